@@ -1,0 +1,480 @@
+//! The whole packet, from BTH to ICRC: parse and emit.
+//!
+//! IBA vol 1 §9.2–9.6. What stands before the BTH is the business of [`Frame`](crate::Frame); what
+//! a packet does to a queue pair that of the transport. Nothing here checks the ICRC: see
+//! [`icrc`](crate::icrc).
+
+use crate::opcode::Header;
+use crate::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Deth, DropReason, Feth, Icrc, IcrcCover, Ieth,
+    ImmDt, Opcode, Rdeth, Reth, Xrceth,
+};
+
+/// Bytes of the ICRC behind every packet.
+pub const ICRC_LEN: usize = 4;
+
+/// The most bytes that BTH and extension headers take: Reliable Datagram atomics.
+pub const MAX_HEADERS_LEN: usize = 52;
+
+/// A packet's bytes from BTH to ICRC as somebody else holds them. Never written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// All of them, in at most two pieces: an AF_XDP frame may lie in two chunks.
+    Whole {
+        /// The beginning; may be everything.
+        first: &'a [u8],
+        /// What follows it; usually empty.
+        second: &'a [u8],
+    },
+    /// Only the beginning: a capture that keeps the first bytes of each frame, or a simulation in
+    /// which a length and a digest stand for the payload.
+    Elided {
+        /// At least BTH and extension headers.
+        start: &'a [u8],
+        /// Bytes from BTH to ICRC that the packet has on the wire.
+        len: usize,
+        /// Stands for the payload's content, where the holder keeps one.
+        digest: u32,
+    },
+}
+
+impl<'a> Body<'a> {
+    /// All bytes in one piece.
+    pub const fn whole(bytes: &'a [u8]) -> Self {
+        Self::Whole { first: bytes, second: &[] }
+    }
+
+    /// Bytes from BTH to ICRC on the wire.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Whole { first, second } => first.len() + second.len(),
+            Self::Elided { len, .. } => *len,
+        }
+    }
+
+    /// Whether there is no byte at all.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first `N` bytes, if they are here.
+    fn start<const N: usize>(&self) -> Option<[u8; N]> {
+        match *self {
+            Self::Whole { first, .. } | Self::Elided { start: first, .. } if first.len() >= N => {
+                first.first_chunk().copied()
+            }
+            Self::Whole { first, second } if first.len() + second.len() >= N => {
+                let mut bytes = [0; N];
+                let (a, b) = bytes.split_at_mut(first.len());
+                a.copy_from_slice(first);
+                b.copy_from_slice(second.get(..b.len())?);
+                Some(bytes)
+            }
+            _ => None,
+        }
+    }
+
+    /// The ICRC that the packet carries, as a number (sent least significant byte first); `None`
+    /// when its bytes are not here.
+    pub fn icrc(&self) -> Option<u32> {
+        let Self::Whole { first, second } = *self else { return None };
+        let at = self.len().checked_sub(ICRC_LEN)?;
+        let (a, b) = pieces(first, second, at, ICRC_LEN)?;
+        let mut bytes = [0; ICRC_LEN];
+        bytes[..a.len()].copy_from_slice(a);
+        bytes[a.len()..].copy_from_slice(b);
+        Some(u32::from_le_bytes(bytes))
+    }
+}
+
+/// `len` bytes from `at` of two pieces that follow each other, again as two pieces.
+fn pieces<'a>(
+    first: &'a [u8],
+    second: &'a [u8],
+    at: usize,
+    len: usize,
+) -> Option<(&'a [u8], &'a [u8])> {
+    let end = at.checked_add(len)?;
+    if end <= first.len() {
+        return Some((first.get(at..end)?, &[]));
+    }
+    let in_second = end - first.len();
+    match first.get(at..) {
+        Some(head) => Some((head, second.get(..in_second)?)),
+        None => Some((second.get(at - first.len()..in_second)?, &[])),
+    }
+}
+
+/// What a packet carries behind its headers, without pad bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// The bytes, in at most two pieces.
+    Bytes {
+        /// The beginning; may be everything.
+        first: &'a [u8],
+        /// What follows it; usually empty.
+        second: &'a [u8],
+    },
+    /// Only how many there are. See [`Body::Elided`].
+    Elided {
+        /// How many.
+        len: usize,
+        /// Stands for their content, where the holder keeps one.
+        digest: u32,
+    },
+}
+
+impl<'a> Payload<'a> {
+    /// None.
+    pub const EMPTY: Self = Self::Bytes { first: &[], second: &[] };
+
+    /// Bytes in one piece.
+    pub const fn bytes(bytes: &'a [u8]) -> Self {
+        Self::Bytes { first: bytes, second: &[] }
+    }
+
+    /// How many bytes.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Bytes { first, second } => first.len() + second.len(),
+            Self::Elided { len, .. } => *len,
+        }
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pad bytes that this payload needs, 0 ..= 3.
+    pub const fn pad(&self) -> u8 {
+        pad_for(self.len())
+    }
+
+    /// The pieces, both empty when the bytes are not here.
+    pub const fn pieces(&self) -> [&'a [u8]; 2] {
+        match *self {
+            Self::Bytes { first, second } => [first, second],
+            Self::Elided { .. } => [&[], &[]],
+        }
+    }
+}
+
+/// The pad bytes that bring a payload of `len` bytes to a multiple of four, 0 ..= 3.
+#[expect(clippy::cast_possible_truncation, reason = "two bits")]
+pub const fn pad_for(len: usize) -> u8 {
+    (len.wrapping_neg() & 0x3) as u8
+}
+
+/// BTH and extension headers, by value. A header is there exactly if the opcode's row lists it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Headers {
+    /// Base transport header.
+    pub bth: Bth,
+    /// Reliable Datagram.
+    pub rdeth: Option<Rdeth>,
+    /// Datagram.
+    pub deth: Option<Deth>,
+    /// Extended Reliable Connection.
+    pub xrceth: Option<Xrceth>,
+    /// Flush.
+    pub feth: Option<Feth>,
+    /// RDMA.
+    pub reth: Option<Reth>,
+    /// Atomic.
+    pub atomic_eth: Option<AtomicEth>,
+    /// ACK.
+    pub aeth: Option<Aeth>,
+    /// Atomic ACK.
+    pub atomic_ack_eth: Option<AtomicAckEth>,
+    /// Immediate data.
+    pub imm_dt: Option<ImmDt>,
+    /// Invalidate.
+    pub ieth: Option<Ieth>,
+    /// Congestion notification.
+    pub cnp_reserved: Option<CnpReserved>,
+}
+
+impl Headers {
+    /// Reads the extension headers that `row` lists from the bytes behind the BTH.
+    fn parse(bth: Bth, row: &Opcode, mut rest: &[u8]) -> Result<Self, DropReason> {
+        /// Takes one header's bytes off the front.
+        fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], DropReason> {
+            let Some((bytes, behind)) = rest.split_first_chunk::<N>() else {
+                return Err(DropReason::Truncated { have: rest.len(), need: N });
+            };
+            *rest = behind;
+            Ok(*bytes)
+        }
+        let mut headers = Self { bth, ..Self::default() };
+        let rest = &mut rest;
+        for header in row.headers {
+            match header {
+                Header::Rdeth => headers.rdeth = Some(Rdeth::parse(take(rest)?)),
+                Header::Deth => headers.deth = Some(Deth::parse(take(rest)?)),
+                Header::Xrceth => headers.xrceth = Some(Xrceth::parse(take(rest)?)),
+                Header::Reth => headers.reth = Some(Reth::parse(take(rest)?)),
+                Header::AtomicEth => headers.atomic_eth = Some(AtomicEth::parse(take(rest)?)),
+                Header::Aeth => headers.aeth = Some(Aeth::parse(take(rest)?)?),
+                Header::AtomicAckEth => {
+                    headers.atomic_ack_eth = Some(AtomicAckEth::parse(take(rest)?));
+                }
+                Header::ImmDt => headers.imm_dt = Some(ImmDt::parse(take(rest)?)),
+                Header::Ieth => headers.ieth = Some(Ieth::parse(take(rest)?)),
+                Header::Feth => headers.feth = Some(Feth::parse(take(rest)?)),
+                Header::CnpReserved => headers.cnp_reserved = Some(CnpReserved(take(rest)?)),
+            }
+        }
+        Ok(headers)
+    }
+
+    /// Writes BTH and extension headers to the front of `room`; returns how many bytes.
+    ///
+    /// # Errors
+    /// [`EmitError`] when the opcode is reserved, a header it lists is missing, or `room` too
+    /// small.
+    pub fn emit(&self, room: &mut [u8]) -> Result<usize, EmitError> {
+        let row = self.bth.row().ok_or(EmitError::ReservedOpcode { code: self.bth.opcode })?;
+        let have = room.len();
+        let too_small = EmitError::NoRoom { have, need: row.headers_len };
+        let room = room.get_mut(..row.headers_len).ok_or(too_small)?;
+        let mut writer = Writer { room, at: 0 };
+        writer.put(&self.bth.emit());
+        for &header in row.headers {
+            let missing = EmitError::HeaderMissing { opcode: row, header };
+            match header {
+                Header::Rdeth => writer.put(&self.rdeth.ok_or(missing)?.emit()),
+                Header::Deth => writer.put(&self.deth.ok_or(missing)?.emit()),
+                Header::Xrceth => writer.put(&self.xrceth.ok_or(missing)?.emit()),
+                Header::Reth => writer.put(&self.reth.ok_or(missing)?.emit()),
+                Header::AtomicEth => writer.put(&self.atomic_eth.ok_or(missing)?.emit()),
+                Header::Aeth => writer.put(&self.aeth.ok_or(missing)?.emit()),
+                Header::AtomicAckEth => writer.put(&self.atomic_ack_eth.ok_or(missing)?.emit()),
+                Header::ImmDt => writer.put(&self.imm_dt.ok_or(missing)?.emit()),
+                Header::Ieth => writer.put(&self.ieth.ok_or(missing)?.emit()),
+                Header::Feth => writer.put(&self.feth.ok_or(missing)?.emit()),
+                Header::CnpReserved => writer.put(&self.cnp_reserved.ok_or(missing)?.0),
+            }
+        }
+        Ok(writer.at)
+    }
+}
+
+/// Puts headers one behind the other.
+struct Writer<'a> {
+    room: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.room[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+}
+
+/// Why a packet cannot be written: the caller's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmitError {
+    /// The opcode is not in the table.
+    ReservedOpcode {
+        /// The byte.
+        code: u8,
+    },
+    /// The opcode's row lists a header that was not given.
+    HeaderMissing {
+        /// The row.
+        opcode: &'static Opcode,
+        /// The header.
+        header: Header,
+    },
+    /// The buffer is too short.
+    NoRoom {
+        /// Bytes there are.
+        have: usize,
+        /// Bytes it takes.
+        need: usize,
+    },
+    /// The payload's bytes are elided, so they cannot be written.
+    PayloadElided,
+}
+
+impl core::fmt::Display for EmitError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::ReservedOpcode { code } => write!(f, "opcode 0x{code:02x} is reserved"),
+            Self::HeaderMissing { opcode, header } => write!(f, "{opcode} needs a {header:?}"),
+            Self::NoRoom { have, need } => write!(f, "room for {have} bytes, {need} are needed"),
+            Self::PayloadElided => f.write_str("the payload's bytes are not at hand"),
+        }
+    }
+}
+
+impl core::error::Error for EmitError {}
+
+/// Where a packet is written: at most two pieces of frame memory that follow each other.
+#[derive(Debug)]
+pub struct Room<'a> {
+    /// The beginning; has room for all headers.
+    pub first: &'a mut [u8],
+    /// What follows it; usually empty.
+    pub second: &'a mut [u8],
+}
+
+impl<'a> Room<'a> {
+    /// One piece.
+    pub fn whole(bytes: &'a mut [u8]) -> Self {
+        Self { first: bytes, second: &mut [] }
+    }
+
+    /// Bytes of both pieces.
+    pub fn len(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
+    /// Whether there is no room at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A packet from BTH to ICRC: headers by value, payload borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// The opcode's row: what the packet is.
+    pub opcode: &'static Opcode,
+    /// BTH and extension headers.
+    pub headers: Headers,
+    /// The payload, without pad bytes.
+    pub payload: Payload<'a>,
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a packet. The checks stand in the order of IBA vol 1 §9.6; the first that fails names
+    /// the reason. The ICRC is not among them.
+    ///
+    /// Lengths that only a queue pair can judge (payload against path MTU) are accepted here: see
+    /// [`PayloadRule`](crate::opcode::PayloadRule).
+    ///
+    /// # Errors
+    /// [`DropReason::PacketLength`], [`DropReason::TransportVersion`],
+    /// [`DropReason::ReservedOpcode`], [`DropReason::HeaderMissing`], [`DropReason::PadCount`],
+    /// [`DropReason::ReservedSyndrome`]; [`DropReason::Truncated`] when an elided body lacks
+    /// headers.
+    pub fn parse(body: Body<'a>) -> Result<Self, DropReason> {
+        let len = body.len();
+        if len < Bth::LEN + ICRC_LEN || !len.is_multiple_of(4) {
+            return Err(DropReason::PacketLength { len });
+        }
+        let bth = Bth::parse(body.start().ok_or_else(|| cut_short(body, Bth::LEN))?)?;
+        let opcode = bth.row().ok_or(DropReason::ReservedOpcode { code: bth.opcode })?;
+        let need = opcode.headers_len + ICRC_LEN;
+        let Some(padded) = len.checked_sub(need) else {
+            return Err(DropReason::HeaderMissing { have: len, need });
+        };
+        let headers = match body {
+            Body::Whole { first: start, .. } | Body::Elided { start, .. }
+                if start.len() >= opcode.headers_len =>
+            {
+                Headers::parse(bth, opcode, &start[Bth::LEN..opcode.headers_len])?
+            }
+            Body::Elided { .. } => return Err(cut_short(body, opcode.headers_len)),
+            Body::Whole { first, second } => {
+                let mut gathered = [0; MAX_HEADERS_LEN];
+                let bytes = first.iter().chain(second);
+                gathered.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
+                Headers::parse(bth, opcode, &gathered[Bth::LEN..opcode.headers_len])?
+            }
+        };
+        let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
+            return Err(DropReason::PadCount { pad: bth.pad, payload: padded });
+        };
+        let payload = match body {
+            Body::Whole { first, second } => {
+                let (first, second) = pieces(first, second, opcode.headers_len, payload_len)
+                    .ok_or_else(|| cut_short(body, len))?;
+                Payload::Bytes { first, second }
+            }
+            Body::Elided { digest, .. } => Payload::Elided { len: payload_len, digest },
+        };
+        Ok(Self { opcode, headers, payload })
+    }
+
+    /// Bytes from BTH to ICRC, with as many pad bytes as the BTH says.
+    pub const fn len(&self) -> usize {
+        self.opcode.headers_len + self.payload.len() + self.headers.bth.pad as usize + ICRC_LEN
+    }
+
+    /// Never: there is always a BTH.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the packet: headers, payload, as many zero pad bytes as the BTH says, and the ICRC
+    /// over `cover` and all of them. Returns how many bytes. The mirror of [`Packet::parse`].
+    ///
+    /// # Errors
+    /// [`EmitError`], and then nothing of `room` may be used.
+    pub fn emit(&self, room: Room<'_>, cover: &IcrcCover) -> Result<usize, EmitError> {
+        let need = self.len();
+        let Room { first, second } = room;
+        if first.len() + second.len() < need || first.len() < self.opcode.headers_len {
+            return Err(EmitError::NoRoom { have: first.len() + second.len(), need });
+        }
+        let Payload::Bytes { first: from_first, second: from_second } = self.payload else {
+            return Err(EmitError::PayloadElided);
+        };
+        let headers_len = self.headers.emit(first)?;
+        let (headers, first) = first.split_at_mut(headers_len);
+        let mut icrc = Icrc::over(cover, headers);
+        let mut sink = Sink { pieces: [first, second] };
+        sink.copy(from_first, &mut icrc);
+        sink.copy(from_second, &mut icrc);
+        sink.copy(&[0; 3][..usize::from(self.headers.bth.pad & 0x3)], &mut icrc);
+        sink.put(&icrc.finish().to_le_bytes());
+        Ok(need)
+    }
+}
+
+/// Two pieces of memory that are filled front to back.
+struct Sink<'a> {
+    pieces: [&'a mut [u8]; 2],
+}
+
+impl<'a> Sink<'a> {
+    /// The next bytes of one piece, at most `most`. Empty only when both are full.
+    fn take(&mut self, most: usize) -> &'a mut [u8] {
+        let piece = if self.pieces[0].is_empty() { 1 } else { 0 };
+        let all = core::mem::take(&mut self.pieces[piece]);
+        let (now, later) = all.split_at_mut(most.min(all.len()));
+        self.pieces[piece] = later;
+        now
+    }
+
+    /// Copies, and runs the same bytes through `icrc`. The caller has seen to the room.
+    fn copy(&mut self, mut from: &[u8], icrc: &mut Icrc) {
+        while !from.is_empty() {
+            let to = self.take(from.len());
+            let (now, later) = from.split_at(to.len());
+            icrc.copy(now, to);
+            from = later;
+        }
+    }
+
+    fn put(&mut self, mut from: &[u8]) {
+        while !from.is_empty() {
+            let to = self.take(from.len());
+            let (now, later) = from.split_at(to.len());
+            to.copy_from_slice(now);
+            from = later;
+        }
+    }
+}
+
+fn cut_short(body: Body<'_>, need: usize) -> DropReason {
+    let have = match body {
+        Body::Whole { first, second } => first.len() + second.len(),
+        Body::Elided { start, .. } => start.len(),
+    };
+    DropReason::Truncated { have, need }
+}
