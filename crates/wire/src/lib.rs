@@ -6,12 +6,15 @@
 extern crate std;
 
 mod drop_reason;
+mod field;
 mod gid;
+pub mod mad;
 mod number;
 mod psn;
 mod time;
 
 pub use drop_reason::DropReason;
+pub use field::{FieldValue, FieldVisitor};
 pub use gid::{Gid, GidType};
 pub use number::{EeContext, LKey, Msn, Mtu, PKey, QKey, Qpn, RKey, XrcSrqNumber};
 pub use psn::Psn;
