@@ -182,8 +182,30 @@ impl MadHeader {
         let [m3, m2, m1, m0] = self.attribute_modifier.to_be_bytes();
         let Self { base_version, class, class_version, method, .. } = self;
         [
-            base_version, class, class_version, method, s1, s0, c1, c0, //
-            t7, t6, t5, t4, t3, t2, t1, t0, a1, a0, 0, 0, m3, m2, m1, m0,
+            base_version,
+            class,
+            class_version,
+            method,
+            s1,
+            s0,
+            c1,
+            c0, //
+            t7,
+            t6,
+            t5,
+            t4,
+            t3,
+            t2,
+            t1,
+            t0,
+            a1,
+            a0,
+            0,
+            0,
+            m3,
+            m2,
+            m1,
+            m0,
         ]
     }
 
