@@ -129,11 +129,7 @@ impl Flows {
             dest_qp: Qpn::new(0),
             source_qp: None,
         };
-        let high = FlowKey {
-            dest_qp: Qpn::MULTICAST,
-            source_qp: Some(Qpn::MULTICAST),
-            ..low
-        };
+        let high = FlowKey { dest_qp: Qpn::MULTICAST, source_qp: Some(Qpn::MULTICAST), ..low };
         self.by_key.range(low..=high).map(|(_, &index)| index).filter(move |&other| other != index)
     }
 
@@ -143,12 +139,10 @@ impl Flows {
     fn guess_peer(&self, index: usize) -> Option<usize> {
         let flow = &self.all[index];
         if let Some(source_qp) = flow.key.source_qp {
-            return self
-                .opposite(index)
-                .find(|&other| {
-                    let key = &self.all[other].key;
-                    key.dest_qp == source_qp && key.source_qp == Some(flow.key.dest_qp)
-                });
+            return self.opposite(index).find(|&other| {
+                let key = &self.all[other].key;
+                key.dest_qp == source_qp && key.source_qp == Some(flow.key.dest_qp)
+            });
         }
         let free = |&other: &usize| self.all[other].peer.is_none();
         let mut candidates = self.opposite(index).filter(free).take(CANDIDATES);
@@ -241,9 +235,8 @@ impl Flows {
         let mut found: BTreeMap<u32, ConversationSummary> = BTreeMap::new();
         for flow in &self.all {
             let key = flow.key;
-            let source_qp = key
-                .source_qp
-                .or_else(|| flow.peer.map(|peer| self.all[peer].key.dest_qp));
+            let source_qp =
+                key.source_qp.or_else(|| flow.peer.map(|peer| self.all[peer].key.dest_qp));
             found
                 .entry(flow.conversation)
                 .or_insert_with(|| ConversationSummary {

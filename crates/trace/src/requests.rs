@@ -114,12 +114,7 @@ impl Requests {
 
     /// Connection management told the PSN that comes first.
     pub(crate) fn begin_at(&mut self, psn: Psn) {
-        *self = Self {
-            first: Some(psn),
-            next: psn,
-            unacknowledged: psn,
-            ..Self::default()
-        };
+        *self = Self { first: Some(psn), next: psn, unacknowledged: psn, ..Self::default() };
     }
 
     /// How far `psn` lies from the first one.
@@ -500,8 +495,7 @@ impl Requests {
     /// Judges the MSN of a positive acknowledgement of `psn`.
     pub(crate) fn check_msn(&mut self, psn: Psn, msn: Msn) -> Option<Finding> {
         let sent = self.get(psn).filter(|sent| sent.message != 0)?;
-        let completed =
-            if sent.opcode.position.ends() { sent.message } else { sent.message - 1 };
+        let completed = if sent.opcode.position.ends() { sent.message } else { sent.message - 1 };
         let ahead = u32::try_from(self.messages - completed).ok()?;
         let offset = difference(msn, Msn::new(low_24(completed)));
         let Some(base) = &mut self.msn else {

@@ -145,7 +145,9 @@ fn read_response(
                 findings.push(Finding {
                     rule: Rule::ReadResponse,
                     seen: format!("{len} B in the last part"),
-                    expected: format!("the end of the {announced} B that frame {request} asked for"),
+                    expected: format!(
+                        "the end of the {announced} B that frame {request} asked for"
+                    ),
                 });
             }
             if index < sent.answered {

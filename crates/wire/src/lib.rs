@@ -28,6 +28,7 @@
 //! | Ethernet, VLAN, IP, UDP around a packet | [`Frame`], [`FrameTemplate`] |
 //! | headers, payload, pad | [`Packet`], [`Headers`] |
 //! | the invariant CRC | [`icrc`] |
+//! | management datagrams, connection management | [`mad`] |
 //! | why a frame is thrown away | [`DropReason`] |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -42,12 +43,14 @@ mod cnp;
 mod deth;
 mod drop_reason;
 mod feth;
+mod field;
 mod frame;
 mod gid;
 mod grh;
 pub mod icrc;
 mod immediate;
 mod invalidate;
+pub mod mad;
 mod number;
 pub mod opcode;
 mod packet;
@@ -65,6 +68,7 @@ pub use cnp::{CNP_OPCODE, CnpReserved, cnp_bth};
 pub use deth::Deth;
 pub use drop_reason::DropReason;
 pub use feth::{Feth, FlushPlacement, FlushSelectivity};
+pub use field::{FieldValue, FieldVisitor};
 pub use frame::{
     Addressing, Ecn, Frame, FrameTemplate, IpHeader, IpPair, MacAddress, Path, ROCE_PORT, RawFrame,
     Received, Start, TrafficClass, Udp, VlanTag,
