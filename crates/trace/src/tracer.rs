@@ -73,7 +73,6 @@ pub struct Observation {
 pub struct Tracer {
     flows: Flows,
     handshakes: Handshakes,
-    icrc_errors: u64,
 }
 
 impl Tracer {
