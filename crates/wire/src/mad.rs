@@ -1,9 +1,12 @@
 //! Management datagrams: what travels between the queue pairs 1 of two ports.
 //!
-//! IBA vol 1 chapter 13 for the header, chapter 12 for the one management class that RoCE has:
-//! communication management. Datagrams of any other class (subnet administration, performance, …)
-//! are refused with [`DropReason::MadHeader`]: nobody on an Ethernet answers them. Segmented
-//! transfers (RMPP) do not occur in this class.
+//! The header is that of all management datagrams (MADs) of IBA vol 1. Of the management classes,
+//! RoCE has one: communication management, IBA vol 1 §12.6. Datagrams of any other class (subnet
+//! administration, performance, …) are refused with [`DropReason::MadHeader`]: nobody on an
+//! Ethernet answers them. Segmented transfers (RMPP) do not occur in this class.
+//!
+//! Nothing is allocated and nothing is borrowed: a [`Mad`] is a copyable value about as large as
+//! its bytes, so that a sender can keep what it may have to repeat.
 
 pub mod cm;
 mod layout;
@@ -104,7 +107,7 @@ impl fmt::Display for Mad {
     }
 }
 
-/// The header that all management datagrams have in common. 24 bytes. IBA vol 1 chapter 13.
+/// The header that all management datagrams have in common. 24 bytes.
 ///
 /// ```text
 ///   |  0 base version (8) | class (8) | class version (8) | method (8) |
@@ -221,6 +224,21 @@ impl MadHeader {
         visit("mad.attributeid", FieldValue::Number(self.attribute_id.into()));
         visit("mad.attributemodifier", FieldValue::Number(self.attribute_modifier.into()));
     }
+
+    /// Whether the datagram is one of the class and the versions that this crate knows, and its
+    /// method one that the class has.
+    const fn check_class(self) -> Result<(), DropReason> {
+        let Self { base_version, class, class_version, method, .. } = self;
+        match (base_version, class, class_version, method) {
+            (
+                Self::BASE_VERSION,
+                Self::CLASS_CM,
+                Self::CLASS_VERSION_CM,
+                Self::METHOD_GET | Self::METHOD_SEND | Self::METHOD_GET_RESP,
+            ) => Ok(()),
+            _ => Err(DropReason::MadHeader { base_version, class, class_version, method }),
+        }
+    }
 }
 
 /// Makes the enum of all messages of a table: attribute, method, message, how it shows its fields.
@@ -298,23 +316,6 @@ macro_rules! messages {
     };
 }
 
-impl MadHeader {
-    /// Whether the datagram is one of the class and the versions that this crate knows, and its
-    /// method one that the class has.
-    const fn check_class(self) -> Result<(), DropReason> {
-        let Self { base_version, class, class_version, method, .. } = self;
-        match (base_version, class, class_version, method) {
-            (
-                Self::BASE_VERSION,
-                Self::CLASS_CM,
-                Self::CLASS_VERSION_CM,
-                Self::METHOD_GET | Self::METHOD_SEND | Self::METHOD_GET_RESP,
-            ) => Ok(()),
-            _ => Err(DropReason::MadHeader { base_version, class, class_version, method }),
-        }
-    }
-}
-
 messages! {
     /// REQ: request for communication.
     0x0010 METHOD_SEND Request(cm::Request), "REQ", for_each_field;
@@ -339,21 +340,36 @@ messages! {
     /// APR: alternate path response.
     0x001a METHOD_SEND AlternatePathResponse(cm::AlternatePathResponse), "APR", show_table;
     /// Get(ClassPortInfo): what can the other side's CM do?
-    0x0001 METHOD_GET GetClassPortInfo(ClassPortInfo), "Get(ClassPortInfo)", show_table;
+    0x0001 METHOD_GET GetClassPortInfo(GetClassPortInfo), "Get(ClassPortInfo)", show_table;
     /// GetResp(ClassPortInfo): what this side's CM can do.
     0x0001 METHOD_GET_RESP ClassPortInfo(ClassPortInfo), "GetResp(ClassPortInfo)", show_table;
 }
 
 message! {
-    /// What a management class says of itself. Recognised, but not taken apart: no RoCE peer asks.
+    /// The question what a management class can do. Recognised, so that it can be told from noise;
+    /// no RoCE peer asks.
+    GetClassPortInfo {
+        /// The attribute in a question: zeros.
+        [0:576] info: PrivateData<72> => Some("mad.classportinfo");
+    }
+}
+
+impl fmt::Display for GetClassPortInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CM Get(ClassPortInfo): what can connection management do there")
+    }
+}
+
+message! {
+    /// What a management class says of itself. Recognised, but not taken apart.
     ClassPortInfo {
-        /// The attribute as it is; zeros in a question.
+        /// The attribute as it is.
         [0:576] info: PrivateData<72> => Some("mad.classportinfo");
     }
 }
 
 impl fmt::Display for ClassPortInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CM ClassPortInfo")
+        f.write_str("CM GetResp(ClassPortInfo): what connection management can do here")
     }
 }

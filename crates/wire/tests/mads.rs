@@ -1,7 +1,8 @@
 //! Management datagrams of Linux: each parses, comes back byte for byte, and is explained.
 //!
-//! `mads/NAME.hex` is a datagram, with a line that says where it comes from. `mads/NAME.txt` is what
-//! we make of it: the line in words, then a field a line. The values were compared with tshark's.
+//! `mads/NAME.hex` is a datagram, with a line that says where it comes from. `mads/NAME.txt` is
+//! what we make of it: the line in words, then a field a line. The values were compared with
+//! tshark's.
 
 use core::fmt::Write;
 use std::fs;

@@ -21,8 +21,10 @@
 //!   `cm.rep` itself.
 //! - `cm.rej.ari` is the whole area of 72 bytes in tshark; here it is as long as
 //!   `cm.rej.rejinfolen` says.
-//! - tshark shows alternate GIDs as bytes always; here `alt_localgid_ipv4` and its like name those
-//!   that are IPv4, as for primary GIDs.
+//! - `cm.req.prim_localgid` and `cm.req.prim_remotegid` have twins that end in `_ipv4`. tshark
+//!   chooses by the IP version of the packet, and in an IPv4 packet shows the last four bytes of
+//!   any GID as an address; here the twin names GIDs that are IPv4 addresses, and no others.
+//! - tshark shows alternate GIDs as bytes always; here they have such twins too.
 //! - tshark leaves MRA, LAP, APR, SIDR_REQ and SIDR_REP alone. Their names here follow the pattern
 //!   of the others. So do `vendorid` and `sap`, which tshark counts as reserved, and the
 //!   explanations `…_name` and `…_text`.

@@ -196,7 +196,6 @@ macro_rules! message {
 
         impl $name {
             /// The bits that are not reserved.
-            #[cfg_attr(not(test), expect(dead_code, reason = "its value matters to tests only"))]
             pub(crate) const USED: layout::Data = {
                 let used = [0; layout::DATA_LEN];
                 $( let used = claim_at!(used, [$($position)+]); )+
@@ -225,6 +224,9 @@ macro_rules! message {
                 $( layout::Show::show(&self.$field, $names, visit); )+
             }
         }
+
+        // Evaluated here, so that two rows with a bit in common do not compile.
+        const _: layout::Data = $name::USED;
     };
 }
 
