@@ -16,6 +16,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     tools::ensure_present(&["pkg-config", "zlib1g-dev"])?;
     eprintln!("building roxe (release)");
     if !child::show(child::cargo("build --release --package roxe --bin roxe"))? {
+        say!("\nNot shown: roxe does not build.");
         return Err(Stop::Findings.into());
     }
 

@@ -155,7 +155,11 @@ fn hunt(
         let advice = match input {
             Some((_, path)) => {
                 let path = workspace::shown(Path::new(path.trim()));
-                format!("{target}: {path}\nagain: cargo xtask fuzz {target} --input {path}\n")
+                format!(
+                    "{target}: {path}\n\
+                     again: cargo xtask fuzz {target} --input {path}\n\
+                     once mended, keep it: cp {path} tests/fuzz/seeds/{target}/\n"
+                )
             }
             None => format!("{target}: ended with an error, but left no input\n"),
         };

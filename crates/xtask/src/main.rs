@@ -76,7 +76,10 @@ fn dispatch(arguments: &[String]) -> Result<()> {
 fn usage() -> String {
     let mut text = String::from("usage: cargo xtask COMMAND\n");
     for Command(name, arguments, does, _) in COMMANDS {
-        text += &format!("\n  {:<40} {does}", format!("{name} {arguments}"));
+        text += &format!("\n  {name:<6} {does}");
+        if !arguments.is_empty() {
+            text += &format!("\n         {arguments}");
+        }
     }
     text + "\n\nexit status: 0 right, 1 findings, 2 usage, 3 the environment lacks something"
 }

@@ -92,8 +92,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         chosen = STAGES.iter().collect();
     }
 
-    let mut needs: Vec<&str> = chosen.iter().flat_map(|stage| stage.needs).copied().collect();
-    needs.dedup();
+    let needs: Vec<&str> = chosen.iter().flat_map(|stage| stage.needs).copied().collect();
     tools::ensure_present(&needs)?;
 
     let results: Vec<_> =
