@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::stop::Stop;
 use crate::workspace::{self, Package};
-use crate::{child, say, tools};
+use crate::{child, say, tell, tools};
 
 /// Arguments go to the benches, which take them as filters.
 pub(crate) fn run(filters: &[String]) -> Result<()> {
@@ -18,7 +18,7 @@ pub(crate) fn run(filters: &[String]) -> Result<()> {
 
     let mut failed = false;
     for (number, (package, bench)) in benches.iter().enumerate() {
-        eprintln!("bench {} of {}: {package}, {bench}", number + 1, benches.len());
+        tell!("bench {} of {}: {package}, {bench}", number + 1, benches.len());
         let mut command = child::cargo("bench --all-features");
         command.args(["--package", package, "--bench", bench, "--"]).args(filters);
         failed |= !child::show(command)?;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{tools, workspace};
+use crate::{tell, tools, workspace};
 
 /// A command that runs at the root of the work tree and dies with us.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
@@ -94,7 +94,7 @@ impl Listener {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if started.elapsed() >= next_sign && !self.verbose {
-                eprintln!("  … {}: {} s, {}", self.name, next_sign.as_secs(), last_line(&output));
+                tell!("  … {}: {} s, {}", self.name, next_sign.as_secs(), last_line(&output));
                 next_sign += SIGN_OF_LIFE;
             }
         }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::stop::Stop;
-use crate::{child, say, tools, workspace};
+use crate::{child, say, tell, tools, workspace};
 
 /// The capture that is explained and judged.
 const CAPTURE: &str = "pcaps/rc_mix.pcap";
@@ -14,7 +14,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return Err(Stop::Usage("usage: cargo xtask demo".into()).into());
     }
     tools::ensure_present(&["pkg-config", "zlib1g-dev"])?;
-    eprintln!("building roxe (release)");
+    tell!("building roxe (release)");
     if !child::show(child::cargo("build --release --package roxe --bin roxe"))? {
         say!("\nNot shown: roxe does not build.");
         return Err(Stop::Findings.into());

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use crate::child::{self, Heard, Listener};
 use crate::stop::Stop;
 use crate::test::Tally;
-use crate::{say, tools, workspace};
+use crate::{say, tell, tools, workspace};
 
 /// What must be installed.
 pub(crate) const NEEDS: &[&str] = &["g++"];
@@ -72,12 +72,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let seconds = plan.seconds.unwrap_or(DEFAULT_SECONDS);
     let mut failed = false;
     for target in chosen {
-        eprintln!("{target}: {seconds} s");
+        tell!("{target}: {seconds} s");
         let (fine, output) = hunt(&programs, &target, seconds, &listener(&target, plan.verbose))?;
         failed |= !fine;
         if !plan.verbose {
             let stats: Vec<&str> = output.lines().filter(|line| line.contains("stat::")).collect();
-            eprintln!("{}", if fine { stats.join("\n") } else { output });
+            tell!("{}", if fine { stats.join("\n") } else { output });
         }
         say!("{target}: {}", if fine { "no crash" } else { "CRASHED" });
     }
@@ -164,7 +164,7 @@ fn hunt(
             None => format!("{target}: ended with an error, but left no input\n"),
         };
         if listener.verbose {
-            eprint!("{advice}");
+            tell!("{}", advice.trim_end());
         }
         output += &advice;
     }

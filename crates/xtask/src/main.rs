@@ -32,6 +32,15 @@ macro_rules! say {
     }};
 }
 
+/// Writes a line to standard error, where progress and errors go.
+#[macro_export]
+macro_rules! tell {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 /// A command: its name, its arguments, what it does, and who does it.
 struct Command(&'static str, &'static str, &'static str, fn(&[String]) -> Result<()>);
 
@@ -52,7 +61,7 @@ fn main() -> ExitCode {
             let stop = error.downcast_ref::<Stop>();
             match stop {
                 Some(Stop::Findings) => {}
-                _ => eprintln!("xtask: {error:#}"),
+                _ => tell!("xtask: {error:#}"),
             }
             ExitCode::from(stop.map_or(1, Stop::exit_code))
         }

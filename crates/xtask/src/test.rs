@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::child::{self, Listener};
 use crate::stop::Stop;
-use crate::{fuzz, no_std, say, tidy, tools};
+use crate::{fuzz, no_std, say, tell, tidy, tools};
 
 /// A stage: its name, what it checks, what it needs installed, and how it runs.
 struct Stage {
@@ -102,13 +102,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 /// Runs a stage and says how it went. A stage that cannot run has failed.
 fn run_stage(stage: &Stage, verbose: bool) -> (Tally, Duration) {
-    eprintln!("{:<10} … {}", stage.name, stage.checks);
+    tell!("{:<10} … {}", stage.name, stage.checks);
     let started = Instant::now();
     let listener = Listener { name: stage.name.to_owned(), verbose };
     let (tally, output) = (stage.run)(&listener)
         .unwrap_or_else(|error| (Tally::one(false), format!("cannot run: {error:#}\n")));
     if tally.failed > 0 && !verbose {
-        eprint!("{output}");
+        tell!("{}", output.trim_end());
     }
     let time = started.elapsed();
     say!("{:<10} {} in {:.1} s", stage.name, verdict(tally), time.as_secs_f32());

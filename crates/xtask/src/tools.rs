@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 
 use crate::stop::Stop;
-use crate::{child, workspace};
+use crate::{child, tell, workspace};
 
 /// A Debian package: its name, what it is for, and what shows that it is there.
 struct Package(&'static str, &'static str, Sign);
@@ -86,7 +86,7 @@ fn install_packages(missing: &[&Package]) -> Result<()> {
         return Err(Stop::Missing(text).into());
     }
 
-    eprintln!("installing by apt: {}", names.join(" "));
+    tell!("installing by apt: {}", names.join(" "));
     // A new machine has no package lists yet, an old one may have stale ones.
     if !apt_get("install", &names)? {
         apt_get("update", &[])?;
@@ -104,7 +104,7 @@ fn install_packages(missing: &[&Package]) -> Result<()> {
 fn apt_get(verb: &str, names: &[&str]) -> Result<bool> {
     let mut command = child::command("apt-get");
     command
-        .args(["-qq", "-o", "DPkg::Lock::Timeout=600", verb])
+        .args(["-qq", "-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Use-Pty=0", verb])
         .args(["--yes", "--no-install-recommends"].iter().filter(|_| verb == "install"))
         .args(names)
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -113,7 +113,7 @@ fn apt_get(verb: &str, names: &[&str]) -> Result<bool> {
 }
 
 fn install_tool(Tool(name, version, time, features): &Tool) -> Result<()> {
-    eprintln!("building {name} {version} once, about {time}");
+    tell!("building {name} {version} once, about {time}");
     let mut command = child::cargo("install --quiet --locked");
     command
         .args([name, "--version", version])
