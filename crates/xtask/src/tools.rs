@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
+use crate::child::{Heard, Listener};
 use crate::stop::Stop;
 use crate::{child, tell, workspace};
 
@@ -88,10 +89,12 @@ fn install_packages(missing: &[&Package]) -> Result<()> {
 
     tell!("installing by apt: {}", names.join(" "));
     // A new machine has no package lists yet, an old one may have stale ones.
-    if !apt_get("install", &names)? {
+    if !apt_get("install", &names)?.success {
         apt_get("update", &[])?;
-        if !apt_get("install", &names)? {
-            return Err(Stop::Missing(format!("apt fails; try by hand: {by_hand}")).into());
+        let Heard { success, output } = apt_get("install", &names)?;
+        if !success {
+            let text = format!("{output}\napt cannot install them; try by hand: {by_hand}");
+            return Err(Stop::Missing(text).into());
         }
     }
     for Package(name, _, sign) in missing {
@@ -100,21 +103,20 @@ fn install_packages(missing: &[&Package]) -> Result<()> {
     Ok(())
 }
 
-/// True if apt succeeded. What it says goes to standard error: it is progress.
-fn apt_get(verb: &str, names: &[&str]) -> Result<bool> {
+/// How apt ended, and what it said.
+fn apt_get(verb: &str, names: &[&str]) -> Result<Heard> {
     let mut command = child::command("apt-get");
     command
         .args(["-qq", "-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Use-Pty=0", verb])
         .args(["--yes", "--no-install-recommends"].iter().filter(|_| verb == "install"))
         .args(names)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdout(std::io::stderr());
-    child::show(command)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    Listener { name: "apt".to_owned(), verbose: false }.hear(command)
 }
 
 fn install_tool(Tool(name, version, time, features): &Tool) -> Result<()> {
     tell!("building {name} {version} once, about {time}");
-    let mut command = child::cargo("install --quiet --locked");
+    let mut command = child::cargo("install --locked");
     command
         .args([name, "--version", version])
         .args(*features)
@@ -127,11 +129,13 @@ fn install_tool(Tool(name, version, time, features): &Tool) -> Result<()> {
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    if child::show(command)? {
+    let Heard { success, output } =
+        Listener { name: name.to_string(), verbose: false }.hear(command)?;
+    if success {
         return Ok(());
     }
-    let text = format!("cannot build {name}; try by hand: cargo install --locked {name}@{version}");
-    Err(Stop::Missing(text).into())
+    let by_hand = format!("cargo install --locked {name}@{version}");
+    Err(Stop::Missing(format!("{output}\n{name} does not build; try by hand: {by_hand}")).into())
 }
 
 fn find(name: &str) -> Option<PathBuf> {
