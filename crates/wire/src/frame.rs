@@ -12,6 +12,7 @@ use etherparse::{
     SingleVlanHeader, SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
 };
 
+use crate::icrc::Word;
 use crate::{Body, DropReason, IcrcCover};
 
 /// The UDP port of RoCEv2.
@@ -220,6 +221,8 @@ pub struct Frame<'a> {
     pub body: Body<'a>,
     /// Bytes behind the ICRC: Ethernet padding.
     pub padding: usize,
+    /// From the IP header to the end of the first piece.
+    from_ip: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
@@ -274,6 +277,7 @@ impl<'a> Frame<'a> {
             EtherType(0x8915) => return Err(DropReason::RoceV1),
             EtherType(ether_type) => return Err(DropReason::NotIp { ether_type }),
         };
+        let from_ip = raw.first.get(at..).unwrap_or_default();
         at += ip.bytes().len();
         let udp = UdpHeaderSlice::from_slice(raw.first.get(at..).unwrap_or_default())
             .map_err(|_| raw.cut_at(at + 8))?;
@@ -307,12 +311,13 @@ impl<'a> Frame<'a> {
             },
             body,
             padding: raw.wire_len - end,
+            from_ip,
         })
     }
 
     /// What the ICRC covers before the BTH.
-    pub fn icrc_cover(&self) -> IcrcCover {
-        IcrcCover::new(self.ip, self.udp.emit())
+    pub fn icrc_cover(&self) -> IcrcCover<'a> {
+        IcrcCover::in_frame(self.ip, self.udp.checksum, self.from_ip)
     }
 
     /// Whether the UDP checksum is 0 or right; `None` when the bytes are not all here.
@@ -468,7 +473,7 @@ pub struct Received<'a> {
     pub ip_header: Option<IpHeader<'a>>,
     /// What the ICRC covers before the BTH; `None` where a port cannot know it, so that the ICRC
     /// cannot be verified.
-    pub cover: Option<IcrcCover>,
+    pub cover: Option<IcrcCover<'a>>,
     /// From BTH to ICRC.
     pub body: Body<'a>,
 }
@@ -530,6 +535,8 @@ pub struct FrameTemplate {
     ip_at: usize,
     /// Where the packet begins.
     len: usize,
+    /// The ICRC over these headers, were the bytes that vary all zero.
+    crc: u32,
 }
 
 impl FrameTemplate {
@@ -543,7 +550,7 @@ impl FrameTemplate {
             IpPair::V4 { .. } => EtherType::IPV4,
             IpPair::V6 { .. } => EtherType::IPV6,
         };
-        let mut template = Self { bytes: [0; Self::MAX], ip_at: 0, len: 0 };
+        let mut template = Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0 };
         template.put(
             &Ethernet2Header {
                 source: source.0,
@@ -598,7 +605,35 @@ impl FrameTemplate {
             ..UdpHeader::default()
         };
         template.put(&udp.to_bytes());
+        let from_ip = &template.bytes[template.ip_at..template.len];
+        let ip = match path.ip {
+            IpPair::V4 { .. } => from_ip.first_chunk().map(IpHeader::V4),
+            IpPair::V6 { .. } => from_ip.first_chunk().map(IpHeader::V6),
+        };
+        if let Some(ip) = ip {
+            template.crc = IcrcCover::in_frame(ip, 0, from_ip).crc();
+        }
         template
+    }
+
+    /// What the ICRC covers before the BTH of a packet of `packet_len` bytes from BTH to ICRC, for
+    /// a port that takes packets without headers and forms the same ones itself. `None` when the
+    /// packet is too long for IP.
+    pub fn icrc_cover(&self, packet_len: u16, identification: u16) -> Option<IcrcCover<'static>> {
+        let udp_len = packet_len.checked_add(8)?;
+        let change = if self.is_ipv4() {
+            let ip_len = udp_len.checked_add(20)?;
+            V4_LENGTH.change(ip_len)
+                ^ V4_IDENTIFICATION.change(identification)
+                ^ UDP_LENGTH.change(udp_len)
+        } else {
+            V6_LENGTH.change(udp_len) ^ UDP_LENGTH.change(udp_len)
+        };
+        Some(IcrcCover::hashed(self.crc ^ change))
+    }
+
+    const fn is_ipv4(&self) -> bool {
+        self.len - self.ip_at == 28
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -619,23 +654,28 @@ impl FrameTemplate {
         packet_len: u16,
         identification: u16,
         room: &mut [u8],
-    ) -> Option<IcrcCover> {
+    ) -> Option<IcrcCover<'static>> {
         let room = room.get_mut(..self.len)?;
+        let cover = self.icrc_cover(packet_len, identification)?;
         let udp_len = packet_len.checked_add(8)?;
-        let ip_len = udp_len.checked_add(20)?;
         room.copy_from_slice(&self.bytes[..self.len]);
         let (ip, udp) = room[self.ip_at..].split_at_mut(self.len - self.ip_at - 8);
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        let udp = *udp.first_chunk()?;
-        if let Some(v4) = ip.first_chunk_mut::<20>().filter(|v4| v4[0] >> 4 == 4) {
-            v4[2..4].copy_from_slice(&ip_len.to_be_bytes());
+        if self.is_ipv4() {
+            let v4 = ip.first_chunk_mut::<20>()?;
+            v4[2..4].copy_from_slice(&udp_len.checked_add(20)?.to_be_bytes());
             v4[4..6].copy_from_slice(&identification.to_be_bytes());
             let sum = etherparse::checksum::Sum16BitWords::new().add_slice(v4);
             v4[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
-            return Some(IcrcCover::new(IpHeader::V4(v4), udp));
+        } else {
+            ip[4..6].copy_from_slice(&udp_len.to_be_bytes());
         }
-        let v6 = ip.first_chunk_mut::<40>()?;
-        v6[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        Some(IcrcCover::new(IpHeader::V6(v6), udp))
+        Some(cover)
     }
 }
+
+/// Where the fields that vary stand before the BTH, in bytes.
+static V4_LENGTH: Word = Word::new(26);
+static V4_IDENTIFICATION: Word = Word::new(24);
+static V6_LENGTH: Word = Word::new(44);
+static UDP_LENGTH: Word = Word::new(4);

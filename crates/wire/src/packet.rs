@@ -6,8 +6,8 @@
 
 use crate::opcode::Header;
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Deth, DropReason, Feth, Icrc, IcrcCover, Ieth,
-    ImmDt, Opcode, Rdeth, Reth, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Deth, DropReason, Feth, IcrcCover, Ieth,
+    ImmDt, Opcode, Rdeth, Reth, Xrceth, icrc,
 };
 
 /// Bytes of the ICRC behind every packet.
@@ -72,6 +72,15 @@ impl<'a> Body<'a> {
             }
             _ => None,
         }
+    }
+
+    /// Of this packet `need` bytes are needed, and not here.
+    pub(crate) const fn cut_short(&self, need: usize) -> DropReason {
+        let have = match self {
+            Self::Whole { first, second } => first.len() + second.len(),
+            Self::Elided { start, .. } => start.len(),
+        };
+        DropReason::Truncated { have, need }
     }
 
     /// The ICRC that the packet carries, as a number (sent least significant byte first); `None`
@@ -295,8 +304,25 @@ pub enum EmitError {
         /// Bytes it takes.
         need: usize,
     },
+    /// The packet's row is not that of its BTH.
+    OpcodesDiffer {
+        /// The packet's.
+        row: &'static Opcode,
+        /// The BTH's.
+        bth: u8,
+    },
     /// The payload's bytes are elided, so they cannot be written.
     PayloadElided,
+    /// More payload than was announced.
+    PayloadLength {
+        /// Bytes too many.
+        over: usize,
+    },
+    /// Less payload than was announced.
+    PayloadMissing {
+        /// Bytes too few.
+        missing: usize,
+    },
 }
 
 impl core::fmt::Display for EmitError {
@@ -305,6 +331,9 @@ impl core::fmt::Display for EmitError {
             Self::ReservedOpcode { code } => write!(f, "opcode 0x{code:02x} is reserved"),
             Self::HeaderMissing { opcode, header } => write!(f, "{opcode} needs a {header:?}"),
             Self::NoRoom { have, need } => write!(f, "room for {have} bytes, {need} are needed"),
+            Self::OpcodesDiffer { row, bth } => write!(f, "{row} with 0x{bth:02x} in the BTH"),
+            Self::PayloadLength { over } => write!(f, "{over} bytes of payload too many"),
+            Self::PayloadMissing { missing } => write!(f, "{missing} bytes of payload are missing"),
             Self::PayloadElided => f.write_str("the payload's bytes are not at hand"),
         }
     }
@@ -366,11 +395,14 @@ impl<'a> Packet<'a> {
         if len < Bth::LEN + ICRC_LEN || !len.is_multiple_of(4) {
             return Err(DropReason::PacketLength { len });
         }
-        let bth = Bth::parse(body.start().ok_or_else(|| cut_short(body, Bth::LEN))?)?;
+        let bth = Bth::parse(body.start().ok_or_else(|| body.cut_short(Bth::LEN))?)?;
         let opcode = bth.row().ok_or(DropReason::ReservedOpcode { code: bth.opcode })?;
         let need = opcode.headers_len + ICRC_LEN;
         let Some(padded) = len.checked_sub(need) else {
             return Err(DropReason::HeaderMissing { have: len, need });
+        };
+        let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
+            return Err(DropReason::PadCount { pad: bth.pad, payload: padded });
         };
         let headers = match body {
             Body::Whole { first: start, .. } | Body::Elided { start, .. }
@@ -378,7 +410,7 @@ impl<'a> Packet<'a> {
             {
                 Headers::parse(bth, opcode, &start[Bth::LEN..opcode.headers_len])?
             }
-            Body::Elided { .. } => return Err(cut_short(body, opcode.headers_len)),
+            Body::Elided { .. } => return Err(body.cut_short(opcode.headers_len)),
             Body::Whole { first, second } => {
                 let mut gathered = [0; MAX_HEADERS_LEN];
                 let bytes = first.iter().chain(second);
@@ -386,13 +418,10 @@ impl<'a> Packet<'a> {
                 Headers::parse(bth, opcode, &gathered[Bth::LEN..opcode.headers_len])?
             }
         };
-        let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
-            return Err(DropReason::PadCount { pad: bth.pad, payload: padded });
-        };
         let payload = match body {
             Body::Whole { first, second } => {
                 let (first, second) = pieces(first, second, opcode.headers_len, payload_len)
-                    .ok_or_else(|| cut_short(body, len))?;
+                    .ok_or_else(|| body.cut_short(len))?;
                 Payload::Bytes { first, second }
             }
             Body::Elided { digest, .. } => Payload::Elided { len: payload_len, digest },
@@ -402,7 +431,8 @@ impl<'a> Packet<'a> {
 
     /// Bytes from BTH to ICRC, with as many pad bytes as the BTH says.
     pub const fn len(&self) -> usize {
-        self.opcode.headers_len + self.payload.len() + self.headers.bth.pad as usize + ICRC_LEN
+        let pad = (self.headers.bth.pad & 0x3) as usize;
+        self.opcode.headers_len + self.payload.len() + pad + ICRC_LEN
     }
 
     /// Never: there is always a BTH.
@@ -415,66 +445,140 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// [`EmitError`], and then nothing of `room` may be used.
-    pub fn emit(&self, room: Room<'_>, cover: &IcrcCover) -> Result<usize, EmitError> {
-        let need = self.len();
-        let Room { first, second } = room;
-        if first.len() + second.len() < need || first.len() < self.opcode.headers_len {
-            return Err(EmitError::NoRoom { have: first.len() + second.len(), need });
-        }
-        let Payload::Bytes { first: from_first, second: from_second } = self.payload else {
+    pub fn emit(&self, room: Room<'_>, cover: &IcrcCover<'_>) -> Result<usize, EmitError> {
+        let Payload::Bytes { first, second } = self.payload else {
             return Err(EmitError::PayloadElided);
         };
-        let headers_len = self.headers.emit(first)?;
-        let (headers, first) = first.split_at_mut(headers_len);
-        let mut icrc = Icrc::over(cover, headers);
-        let mut sink = Sink { pieces: [first, second] };
-        sink.copy(from_first, &mut icrc);
-        sink.copy(from_second, &mut icrc);
-        sink.copy(&[0; 3][..usize::from(self.headers.bth.pad & 0x3)], &mut icrc);
-        sink.put(&icrc.finish().to_le_bytes());
-        Ok(need)
-    }
-}
-
-/// Two pieces of memory that are filled front to back.
-struct Sink<'a> {
-    pieces: [&'a mut [u8]; 2],
-}
-
-impl<'a> Sink<'a> {
-    /// The next bytes of one piece, at most `most`. Empty only when both are full.
-    fn take(&mut self, most: usize) -> &'a mut [u8] {
-        let piece = if self.pieces[0].is_empty() { 1 } else { 0 };
-        let all = core::mem::take(&mut self.pieces[piece]);
-        let (now, later) = all.split_at_mut(most.min(all.len()));
-        self.pieces[piece] = later;
-        now
-    }
-
-    /// Copies, and runs the same bytes through `icrc`. The caller has seen to the room.
-    fn copy(&mut self, mut from: &[u8], icrc: &mut Icrc) {
-        while !from.is_empty() {
-            let to = self.take(from.len());
-            let (now, later) = from.split_at(to.len());
-            icrc.copy(now, to);
-            from = later;
+        if self.headers.bth.opcode != self.opcode.code {
+            let (row, bth) = (self.opcode, self.headers.bth.opcode);
+            return Err(EmitError::OpcodesDiffer { row, bth });
         }
+        let mut writer = PacketWriter::start(&self.headers, self.payload.len(), room)?;
+        writer.copy(first)?;
+        writer.copy(second)?;
+        writer.finish(cover)
+    }
+}
+
+/// A packet that is being written: headers, then the payload piece by piece, from wherever it is
+/// gathered, then pad and ICRC.
+///
+/// The ICRC is computed last, over what stands in the frame: whoever changes the payload's source
+/// meanwhile cannot make it wrong.
+///
+/// ```
+/// use roxe_wire::{Bth, Headers, IcrcCover, IpHeader, PacketWriter, Payload, Room, pad_for};
+///
+/// # fn main() -> Result<(), roxe_wire::EmitError> {
+/// # let cover = IcrcCover::new(IpHeader::V4(&[0; 20]), [0; 8]);
+/// let memory = [b"two pieces ".as_slice(), b"of memory"];
+/// let bth = Bth { opcode: 0x04, pad: pad_for(20), ..Bth::default() };
+/// let headers = Headers { bth, ..Headers::default() };
+/// let mut frame = [0; 64];
+/// let mut writer = PacketWriter::start(&headers, 20, Room::whole(&mut frame))?;
+/// for piece in memory {
+///     writer.copy(piece)?;
+/// }
+/// assert_eq!(writer.finish(&cover)?, 12 + 20 + 4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PacketWriter<'a> {
+    first: &'a mut [u8],
+    second: &'a mut [u8],
+    /// Bytes written.
+    at: usize,
+    /// Where the payload ends.
+    payload_end: usize,
+    pad: usize,
+}
+
+impl<'a> PacketWriter<'a> {
+    /// Writes the headers of a packet with `payload_len` bytes of payload.
+    ///
+    /// # Errors
+    /// Those of [`Headers::emit`], and [`EmitError::NoRoom`] when the whole packet does not fit, or
+    /// the headers not into the first piece.
+    pub fn start(headers: &Headers, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
+        let Room { first, second } = room;
+        let at = headers.emit(first)?;
+        let (have, payload_end) = (first.len() + second.len(), at.saturating_add(payload_len));
+        let pad = usize::from(headers.bth.pad & 0x3);
+        let need = payload_end.saturating_add(pad + ICRC_LEN);
+        if have < need {
+            return Err(EmitError::NoRoom { have, need });
+        }
+        Ok(Self { first, second, at, payload_end, pad })
     }
 
-    fn put(&mut self, mut from: &[u8]) {
-        while !from.is_empty() {
-            let to = self.take(from.len());
+    /// Bytes of payload that are still missing.
+    pub const fn missing(&self) -> usize {
+        self.payload_end - self.at
+    }
+
+    /// Copies the next bytes of the payload.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadLength`] when they are more than are missing.
+    pub fn copy(&mut self, mut from: &[u8]) -> Result<(), EmitError> {
+        self.fill(from.len(), |to| {
             let (now, later) = from.split_at(to.len());
             to.copy_from_slice(now);
             from = later;
+        })
+    }
+
+    /// Has the next `len` bytes of the payload written by `write`, which is called with the places
+    /// they go to: one, or two where the frame lies in two pieces.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadLength`] when `len` is more than is missing.
+    pub fn fill(&mut self, len: usize, mut write: impl FnMut(&mut [u8])) -> Result<(), EmitError> {
+        if len > self.missing() {
+            return Err(EmitError::PayloadLength { over: len - self.missing() });
         }
+        for place in places(self.first, self.second, self.at, len) {
+            if !place.is_empty() {
+                write(place);
+            }
+        }
+        self.at += len;
+        Ok(())
+    }
+
+    /// Writes pad and ICRC. Returns the packet's length.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadMissing`] when not all of the payload was written.
+    pub fn finish(self, cover: &IcrcCover<'_>) -> Result<usize, EmitError> {
+        let Self { first, second, at, pad, .. } = self;
+        if self.payload_end != at {
+            return Err(EmitError::PayloadMissing { missing: self.payload_end - at });
+        }
+        places(first, second, at, pad).into_iter().for_each(|place| place.fill(0));
+        let covered = at + pad;
+        let icrc = match covered.checked_sub(first.len()) {
+            Some(in_second) => icrc::compute(cover, first, &second[..in_second]),
+            None => icrc::compute(cover, &first[..covered], &[]),
+        };
+        let mut bytes = icrc.to_le_bytes().into_iter();
+        for place in places(first, second, covered, ICRC_LEN) {
+            place.iter_mut().zip(&mut bytes).for_each(|(to, from)| *to = from);
+        }
+        Ok(covered + ICRC_LEN)
     }
 }
 
-fn cut_short(body: Body<'_>, need: usize) -> DropReason {
-    let have = match body {
-        Body::Whole { first, second } => first.len() + second.len(),
-        Body::Elided { start, .. } => start.len(),
-    };
-    DropReason::Truncated { have, need }
+/// The `len` bytes from `at` of two pieces that follow each other. The caller knows that they are
+/// there.
+fn places<'a>(
+    first: &'a mut [u8],
+    second: &'a mut [u8],
+    at: usize,
+    len: usize,
+) -> [&'a mut [u8]; 2] {
+    let split = first.len();
+    let (from, to) = (at.min(split), (at + len).min(split));
+    [&mut first[from..to], &mut second[at.saturating_sub(split)..(at + len).saturating_sub(split)]]
 }
