@@ -14,6 +14,7 @@ use etherparse::{
 
 use crate::icrc::Word;
 use crate::{Body, DropReason, IcrcCover};
+use etherparse::checksum::Sum16BitWords;
 
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
@@ -391,10 +392,9 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
     if header.is_fragmenting_payload() {
         return Err(DropReason::IpFragment);
     }
-    let expected = header.to_header().calc_header_checksum();
-    let found = header.header_checksum();
-    if expected != found {
-        return Err(DropReason::IpChecksum { expected, found });
+    if Sum16BitWords::new().add_slice(bytes).ones_complement() != 0 {
+        let expected = header.to_header().calc_header_checksum();
+        return Err(DropReason::IpChecksum { expected, found: header.header_checksum() });
     }
     let payload = header
         .payload_len()
@@ -423,7 +423,7 @@ fn parse_ipv6<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
 
 /// The UDP checksum over pseudo-header, header and packet. Never 0.
 fn udp_checksum(ip: IpHeader<'_>, udp: Udp, pieces: [&[u8]; 2]) -> u16 {
-    let mut sum = etherparse::checksum::Sum16BitWords::new();
+    let mut sum = Sum16BitWords::new();
     sum = match ip {
         IpHeader::V4(bytes) => sum.add_slice(&bytes[12..20]),
         IpHeader::V6(bytes) => sum.add_slice(&bytes[8..40]),
@@ -537,6 +537,8 @@ pub struct FrameTemplate {
     len: usize,
     /// The ICRC over these headers, were the bytes that vary all zero.
     crc: u32,
+    /// The IPv4 header's checksum in the making, of the bytes that do not vary.
+    sum: Sum16BitWords,
 }
 
 impl FrameTemplate {
@@ -550,7 +552,8 @@ impl FrameTemplate {
             IpPair::V4 { .. } => EtherType::IPV4,
             IpPair::V6 { .. } => EtherType::IPV6,
         };
-        let mut template = Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0 };
+        let mut template =
+            Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0, sum: Sum16BitWords::new() };
         template.put(
             &Ethernet2Header {
                 source: source.0,
@@ -582,6 +585,9 @@ impl FrameTemplate {
                 }
                 .to_bytes();
                 header[1] = path.traffic_class.0;
+                header[10..12].fill(0);
+                header[2..4].fill(0);
+                template.sum = Sum16BitWords::new().add_slice(&header);
                 template.put(&header);
             }
             IpPair::V6 { source, destination } => {
@@ -662,11 +668,12 @@ impl FrameTemplate {
         let (ip, udp) = room[self.ip_at..].split_at_mut(self.len - self.ip_at - 8);
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
         if self.is_ipv4() {
-            let v4 = ip.first_chunk_mut::<20>()?;
-            v4[2..4].copy_from_slice(&udp_len.checked_add(20)?.to_be_bytes());
-            v4[4..6].copy_from_slice(&identification.to_be_bytes());
-            let sum = etherparse::checksum::Sum16BitWords::new().add_slice(v4);
-            v4[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
+            let (len, identification) =
+                (udp_len.checked_add(20)?.to_be_bytes(), identification.to_be_bytes());
+            let sum = self.sum.clone().add_2bytes(len).add_2bytes(identification);
+            ip[2..4].copy_from_slice(&len);
+            ip[4..6].copy_from_slice(&identification);
+            ip[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
         } else {
             ip[4..6].copy_from_slice(&udp_len.to_be_bytes());
         }

@@ -87,6 +87,10 @@ impl<'a> Body<'a> {
     /// when its bytes are not here.
     pub fn icrc(&self) -> Option<u32> {
         let Self::Whole { first, second } = *self else { return None };
+        let last = if second.is_empty() { first } else { second };
+        if let Some(bytes) = last.last_chunk() {
+            return Some(u32::from_le_bytes(*bytes));
+        }
         let at = self.len().checked_sub(ICRC_LEN)?;
         let (a, b) = pieces(first, second, at, ICRC_LEN)?;
         let mut bytes = [0; ICRC_LEN];
@@ -205,8 +209,9 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Reads the extension headers that `row` lists from the bytes behind the BTH.
-    fn parse(bth: Bth, row: &Opcode, mut rest: &[u8]) -> Result<Self, DropReason> {
+    /// Reads the extension headers that `row` lists from the bytes behind the BTH. In place, since
+    /// this is a large thing to hand around.
+    fn read(&mut self, row: &Opcode, mut rest: &[u8]) -> Result<(), DropReason> {
         /// Takes one header's bytes off the front.
         fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], DropReason> {
             let Some((bytes, behind)) = rest.split_first_chunk::<N>() else {
@@ -215,26 +220,25 @@ impl Headers {
             *rest = behind;
             Ok(*bytes)
         }
-        let mut headers = Self { bth, ..Self::default() };
         let rest = &mut rest;
         for header in row.headers {
             match header {
-                Header::Rdeth => headers.rdeth = Some(Rdeth::parse(take(rest)?)),
-                Header::Deth => headers.deth = Some(Deth::parse(take(rest)?)),
-                Header::Xrceth => headers.xrceth = Some(Xrceth::parse(take(rest)?)),
-                Header::Reth => headers.reth = Some(Reth::parse(take(rest)?)),
-                Header::AtomicEth => headers.atomic_eth = Some(AtomicEth::parse(take(rest)?)),
-                Header::Aeth => headers.aeth = Some(Aeth::parse(take(rest)?)?),
+                Header::Rdeth => self.rdeth = Some(Rdeth::parse(take(rest)?)),
+                Header::Deth => self.deth = Some(Deth::parse(take(rest)?)),
+                Header::Xrceth => self.xrceth = Some(Xrceth::parse(take(rest)?)),
+                Header::Reth => self.reth = Some(Reth::parse(take(rest)?)),
+                Header::AtomicEth => self.atomic_eth = Some(AtomicEth::parse(take(rest)?)),
+                Header::Aeth => self.aeth = Some(Aeth::parse(take(rest)?)?),
                 Header::AtomicAckEth => {
-                    headers.atomic_ack_eth = Some(AtomicAckEth::parse(take(rest)?));
+                    self.atomic_ack_eth = Some(AtomicAckEth::parse(take(rest)?));
                 }
-                Header::ImmDt => headers.imm_dt = Some(ImmDt::parse(take(rest)?)),
-                Header::Ieth => headers.ieth = Some(Ieth::parse(take(rest)?)),
-                Header::Feth => headers.feth = Some(Feth::parse(take(rest)?)),
-                Header::CnpReserved => headers.cnp_reserved = Some(CnpReserved(take(rest)?)),
+                Header::ImmDt => self.imm_dt = Some(ImmDt::parse(take(rest)?)),
+                Header::Ieth => self.ieth = Some(Ieth::parse(take(rest)?)),
+                Header::Feth => self.feth = Some(Feth::parse(take(rest)?)),
+                Header::CnpReserved => self.cnp_reserved = Some(CnpReserved(take(rest)?)),
             }
         }
-        Ok(headers)
+        Ok(())
     }
 
     /// Writes BTH and extension headers to the front of `room`; returns how many bytes.
@@ -246,39 +250,35 @@ impl Headers {
         let row = self.bth.row().ok_or(EmitError::ReservedOpcode { code: self.bth.opcode })?;
         let have = room.len();
         let too_small = EmitError::NoRoom { have, need: row.headers_len };
-        let room = room.get_mut(..row.headers_len).ok_or(too_small)?;
-        let mut writer = Writer { room, at: 0 };
-        writer.put(&self.bth.emit());
+        let mut room = room.get_mut(..row.headers_len).ok_or(too_small)?;
+        let room = &mut room;
+        put(room, self.bth.emit());
         for &header in row.headers {
             let missing = EmitError::HeaderMissing { opcode: row, header };
             match header {
-                Header::Rdeth => writer.put(&self.rdeth.ok_or(missing)?.emit()),
-                Header::Deth => writer.put(&self.deth.ok_or(missing)?.emit()),
-                Header::Xrceth => writer.put(&self.xrceth.ok_or(missing)?.emit()),
-                Header::Reth => writer.put(&self.reth.ok_or(missing)?.emit()),
-                Header::AtomicEth => writer.put(&self.atomic_eth.ok_or(missing)?.emit()),
-                Header::Aeth => writer.put(&self.aeth.ok_or(missing)?.emit()),
-                Header::AtomicAckEth => writer.put(&self.atomic_ack_eth.ok_or(missing)?.emit()),
-                Header::ImmDt => writer.put(&self.imm_dt.ok_or(missing)?.emit()),
-                Header::Ieth => writer.put(&self.ieth.ok_or(missing)?.emit()),
-                Header::Feth => writer.put(&self.feth.ok_or(missing)?.emit()),
-                Header::CnpReserved => writer.put(&self.cnp_reserved.ok_or(missing)?.0),
+                Header::Rdeth => put(room, self.rdeth.ok_or(missing)?.emit()),
+                Header::Deth => put(room, self.deth.ok_or(missing)?.emit()),
+                Header::Xrceth => put(room, self.xrceth.ok_or(missing)?.emit()),
+                Header::Reth => put(room, self.reth.ok_or(missing)?.emit()),
+                Header::AtomicEth => put(room, self.atomic_eth.ok_or(missing)?.emit()),
+                Header::Aeth => put(room, self.aeth.ok_or(missing)?.emit()),
+                Header::AtomicAckEth => put(room, self.atomic_ack_eth.ok_or(missing)?.emit()),
+                Header::ImmDt => put(room, self.imm_dt.ok_or(missing)?.emit()),
+                Header::Ieth => put(room, self.ieth.ok_or(missing)?.emit()),
+                Header::Feth => put(room, self.feth.ok_or(missing)?.emit()),
+                Header::CnpReserved => put(room, self.cnp_reserved.ok_or(missing)?.0),
             }
         }
-        Ok(writer.at)
+        Ok(row.headers_len)
     }
 }
 
-/// Puts headers one behind the other.
-struct Writer<'a> {
-    room: &'a mut [u8],
-    at: usize,
-}
-
-impl Writer<'_> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.room[self.at..self.at + bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
+/// Writes a header to the front of `room` and takes its place off. The row's length is the sum of
+/// its headers', so there is always room.
+fn put<const N: usize>(room: &mut &mut [u8], bytes: [u8; N]) {
+    if let Some((place, rest)) = core::mem::take(room).split_first_chunk_mut() {
+        *place = bytes;
+        *room = rest;
     }
 }
 
@@ -404,20 +404,6 @@ impl<'a> Packet<'a> {
         let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
             return Err(DropReason::PadCount { pad: bth.pad, payload: padded });
         };
-        let headers = match body {
-            Body::Whole { first: start, .. } | Body::Elided { start, .. }
-                if start.len() >= opcode.headers_len =>
-            {
-                Headers::parse(bth, opcode, &start[Bth::LEN..opcode.headers_len])?
-            }
-            Body::Elided { .. } => return Err(body.cut_short(opcode.headers_len)),
-            Body::Whole { first, second } => {
-                let mut gathered = [0; MAX_HEADERS_LEN];
-                let bytes = first.iter().chain(second);
-                gathered.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
-                Headers::parse(bth, opcode, &gathered[Bth::LEN..opcode.headers_len])?
-            }
-        };
         let payload = match body {
             Body::Whole { first, second } => {
                 let (first, second) = pieces(first, second, opcode.headers_len, payload_len)
@@ -426,7 +412,23 @@ impl<'a> Packet<'a> {
             }
             Body::Elided { digest, .. } => Payload::Elided { len: payload_len, digest },
         };
-        Ok(Self { opcode, headers, payload })
+        let headers = Headers { bth, ..Headers::default() };
+        let mut packet = Self { opcode, headers, payload };
+        match body {
+            Body::Whole { first: start, .. } | Body::Elided { start, .. }
+                if start.len() >= opcode.headers_len =>
+            {
+                packet.headers.read(opcode, &start[Bth::LEN..opcode.headers_len])?;
+            }
+            Body::Elided { .. } => return Err(body.cut_short(opcode.headers_len)),
+            Body::Whole { first, second } => {
+                let mut gathered = [0; MAX_HEADERS_LEN];
+                let bytes = first.iter().chain(second);
+                gathered.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
+                packet.headers.read(opcode, &gathered[Bth::LEN..opcode.headers_len])?;
+            }
+        }
+        Ok(packet)
     }
 
     /// Bytes from BTH to ICRC, with as many pad bytes as the BTH says.
@@ -552,22 +554,25 @@ impl<'a> PacketWriter<'a> {
     /// # Errors
     /// [`EmitError::PayloadMissing`] when not all of the payload was written.
     pub fn finish(self, cover: &IcrcCover<'_>) -> Result<usize, EmitError> {
-        let Self { first, second, at, pad, .. } = self;
-        if self.payload_end != at {
-            return Err(EmitError::PayloadMissing { missing: self.payload_end - at });
+        if self.missing() != 0 {
+            return Err(EmitError::PayloadMissing { missing: self.missing() });
         }
-        places(first, second, at, pad).into_iter().for_each(|place| place.fill(0));
+        let Self { first, second, at, pad, .. } = self;
+        write_at(first, second, at, &[0; 3][..pad]);
         let covered = at + pad;
         let icrc = match covered.checked_sub(first.len()) {
             Some(in_second) => icrc::compute(cover, first, &second[..in_second]),
             None => icrc::compute(cover, &first[..covered], &[]),
         };
-        let mut bytes = icrc.to_le_bytes().into_iter();
-        for place in places(first, second, covered, ICRC_LEN) {
-            place.iter_mut().zip(&mut bytes).for_each(|(to, from)| *to = from);
-        }
+        write_at(first, second, covered, &icrc.to_le_bytes());
         Ok(covered + ICRC_LEN)
     }
+}
+
+/// A few bytes into two pieces that follow each other, from `at` on.
+fn write_at(first: &mut [u8], second: &mut [u8], at: usize, bytes: &[u8]) {
+    let places = first.iter_mut().chain(second).skip(at);
+    places.zip(bytes).for_each(|(to, &from)| *to = from);
 }
 
 /// The `len` bytes from `at` of two pieces that follow each other. The caller knows that they are
