@@ -24,7 +24,7 @@ const PAIRS: usize = 21;
 const SLICE: Duration = Duration::from_micros(400);
 
 /// Frames of one kind that take turns.
-const FRAMES: usize = 4;
+const FRAMES: u8 = 4;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
@@ -66,17 +66,19 @@ impl Case {
     fn new(v6: bool, name: &str, payload_len: usize) -> Self {
         let path = path(v6);
         let template = FrameTemplate::new(&path);
-        let packets: Vec<(Headers, Vec<u8>)> = (0..FRAMES as u32)
+        let packets: Vec<(Headers, Vec<u8>)> = (0..FRAMES)
             .map(|i| {
-                let payload = (0..payload_len).map(|at| (at * 7) as u8 ^ i as u8).collect();
-                (headers(name, payload_len, i), payload)
+                let payload =
+                    (0..=255_u8).skip(7 * usize::from(i)).cycle().take(payload_len).collect();
+                (headers(name, payload_len, i.into()), payload)
             })
             .collect();
         let frames = packets.iter().map(|(headers, payload)| {
             let packet = packet(headers, payload);
             let at = template.headers_len();
             let mut frame = vec![0; at + packet.len()];
-            let cover = template.write(packet.len() as u16, 7, &mut frame).unwrap();
+            let len = packet.len().try_into().unwrap();
+            let cover = template.write(len, 7, &mut frame).unwrap();
             packet.emit(Room::whole(&mut frame[at..]), &cover).unwrap();
             frame
         });
@@ -151,13 +153,13 @@ fn parse(table: &mut Table, v6: bool, name: &str, payload: usize) {
     let case = Case::new(v6, name, payload);
     let mut turn = 0;
     let ours = || {
-        turn = (turn + 1) % FRAMES;
+        turn = (turn + 1) % usize::from(FRAMES);
         let frame = Frame::parse(RawFrame::ethernet(black_box(&case.frames[turn]))).unwrap();
         black_box(&Packet::parse(frame.body));
     };
     let mut turn = 0;
     let mut etherparse = || {
-        turn = (turn + 1) % FRAMES;
+        turn = (turn + 1) % usize::from(FRAMES);
         black_box(&SlicedPacket::from_ethernet(black_box(&case.frames[turn])));
     };
     table.row("parse", &case.label, ours, &mut [("etherparse", &mut etherparse)]);
@@ -170,13 +172,13 @@ fn check(table: &mut Table, v6: bool, name: &str, payload: usize) {
         case.frames.iter().map(|f| Frame::parse(RawFrame::ethernet(f)).unwrap()).collect();
     let mut turn = 0;
     let ours = || {
-        turn = (turn + 1) % FRAMES;
+        turn = (turn + 1) % usize::from(FRAMES);
         let frame = black_box(&frames[turn]);
         assert!(icrc::check(&frame.icrc_cover(), frame.body).is_ok());
     };
     let mut turn = 0;
     let mut pieces = || {
-        turn = (turn + 1) % FRAMES;
+        turn = (turn + 1) % usize::from(FRAMES);
         let (covered, headers) = case.covered(black_box(&case.frames[turn]));
         let mut masked = [0xff; 100];
         masked[8..8 + headers].copy_from_slice(&covered[..headers]);
@@ -187,7 +189,7 @@ fn check(table: &mut Table, v6: bool, name: &str, payload: usize) {
     };
     let mut turn = 0;
     let mut contiguous = || {
-        turn = (turn + 1) % FRAMES;
+        turn = (turn + 1) % usize::from(FRAMES);
         let (covered, _) = case.covered(black_box(&case.frames[turn]));
         let mut hasher = Hasher::new();
         hasher.update(covered);
@@ -204,18 +206,19 @@ fn emit(table: &mut Table, v6: bool, name: &str, payload: usize) {
     let at = case.template.headers_len();
     let mut room = vec![0; case.frames[0].len()];
     let packets: Vec<Packet<'_>> = case.packets.iter().map(|(h, p)| packet(h, p)).collect();
-    let mut turn = 0;
+    let mut turn = 0_u16;
     let ours = || {
-        turn = (turn + 1) % FRAMES;
-        let packet = black_box(&packets[turn]);
+        turn = (turn + 1) % u16::from(FRAMES);
+        let packet = black_box(&packets[usize::from(turn)]);
         let room = black_box(&mut room[..]);
-        let cover = case.template.write(packet.len() as u16, turn as u16, room).unwrap();
+        let len = packet.len().try_into().unwrap();
+        let cover = case.template.write(len, turn, room).unwrap();
         black_box(packet.emit(Room::whole(&mut room[at..]), &cover).unwrap());
     };
     let mut room = vec![0; case.frames[0].len()];
     let mut turn = 0;
     let mut yardstick = || {
-        turn = (turn + 1) % FRAMES;
+        turn = (turn + 1) % usize::from(FRAMES);
         let frame = black_box(&case.frames[turn]);
         let payload = black_box(&case.packets[turn].1);
         let room = black_box(&mut room[..]);

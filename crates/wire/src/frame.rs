@@ -13,7 +13,7 @@ use etherparse::{
 };
 
 use crate::icrc::Word;
-use crate::{Body, DropReason, IcrcCover};
+use crate::{Body, DropReason, Grh, IcrcCover, icrc};
 use etherparse::checksum::Sum16BitWords;
 
 /// The UDP port of RoCEv2.
@@ -396,9 +396,7 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
         let expected = header.to_header().calc_header_checksum();
         return Err(DropReason::IpChecksum { expected, found: header.header_checksum() });
     }
-    let payload = header
-        .payload_len()
-        .map_err(|_| DropReason::UdpLength { udp: 0, ip: header.total_len() })?;
+    let payload = header.total_len().saturating_sub(20);
     Ok((IpHeader::V4(bytes), payload))
 }
 
@@ -463,6 +461,23 @@ pub struct Addressing {
     pub vlan: Option<VlanTag>,
 }
 
+impl Addressing {
+    /// The path that the packet came on, in its own direction, with Ethernet addresses of zeros:
+    /// [`FrameTemplate::icrc_cover`] of it is the cover of a packet whose headers a port does not
+    /// see, if the identification is known. `None` when the addresses are of two families.
+    pub fn path(&self) -> Option<Path> {
+        Some(Path {
+            ethernet: (MacAddress::default(), MacAddress::default()),
+            vlan: self.vlan,
+            ip: IpPair::new(self.source, self.destination)?,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            flow_label: self.flow_label,
+            source_port: self.source_port,
+        })
+    }
+}
+
 /// A packet as a port hands it to the engine: how it was addressed, and its bytes from BTH to ICRC.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
@@ -476,6 +491,33 @@ pub struct Received<'a> {
     pub cover: Option<IcrcCover<'a>>,
     /// From BTH to ICRC.
     pub body: Body<'a>,
+}
+
+impl Received<'_> {
+    /// Whether the ICRC is right; `None` when that cannot be known, because the cover or some of
+    /// the bytes are not here.
+    ///
+    /// # Errors
+    /// Those of [`icrc::check`].
+    pub fn check_icrc(&self) -> Option<Result<(), DropReason>> {
+        match (&self.cover, self.body) {
+            (Some(cover), Body::Whole { .. }) => Some(icrc::check(cover, self.body)),
+            _ => None,
+        }
+    }
+
+    /// What a datagram's receive buffer begins with. Formed from the addressing when the IP header
+    /// is not here, then with identification 0; `None` when even that is impossible: addresses of
+    /// two families, or more bytes than IP can carry.
+    pub fn grh(&self) -> Option<Grh> {
+        match self.ip_header {
+            Some(ip) => Some(Grh::new(ip)),
+            None => {
+                let template = FrameTemplate::new(&self.addressing.path()?);
+                template.grh(u16::try_from(self.body.len()).ok()?, 0)
+            }
+        }
+    }
 }
 
 /// Where frames of one path go: what is the same in each of them.
@@ -636,6 +678,20 @@ impl FrameTemplate {
             V6_LENGTH.change(udp_len) ^ UDP_LENGTH.change(udp_len)
         };
         Some(IcrcCover::hashed(self.crc ^ change))
+    }
+
+    /// The IP header of such a packet, as a datagram's receive buffer shows it. `None` when the
+    /// packet is too long for IP.
+    pub fn grh(&self, packet_len: u16, identification: u16) -> Option<Grh> {
+        let mut room = [0; Self::MAX];
+        self.write(packet_len, identification, &mut room)?;
+        let ip = &room[self.ip_at..self.len - 8];
+        let ip = if self.is_ipv4() {
+            IpHeader::V4(ip.first_chunk()?)
+        } else {
+            IpHeader::V6(ip.first_chunk()?)
+        };
+        Some(Grh::new(ip))
     }
 
     const fn is_ipv4(&self) -> bool {
