@@ -172,42 +172,56 @@ impl DropReason {
             Self::NotIp { .. } | Self::RoceV1 | Self::NotUdp { .. } | Self::OtherUdpPort { .. }
         )
     }
+}
 
-    /// The counter's name: lower case with underscores, stable.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Truncated { .. } => "truncated",
-            Self::NotIp { .. } => "not_ip",
-            Self::RoceV1 => "roce_v1",
-            Self::TooManyVlanTags => "too_many_vlan_tags",
-            Self::IpVersion { .. } => "ip_version",
-            Self::IpOptions { .. } => "ip_options",
-            Self::IpHeaderLength { .. } => "ip_header_length",
-            Self::IpChecksum { .. } => "ip_checksum",
-            Self::IpFragment => "ip_fragment",
-            Self::IpExtension { .. } => "ip_extension",
-            Self::NotUdp { .. } => "not_udp",
-            Self::OtherUdpPort { .. } => "other_udp_port",
-            Self::UdpLength { .. } => "udp_length",
-            Self::UdpChecksum { .. } => "udp_checksum",
-            Self::PacketLength { .. } => "packet_length",
-            Self::TransportVersion { .. } => "bad_tver",
-            Self::ReservedOpcode { .. } => "bad_opcode",
-            Self::HeaderMissing { .. } => "header_missing",
-            Self::PadCount { .. } => "pad_count",
-            Self::ReservedSyndrome { .. } => "bad_syndrome",
-            Self::IcrcMismatch { .. } => "icrc_bad",
-            Self::MadLength { .. } => "mad_length",
-            Self::MadHeader { .. } => "mad_header",
-            Self::MadAttribute { .. } => "mad_attribute",
-            Self::NoSuchQp { .. } => "unknown_qp",
-            Self::WrongService => "wrong_service",
-            Self::WrongQpState => "wrong_qp_state",
-            Self::WrongAddress => "addr_mismatch",
-            Self::PKeyMismatch { .. } => "bad_pkey",
-            Self::QKeyMismatch { .. } => "bad_qkey",
+/// The counters: a reason's pattern, its counter's name.
+macro_rules! counters {
+    ($($reason:pat => $name:literal),* $(,)?) => {
+        impl DropReason {
+            /// The names of all counters, in the order of the checks.
+            pub const NAMES: &[&str] = &[$($name),*];
+
+            /// The counter's name: lower case with underscores, stable.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($reason => $name),*
+                }
+            }
         }
-    }
+    };
+}
+
+counters! {
+    Self::Truncated { .. } => "truncated",
+    Self::NotIp { .. } => "not_ip",
+    Self::RoceV1 => "roce_v1",
+    Self::TooManyVlanTags => "too_many_vlan_tags",
+    Self::IpVersion { .. } => "ip_version",
+    Self::IpOptions { .. } => "ip_options",
+    Self::IpHeaderLength { .. } => "ip_header_length",
+    Self::IpChecksum { .. } => "ip_checksum",
+    Self::IpFragment => "ip_fragment",
+    Self::IpExtension { .. } => "ip_extension",
+    Self::NotUdp { .. } => "not_udp",
+    Self::OtherUdpPort { .. } => "other_udp_port",
+    Self::UdpLength { .. } => "udp_length",
+    Self::UdpChecksum { .. } => "udp_checksum",
+    Self::PacketLength { .. } => "packet_length",
+    Self::TransportVersion { .. } => "bad_tver",
+    Self::ReservedOpcode { .. } => "bad_opcode",
+    Self::HeaderMissing { .. } => "header_missing",
+    Self::PadCount { .. } => "pad_count",
+    Self::ReservedSyndrome { .. } => "bad_syndrome",
+    Self::IcrcMismatch { .. } => "icrc_bad",
+    Self::MadLength { .. } => "mad_length",
+    Self::MadHeader { .. } => "mad_header",
+    Self::MadAttribute { .. } => "mad_attribute",
+    Self::NoSuchQp { .. } => "unknown_qp",
+    Self::WrongService => "wrong_service",
+    Self::WrongQpState => "wrong_qp_state",
+    Self::WrongAddress => "addr_mismatch",
+    Self::PKeyMismatch { .. } => "bad_pkey",
+    Self::QKeyMismatch { .. } => "bad_qkey",
 }
 
 impl fmt::Display for DropReason {
