@@ -18,7 +18,8 @@
 use crc32fast::Hasher;
 
 use crate::frame::IpHeader;
-use crate::{Body, Bth, DropReason, ICRC_LEN};
+use crate::packet::write_at;
+use crate::{Body, Bth, DropReason, ICRC_LEN, Room};
 
 /// What stands before the BTH, as the ICRC sees it.
 ///
@@ -131,6 +132,19 @@ pub fn check(cover: &IcrcCover<'_>, body: Body<'_>) -> Result<(), DropReason> {
         return Err(body.cut_short(body.len()));
     };
     if expected == found { Ok(()) } else { Err(DropReason::IcrcMismatch { expected, found }) }
+}
+
+/// Writes the ICRC into the last four bytes of a packet, which `packet` holds from BTH to ICRC.
+/// Returns whether there are so many bytes.
+pub fn seal(cover: &IcrcCover<'_>, packet: Room<'_>) -> bool {
+    let Some(covered) = packet.len().checked_sub(ICRC_LEN) else { return false };
+    let Room { first, second } = packet;
+    let icrc = match covered.checked_sub(first.len()) {
+        Some(in_second) => compute(cover, first, &second[..in_second]),
+        None => compute(cover, &first[..covered], &[]),
+    };
+    write_at(first, second, covered, &icrc.to_le_bytes());
+    true
 }
 
 /// The CRC-32 of whatever gave `crc`, followed by `bytes`.

@@ -553,24 +553,39 @@ impl<'a> PacketWriter<'a> {
     ///
     /// # Errors
     /// [`EmitError::PayloadMissing`] when not all of the payload was written.
-    pub fn finish(self, cover: &IcrcCover<'_>) -> Result<usize, EmitError> {
+    pub fn finish(mut self, cover: &IcrcCover<'_>) -> Result<usize, EmitError> {
+        let len = self.pad()?;
+        self.seal(len, cover);
+        Ok(len)
+    }
+
+    /// Writes the pad bytes and leaves the last four to whoever knows the frame's headers:
+    /// [`icrc::seal`]. Returns the packet's length, those four included.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadMissing`] when not all of the payload was written.
+    pub fn finish_unsealed(mut self) -> Result<usize, EmitError> {
+        self.pad()
+    }
+
+    fn pad(&mut self) -> Result<usize, EmitError> {
         if self.missing() != 0 {
             return Err(EmitError::PayloadMissing { missing: self.missing() });
         }
-        let Self { first, second, at, pad, .. } = self;
-        write_at(first, second, at, &[0; 3][..pad]);
-        let covered = at + pad;
-        let icrc = match covered.checked_sub(first.len()) {
-            Some(in_second) => icrc::compute(cover, first, &second[..in_second]),
-            None => icrc::compute(cover, &first[..covered], &[]),
-        };
-        write_at(first, second, covered, &icrc.to_le_bytes());
-        Ok(covered + ICRC_LEN)
+        write_at(self.first, self.second, self.at, &[0; 3][..self.pad]);
+        Ok(self.at + self.pad + ICRC_LEN)
+    }
+
+    fn seal(self, len: usize, cover: &IcrcCover<'_>) {
+        let (first, second) = (self.first, self.second);
+        let in_second = len.saturating_sub(first.len());
+        let first = &mut first[..len - in_second];
+        icrc::seal(cover, Room { first, second: &mut second[..in_second] });
     }
 }
 
-/// A few bytes into two pieces that follow each other, from `at` on.
-fn write_at(first: &mut [u8], second: &mut [u8], at: usize, bytes: &[u8]) {
+/// A few bytes into two pieces that follow each other, from `at` on. What does not fit is left out.
+pub(crate) fn write_at(first: &mut [u8], second: &mut [u8], at: usize, bytes: &[u8]) {
     let places = first.iter_mut().chain(second).skip(at);
     places.zip(bytes).for_each(|(to, &from)| *to = from);
 }
