@@ -11,9 +11,9 @@
 //! use roxe_wire::{Frame, Packet, RawFrame, icrc};
 //!
 //! # fn main() -> Result<(), roxe_wire::DropReason> {
-//! # let bytes = b"\x02\0\0\0\0\x0a\x02\0\0\0\0\x0b\x08\0\x45\x6a\0\x30\x1c\x46\x40\0\x40\x11\x99\xf7\
-//! #     \xc0\0\x02\x0b\xc0\0\x02\x0a\xc1\x23\x12\xb7\0\x1c\0\0\x11\x40\xff\xff\0\0\0\x22\0\x12\x34\
-//! #     \x56\x0a\0\0\x05\x50\x4f\x8e\x98";
+//! # let bytes = b"\x02\0\0\0\0\x0a\x02\0\0\0\0\x0b\x08\0\x45\x6a\0\x30\x1c\x46\x40\0\x40\x11\
+//! #     \x99\xf7\xc0\0\x02\x0b\xc0\0\x02\x0a\xc1\x23\x12\xb7\0\x1c\0\0\x11\x40\xff\xff\0\0\0\
+//! #     \x22\0\x12\x34\x56\x0a\0\0\x05\x50\x4f\x8e\x98";
 //! let frame = Frame::parse(RawFrame::ethernet(bytes))?;
 //! icrc::check(&frame.icrc_cover(), frame.body)?;
 //! let packet = Packet::parse(frame.body)?;
@@ -28,6 +28,7 @@
 //! | Ethernet, VLAN, IP, UDP around a packet | [`Frame`], [`FrameTemplate`] |
 //! | headers, payload, pad | [`Packet`], [`Headers`] |
 //! | the invariant CRC | [`icrc`] |
+//! | management datagrams, connection management | [`mad`] |
 //! | why a frame is thrown away | [`DropReason`] |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -42,12 +43,14 @@ mod cnp;
 mod deth;
 mod drop_reason;
 mod feth;
+mod field;
 mod frame;
 mod gid;
 mod grh;
 pub mod icrc;
 mod immediate;
 mod invalidate;
+pub mod mad;
 mod number;
 pub mod opcode;
 mod packet;
@@ -65,6 +68,7 @@ pub use cnp::{CNP_OPCODE, CnpReserved, cnp_bth};
 pub use deth::Deth;
 pub use drop_reason::DropReason;
 pub use feth::{Feth, FlushPlacement, FlushSelectivity};
+pub use field::{FieldValue, FieldVisitor};
 pub use frame::{
     Addressing, Ecn, Frame, FrameTemplate, IpHeader, IpPair, MacAddress, Path, ROCE_PORT, RawFrame,
     Received, Start, TrafficClass, Udp, VlanTag,

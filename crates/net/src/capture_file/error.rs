@@ -1,0 +1,117 @@
+//! What can be wrong with a capture file.
+
+use std::{io, path::PathBuf};
+
+use super::{MAX_PACKET_LEN, interface::Interface};
+
+/// Why a capture cannot be read, or not any further. Offsets count bytes from the start of the
+/// capture, after decompression.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "what the fields are, the messages say")]
+pub enum CaptureError {
+    /// The file cannot be opened.
+    #[error("cannot open {}: {reason}", path.display())]
+    Open { path: PathBuf, reason: io::Error },
+
+    /// The operating system or a decompressor refuses.
+    #[error("cannot read on at byte {offset}: {reason}")]
+    Read { offset: u64, reason: io::Error },
+
+    /// There is not one byte.
+    #[error("the file is empty: not even a capture header was written")]
+    Empty,
+
+    /// The input ends inside its first header.
+    #[error("the file ends at byte {len}, inside the capture header: nothing was captured")]
+    NoHeader { len: u64 },
+
+    /// The input begins with none of the numbers that are known.
+    #[error("unknown magic 0x{magic:08x}: not a pcap or pcapng capture")]
+    UnknownMagic { magic: u32 },
+
+    /// The input is something known, which is not read here.
+    #[error("this is {what}: {remedy}")]
+    OtherFormat { what: &'static str, remedy: &'static str },
+
+    /// A compressed file in a compressed file, and so on.
+    #[error("the file is compressed more than {limit} times over: unpack it first")]
+    Nested { limit: u32 },
+
+    /// A version of the file format that does not exist yet.
+    #[error("version {major}.{minor} of the {format} format at byte {offset} is not known")]
+    Version { format: &'static str, major: u16, minor: u16, offset: u64 },
+
+    /// A packet's length is beyond reason, so this is no packet: the file is damaged before.
+    #[error(
+        "the packet at byte {offset} claims {len} bytes, more than the {MAX_PACKET_LEN} a packet \
+         can have: the file is damaged from there on"
+    )]
+    PacketLength { offset: u64, len: u32 },
+
+    /// A pcapng block contradicts itself or the file.
+    #[error("the block at byte {offset} {problem}: the file is damaged from there on")]
+    Block { offset: u64, problem: BlockProblem },
+
+    /// Packets were there, and none could be read.
+    #[error(
+        "none of the {packets} packets read can be understood: they are {}; Ethernet, raw IP, \
+         Linux cooked and ERF captures can be read",
+        list_skipped(interfaces)
+    )]
+    NothingReadable { packets: u64, interfaces: Vec<Interface> },
+}
+
+/// What is wrong with a pcapng block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "what the variants are, the messages say")]
+pub enum BlockProblem {
+    #[error("claims a length of {len} bytes, too short for what it is")]
+    TooShort { len: usize },
+    #[error("claims a length of {len} bytes, too long for what it is")]
+    TooLong { len: u32 },
+    #[error("gives its length as {front} bytes in front and as {back} behind")]
+    LengthsDiffer { front: u32, back: u32 },
+    #[error("has 0x{magic:08x} where its byte order should stand")]
+    ByteOrder { magic: u32 },
+    #[error("has a packet of {len} bytes, which does not fit in")]
+    PacketTooLong { len: u32 },
+    #[error("names interface {interface}, but only {known} were described")]
+    NoSuchInterface { interface: u32, known: usize },
+    #[error("describes one interface more than {limit}")]
+    TooManyInterfaces { limit: usize },
+}
+
+/// Why a record or an interface cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "what the fields are, the messages say")]
+pub enum WriteError {
+    /// The output refuses.
+    #[error("cannot write the capture: {0}")]
+    Output(#[from] io::Error),
+
+    /// The record's interface was never added.
+    #[error("interface {interface} was never added to the capture")]
+    NoSuchInterface { interface: u32 },
+
+    /// A reader would take so long a packet for damage.
+    #[error("a packet of {len} bytes is longer than the {MAX_PACKET_LEN} a capture can hold")]
+    PacketLength { len: usize },
+
+    /// The classic format counts seconds in 32 bits.
+    #[error("second {seconds} is too late for a pcap file, which ends in 2106: write pcapng")]
+    TooLate { seconds: u64 },
+}
+
+/// `3 × InfiniBand (link type 247) on ib0, 1 × …`
+fn list_skipped(interfaces: &[Interface]) -> String {
+    let lines = interfaces.iter().filter(|interface| interface.skipped > 0).map(|interface| {
+        let Interface { skipped, link_type, name, .. } = interface;
+        match name {
+            Some(name) => format!("{skipped} × {link_type} on {name}"),
+            None => format!("{skipped} × {link_type}"),
+        }
+    });
+    lines.collect::<Vec<_>>().join(", ")
+}

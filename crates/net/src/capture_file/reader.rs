@@ -1,0 +1,314 @@
+//! The reader: one record after the other, whatever the format and the compression.
+
+use std::{fmt, io::Read, path::Path};
+
+use super::{
+    CaptureError, Direction, Interface, MAX_PACKET_LEN, Start, Timestamp,
+    link::{Framing, Stripped},
+    pcap::Pcap,
+    pcapng::Pcapng,
+    source::{self, Counted, Progress},
+    window::{Span, Window},
+};
+
+/// Reads a capture, record by record, in constant memory: about 1 MiB, and what a decompressor
+/// needs.
+///
+/// ```
+/// use roxe_net::capture_file::{CaptureError, CaptureReader};
+///
+/// fn count_cut_packets(path: &str) -> Result<u64, CaptureError> {
+///     let mut reader = CaptureReader::open(path)?;
+///     let mut cut = 0;
+///     while let Some(record) = reader.next()? {
+///         cut += u64::from(record.is_cut());
+///     }
+///     Ok(cut)
+/// }
+/// ```
+pub struct CaptureReader {
+    window: Window,
+    format: Format,
+    interfaces: Vec<Interface>,
+    progress: Progress,
+    total_len: Option<u64>,
+    /// Of the last record.
+    number: u64,
+    delivered: u64,
+    skipped: u64,
+    truncated: Option<Truncation>,
+    finished: bool,
+}
+
+/// A packet as the capture holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its place in the file, from 1, counted as Wireshark does: skipped packets have numbers too,
+    /// and so have the journal entries, system calls and custom blocks a pcapng file may hold.
+    pub number: u64,
+    /// When it was captured; the start of 1970 when the file does not say (simple packet blocks).
+    pub time: Timestamp,
+    /// What `data` begins with.
+    pub start: Start,
+    /// What was captured of it, without the link headers that captures add.
+    pub data: &'a [u8],
+    /// How long `data` was on the wire, in bytes: never shorter than `data`, and longer if the
+    /// packet was cut.
+    pub wire_len: u32,
+    /// Index into [`CaptureReader::interfaces`]. Counts through all sections of a file, where
+    /// Wireshark counts anew in each.
+    pub interface: u32,
+    /// Which way it went, where the file tells.
+    pub direction: Option<Direction>,
+    /// The packet's first comment, if it is valid UTF-8.
+    pub comment: Option<&'a str>,
+}
+
+impl Record<'_> {
+    /// Whether less was captured than there was.
+    pub fn is_cut(&self) -> bool {
+        self.data.len() < self.wire_len as usize
+    }
+}
+
+/// The input ended in the middle: the capture was killed while it wrote, or is still running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// The record that is incomplete. All before it were delivered.
+    pub number: u64,
+    /// Where it begins, in bytes after decompression.
+    pub offset: u64,
+}
+
+impl fmt::Display for Truncation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the file ends inside record {} (byte {})", self.number, self.offset)
+    }
+}
+
+impl CaptureReader {
+    /// Opens a capture file; `-` is standard input.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened, and as [`new`](Self::new).
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
+        let (file, total_len) = source::open(path.as_ref())?;
+        Ok(Self { total_len, ..Self::new(file)? })
+    }
+
+    /// Reads a capture from `source`, which need not be buffered. Waits for its first bytes.
+    ///
+    /// # Errors
+    /// Where `source` fails, or does not begin like a capture.
+    pub fn new(source: impl Read + Send + 'static) -> Result<Self, CaptureError> {
+        let progress = Progress::default();
+        let counted = Counted { source, progress: progress.clone() };
+        let mut window = source::decompress(Box::new(counted))?;
+        let (format, interfaces) = Format::begin(&mut window)?;
+        Ok(Self {
+            window,
+            format,
+            interfaces,
+            progress,
+            total_len: None,
+            number: 0,
+            delivered: 0,
+            skipped: 0,
+            truncated: None,
+            finished: false,
+        })
+    }
+
+    /// The next record. `None` at the end of the capture, also where it ends in the middle of a
+    /// record: see [`truncated`](Self::truncated).
+    ///
+    /// Packets whose link headers are not understood are skipped.
+    ///
+    /// # Errors
+    /// Where the input fails or the file is damaged, once; then the capture has ended. At the end
+    /// of a capture with packets of which none could be read.
+    #[expect(clippy::should_implement_trait, reason = "an iterator could not lend the packets")]
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
+        if self.finished {
+            return Ok(None);
+        }
+        let Some((found, stripped)) = self.advance().inspect_err(|_| self.finished = true)? else {
+            self.finished = true;
+            return Ok(None);
+        };
+        let Stripped { start, skip, len, wire_len, direction, time } = stripped;
+        Ok(Some(Record {
+            number: self.number,
+            time: time.unwrap_or(found.time),
+            start,
+            data: self.window.get(Span { from: found.data.from + skip, len }),
+            wire_len,
+            interface: found.interface as u32,
+            direction: found.direction.or(direction),
+            comment: found.comment.and_then(|span| comment(self.window.get(span))),
+        }))
+    }
+
+    /// Goes to the next packet that can be read.
+    #[inline]
+    fn advance(&mut self) -> Result<Option<(Found, Stripped)>, CaptureError> {
+        loop {
+            let offset = self.window.offset();
+            let step = match &mut self.format {
+                Format::Pcap(pcap) => pcap.step(&mut self.window)?,
+                Format::Pcapng(pcapng) => pcapng.step(&mut self.window, &mut self.interfaces)?,
+            };
+            let found = match step {
+                Step::Packet(found) => found,
+                Step::Other => {
+                    self.number += 1;
+                    continue;
+                }
+                Step::Cut => {
+                    self.truncated = Some(Truncation { number: self.number + 1, offset });
+                    return self.end();
+                }
+                Step::End => return self.end(),
+            };
+            self.number += 1;
+            let interface = &mut self.interfaces[found.interface];
+            let framing = interface.link_type.framing();
+            if let Some(stripped) = framing.strip(self.window.get(found.data), found.wire_len) {
+                self.delivered += 1;
+                return Ok(Some((found, stripped)));
+            }
+            interface.skipped += 1;
+            self.skipped += 1;
+            // All packets of a pcap file are alike, so there is nothing to wait for.
+            if framing == Framing::Unknown && matches!(self.format, Format::Pcap(_)) {
+                return self.end();
+            }
+        }
+    }
+
+    fn end(&self) -> Result<Option<(Found, Stripped)>, CaptureError> {
+        if self.delivered > 0 || self.skipped == 0 {
+            return Ok(None);
+        }
+        let mut interfaces = self.interfaces.clone();
+        interfaces.retain(|interface| interface.skipped > 0);
+        Err(CaptureError::NothingReadable { packets: self.skipped, interfaces })
+    }
+
+    /// Where the input ended in the middle of a record. Known once [`next`](Self::next) has
+    /// returned `None`; not an error, as all that is there was read.
+    pub fn truncated(&self) -> Option<Truncation> {
+        self.truncated
+    }
+
+    /// How many packets were skipped until now because what they begin with is not understood.
+    /// Which: see [`interfaces`](Self::interfaces).
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The interfaces that were described until now.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// How far the input was read, in bytes, before decompression. The reader is up to some 256 KiB
+    /// ahead of the record it returned last.
+    pub fn bytes_read(&self) -> u64 {
+        self.progress.bytes()
+    }
+
+    /// How long the input is, in bytes, before decompression. `None` for pipes.
+    pub fn total_len(&self) -> Option<u64> {
+        self.total_len
+    }
+}
+
+impl fmt::Debug for CaptureReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureReader")
+            .field("number", &self.number)
+            .field("interfaces", &self.interfaces)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Comments may be padded with zeros, as some programs write C strings.
+fn comment(bytes: &[u8]) -> Option<&str> {
+    Some(str::from_utf8(bytes).ok()?.trim_end_matches('\0'))
+}
+
+enum Format {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
+}
+
+impl Format {
+    fn begin(window: &mut Window) -> Result<(Self, Vec<Interface>), CaptureError> {
+        if let Some(pcap) = Pcap::begin(window) {
+            let (pcap, interface) = pcap?;
+            return Ok((Self::Pcap(pcap), vec![interface]));
+        }
+        if let Some(pcapng) = Pcapng::begin(window) {
+            return Ok((Self::Pcapng(pcapng?), Vec::new()));
+        }
+        Err(unknown(window.rest()))
+    }
+}
+
+/// Says what `input` is instead of a capture, as far as that is known.
+fn unknown(input: &[u8]) -> CaptureError {
+    if let Some((_, what, remedy)) = OTHERS.iter().find(|(magic, ..)| input.starts_with(magic)) {
+        return CaptureError::OtherFormat { what, remedy };
+    }
+    match input.first_chunk() {
+        Some(magic) => CaptureError::UnknownMagic { magic: u32::from_be_bytes(*magic) },
+        None if input.is_empty() => CaptureError::Empty,
+        None => CaptureError::NoHeader { len: input.len() as u64 },
+    }
+}
+
+const MODIFIED: &str = "a pcap in the modified format of Alexey Kuznetzov's libpcap patch";
+const CONVERT: &str = "convert it with `editcap -F pcapng FILE NEW`";
+const UNPACK: &str = "unpack it first, or repack it with gzip or zstd";
+
+/// What people may take for a capture, what it is, and what to do.
+#[rustfmt::skip]
+const OTHERS: &[(&[u8], &str, &str)] = &[
+    (&[0xa1, 0xb2, 0xcd, 0x34], MODIFIED,                   CONVERT),
+    (&[0x34, 0xcd, 0xb2, 0xa1], MODIFIED,                   CONVERT),
+    (b"snoop\0\0\0",            "a snoop capture",          CONVERT),
+    (b"GMBU",                   "a Network Monitor capture", CONVERT),
+    (b"RTSS",                   "a Network Monitor capture", CONVERT),
+    (b"\xfd7zXZ\0",             "an xz-compressed file",    UNPACK),
+    (b"BZh",                    "a bzip2-compressed file",  UNPACK),
+    (&[0x04, 0x22, 0x4d, 0x18], "an lz4-compressed file",   UNPACK),
+    (b"PK\x03\x04",             "a zip archive",            UNPACK),
+];
+
+/// What a format's reader came upon.
+pub(super) enum Step {
+    Packet(Found),
+    /// Something that has a number of its own but is no packet.
+    Other,
+    /// The end, between two records.
+    End,
+    /// The end, inside of a record.
+    Cut,
+}
+
+/// A packet as the file describes it, with its link header.
+pub(super) struct Found {
+    pub(super) time: Timestamp,
+    /// Index into the reader's interfaces, which has it.
+    pub(super) interface: usize,
+    /// At most [`MAX_PACKET_LEN`] bytes.
+    pub(super) data: Span,
+    /// As the file says it, which may be nonsense.
+    pub(super) wire_len: u32,
+    pub(super) direction: Option<Direction>,
+    pub(super) comment: Option<Span>,
+}
+
+const _: () = assert!(MAX_PACKET_LEN <= super::window::CAPACITY);

@@ -1,0 +1,86 @@
+//! Where a capture comes from: files, pipes, and whatever they are compressed with.
+
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    os::fd::AsFd,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::{error::CaptureError, window::Window};
+
+/// Opens a file; `-` is standard input. Its length too, if it has one.
+pub(super) fn open(path: &Path) -> Result<(File, Option<u64>), CaptureError> {
+    let open = || {
+        let file = if path == Path::new("-") {
+            // Not through `io::stdin()`, whose own buffer would cost another copy.
+            File::from(io::stdin().as_fd().try_clone_to_owned()?)
+        } else {
+            File::open(path)?
+        };
+        let metadata = file.metadata()?;
+        Ok((file, metadata.is_file().then_some(metadata.len())))
+    };
+    open().map_err(|reason| CaptureError::Open { path: path.to_owned(), reason })
+}
+
+/// How many bytes were read until now.
+#[derive(Clone, Default)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A source that tells how far it was read.
+pub(super) struct Counted<R> {
+    pub(super) source: R,
+    pub(super) progress: Progress,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(room)?;
+        self.progress.0.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+/// Takes off compression as long as there is some, by what the input begins with, whatever its name
+/// may be.
+pub(super) fn decompress(source: Box<dyn Read + Send>) -> Result<Window, CaptureError> {
+    let mut window = Window::new(source);
+    for _ in 0..=MAX_LAYERS {
+        // A shorter input is no capture, and will be found out.
+        window.fill(4).map_err(|reason| CaptureError::Read { offset: 0, reason })?;
+        window = match window.rest() {
+            [0x1f, 0x8b, ..] => {
+                let packed = BufReader::with_capacity(PACKED_CHUNK, window.into_source());
+                Window::new(Box::new(MultiGzDecoder::new(packed)))
+            }
+            // A frame, or a frame to be skipped, of sixteen kinds.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                let packed = BufReader::with_capacity(PACKED_CHUNK, window.into_source());
+                let unpacked = zstd::Decoder::with_buffer(packed)
+                    .map_err(|reason| CaptureError::Read { offset: 0, reason })?;
+                Window::new(Box::new(unpacked))
+            }
+            _ => return Ok(window),
+        };
+    }
+    Err(CaptureError::Nested { limit: MAX_LAYERS })
+}
+
+/// A gzip file can be made that unpacks to itself, so there must be an end.
+const MAX_LAYERS: u32 = 4;
+
+/// How much of a compressed input is read at once.
+const PACKED_CHUNK: usize = 64 * 1024;

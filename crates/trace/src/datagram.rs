@@ -1,0 +1,120 @@
+//! Datagrams: what each says by itself, and what connection management teaches about connections.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use roxe_wire::mad::{Mad, Message, cm::CommId};
+use roxe_wire::{DropReason, Frame, Packet, Psn, QKey, Qpn};
+
+use crate::{Finding, Note, Rule};
+
+/// How many half-open connections are remembered at once.
+const REMEMBERED_REQUESTS: usize = 4096;
+
+/// A connection request that waits for its reply.
+#[derive(Clone, Copy, Debug)]
+struct Requested {
+    qpn: Qpn,
+    /// With which PSN the passive side shall begin.
+    starting_psn: Psn,
+    frame: u64,
+}
+
+/// What a finished handshake teaches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connected {
+    /// Address, queue pair and first PSN of requests, of the side that sent the reply.
+    pub(crate) passive: (IpAddr, Qpn, Psn),
+    /// The same of the side that asked.
+    pub(crate) active: (IpAddr, Qpn, Psn),
+}
+
+/// Connection requests that wait for their reply, by who asked and under which ID.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    requests: BTreeMap<(IpAddr, IpAddr, CommId), Requested>,
+}
+
+impl Handshakes {
+    /// Takes in one management message; says what it teaches.
+    pub(crate) fn observe(
+        &mut self,
+        frame: &Frame<'_>,
+        number: u64,
+        mad: &Mad,
+    ) -> Option<Connected> {
+        let (source, destination) = (frame.ip.source(), frame.ip.destination());
+        match &mad.message {
+            Message::Request(request) => {
+                if self.requests.len() >= REMEMBERED_REQUESTS {
+                    let oldest = self.requests.iter().min_by_key(|(_, known)| known.frame);
+                    let oldest = oldest.map(|(key, _)| *key);
+                    oldest.map(|key| self.requests.remove(&key));
+                }
+                self.requests.insert(
+                    (source, destination, request.local_comm_id),
+                    Requested {
+                        qpn: request.local_qpn,
+                        starting_psn: request.starting_psn,
+                        frame: number,
+                    },
+                );
+                None
+            }
+            Message::Reply(reply) => {
+                let request = self.requests.remove(&(destination, source, reply.remote_comm_id))?;
+                Some(Connected {
+                    passive: (source, reply.local_qpn, request.starting_psn),
+                    active: (destination, request.qpn, reply.starting_psn),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Judges one datagram, and reads the management message in it, if that is what it carries.
+pub(crate) fn observe(
+    frame: &Frame<'_>,
+    packet: &Packet<'_>,
+    notes: &mut Vec<Note>,
+    findings: &mut Vec<Finding>,
+) -> Option<Mad> {
+    let bth = &packet.headers.bth;
+    let group = frame.ip.destination().is_multicast();
+    if group {
+        notes.push(Note::Multicast);
+    }
+    if group != (bth.dest_qp == Qpn::MULTICAST) {
+        findings.push(Finding {
+            rule: Rule::Destination,
+            seen: format!("QP {} at {}", bth.dest_qp, frame.ip.destination()),
+            expected: "QP 0xffffff with a multicast address, and only there".to_owned(),
+        });
+    }
+    if bth.dest_qp != Qpn::GSI {
+        return None;
+    }
+    let q_key = packet.headers.deth?.q_key;
+    if q_key != QKey::GSI {
+        findings.push(Finding {
+            rule: Rule::ManagementQKey,
+            seen: format!("Q_Key {q_key}"),
+            expected: format!("Q_Key {}", QKey::GSI),
+        });
+    }
+    let [first, second] = packet.payload.pieces();
+    let mad =
+        if second.is_empty() { Mad::parse(first) } else { Mad::parse(&[first, second].concat()) };
+    match mad {
+        Ok(mad) => {
+            notes.push(Note::Management(mad.to_string()));
+            Some(mad)
+        }
+        Err(DropReason::MadLength { len: 0 }) if !packet.payload.is_empty() => None,
+        Err(reason) => {
+            notes.push(Note::Management(reason.to_string()));
+            None
+        }
+    }
+}

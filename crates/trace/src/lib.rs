@@ -1,0 +1,25 @@
+//! What a sequence of frames means: who talks to whom, what is new and what repeated, which frame
+//! answers which, and where a rule is broken.
+//!
+//! An observer's view: it sees frames as a capture has them, in order, and knows nothing of the
+//! endpoints' insides. It keeps a bounded amount of memory however long the capture is, and reads
+//! no clock. [`Tracer::observe`] takes one frame and gives notes (facts) and findings (broken
+//! rules). The same judgement serves `roxe explain`, `roxe check` and the simulator's checker.
+//!
+//! A frame that was lost before the point of capture is a gap, one lost behind it a retransmission;
+//! neither breaks a rule. IBA vol 1 chapter 9.7 holds most of the rules; see [`Rule`].
+#![forbid(unsafe_code)]
+
+mod datagram;
+mod flow;
+mod note;
+mod requests;
+mod responses;
+mod rule;
+mod summary;
+mod tracer;
+
+pub use note::{Cause, Note};
+pub use rule::{Finding, Rule};
+pub use summary::{ConversationSummary, OperationCount, Summary};
+pub use tracer::{Endpoint, IcrcVerdict, Observation, Seen, Tracer};

@@ -1,0 +1,92 @@
+//! What a capture holds, in numbers.
+
+use std::net::IpAddr;
+
+use roxe_wire::opcode::{Operation, Service};
+use roxe_wire::{NakCode, Qpn};
+
+/// How many messages of one operation there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationCount {
+    /// The operation.
+    pub operation: Operation,
+    /// Messages begun.
+    pub messages: u64,
+}
+
+/// Counts over a whole capture or over one conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// RoCEv2 frames.
+    pub frames: u64,
+    /// Messages begun, by operation, in the order in which operations were first seen.
+    pub messages: Vec<OperationCount>,
+    /// Payload bytes, each counted once however often it was sent.
+    pub bytes: u64,
+    /// Packets seen before.
+    pub retransmissions: u64,
+    /// Receiver-not-ready NAKs.
+    pub rnr_naks: u64,
+    /// NAKs by code, in the order in which codes were first seen.
+    pub naks: Vec<(NakCode, u64)>,
+    /// Frames with a wrong ICRC.
+    pub icrc_errors: u64,
+    /// Congestion notifications.
+    pub cnps: u64,
+    /// Packets marked "congestion experienced".
+    pub marked: u64,
+}
+
+impl Summary {
+    pub(crate) fn count_message(&mut self, operation: Operation) {
+        match self.messages.iter_mut().find(|count| count.operation == operation) {
+            Some(count) => count.messages += 1,
+            None => self.messages.push(OperationCount { operation, messages: 1 }),
+        }
+    }
+
+    pub(crate) fn count_nak(&mut self, code: NakCode) {
+        match self.naks.iter_mut().find(|(known, _)| *known == code) {
+            Some((_, count)) => *count += 1,
+            None => self.naks.push((code, 1)),
+        }
+    }
+
+    /// Adds another summary to this one.
+    pub fn add(&mut self, other: &Self) {
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+        self.retransmissions += other.retransmissions;
+        self.rnr_naks += other.rnr_naks;
+        self.icrc_errors += other.icrc_errors;
+        self.cnps += other.cnps;
+        self.marked += other.marked;
+        for count in &other.messages {
+            match self.messages.iter_mut().find(|known| known.operation == count.operation) {
+                Some(known) => known.messages += count.messages,
+                None => self.messages.push(*count),
+            }
+        }
+        for &(code, count) in &other.naks {
+            match self.naks.iter_mut().find(|(known, _)| *known == code) {
+                Some((_, known)) => *known += count,
+                None => self.naks.push((code, count)),
+            }
+        }
+    }
+}
+
+/// One conversation and what was counted in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConversationSummary {
+    /// Counted from 1 in the order of first frames.
+    pub number: u32,
+    /// The transport service.
+    pub service: Service,
+    /// Who sent the first frame, and its queue pair if that is known.
+    pub one: (IpAddr, Option<Qpn>),
+    /// Who received it.
+    pub other: (IpAddr, Option<Qpn>),
+    /// The counts, both directions together.
+    pub counts: Summary,
+}

@@ -1,0 +1,235 @@
+//! The observer: one frame in, notes and findings out.
+
+use std::net::IpAddr;
+
+use roxe_wire::opcode::{Operation, Service};
+use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, mad::Mad};
+
+use crate::datagram::{self, Handshakes};
+use crate::flow::{FlowKey, Flows};
+use crate::responses;
+use crate::{ConversationSummary, Finding, Note, Rule, Summary};
+
+/// What became of the ICRC check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcrcVerdict {
+    /// It is right.
+    Good,
+    /// It is wrong.
+    Bad {
+        /// What the bytes give.
+        expected: u32,
+        /// What the packet carries.
+        found: u32,
+    },
+    /// The bytes are not all here.
+    Unknown,
+}
+
+impl IcrcVerdict {
+    /// The verdict on a frame.
+    pub fn of(frame: &Frame<'_>) -> Self {
+        match roxe_wire::icrc::check(&frame.icrc_cover(), frame.body) {
+            Ok(()) => Self::Good,
+            Err(DropReason::IcrcMismatch { expected, found }) => Self::Bad { expected, found },
+            Err(_) => Self::Unknown,
+        }
+    }
+}
+
+/// One frame as it was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Its number, ascending: notes refer to it.
+    pub number: u64,
+    /// Its outer headers.
+    pub frame: &'a Frame<'a>,
+    /// Its packet.
+    pub packet: &'a Packet<'a>,
+    /// Whether its ICRC is right. A frame with a bad one is judged no further.
+    pub icrc: IcrcVerdict,
+}
+
+/// An address and a queue pair, where it is known.
+pub type Endpoint = (IpAddr, Option<Qpn>);
+
+/// What one frame means. Kept by the caller and used again, so that nothing is allocated for each.
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// The conversation, counted from 1; 0 for none.
+    pub conversation: u32,
+    /// The sender's queue pair, where the packet or its conversation tells.
+    pub source_qp: Option<Qpn>,
+    /// How far the packet's PSN lies from the first one of its direction.
+    pub relative_psn: Option<i32>,
+    /// Facts.
+    pub notes: Vec<Note>,
+    /// Broken rules.
+    pub findings: Vec<Finding>,
+}
+
+/// Follows the conversations in a sequence of frames.
+#[derive(Debug, Default)]
+pub struct Tracer {
+    flows: Flows,
+    handshakes: Handshakes,
+}
+
+impl Tracer {
+    /// Takes in the next frame; `observation` is overwritten with what it means.
+    pub fn observe(&mut self, seen: &Seen<'_>, observation: &mut Observation) {
+        let Observation { conversation, source_qp, relative_psn, notes, findings } = observation;
+        notes.clear();
+        findings.clear();
+        *relative_psn = None;
+        let Seen { number, frame, packet, icrc } = *seen;
+        let bth = &packet.headers.bth;
+        let service = packet.opcode.service;
+        *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
+
+        // A CNP concerns what the peer sends: it belongs to the connection of its destination.
+        let index = self.flows.find_or_add(
+            FlowKey {
+                source: frame.ip.source(),
+                destination: frame.ip.destination(),
+                service: if service == Service::Cnp { Service::Rc } else { service } as u8,
+                dest_qp: bth.dest_qp,
+                source_qp: *source_qp,
+            },
+            service,
+            frame.udp.source_port,
+            number,
+        );
+        *conversation = self.flows.get(index).conversation;
+        let counts = &mut self.flows.get_mut(index).counts;
+        counts.frames += 1;
+        if frame.ip.traffic_class().ecn() == Ecn::Ce {
+            counts.marked += 1;
+            notes.push(Note::CongestionExperienced);
+        }
+        if let IcrcVerdict::Bad { expected, found } = icrc {
+            counts.icrc_errors += 1;
+            notes.push(Note::Dropped);
+            findings.push(Finding {
+                rule: Rule::Icrc,
+                seen: format!("ICRC 0x{found:08x}"),
+                expected: format!("0x{expected:08x}"),
+            });
+            return;
+        }
+        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum() {
+            findings.push(Finding {
+                rule: Rule::UdpChecksum,
+                seen: format!("UDP checksum 0x{found:04x}"),
+                expected: format!("0x{expected:04x} or 0"),
+            });
+        }
+        if bth.dest_qp == Qpn::SMI {
+            findings.push(Finding {
+                rule: Rule::Destination,
+                seen: "QP 0".to_owned(),
+                expected: "another QP: RoCE has no subnet management".to_owned(),
+            });
+        }
+        match service {
+            Service::Cnp => {
+                counts.cnps += 1;
+                notes.push(Note::CongestionNotification {
+                    to: (frame.ip.destination(), bth.dest_qp),
+                });
+                if !bth.becn || bth.psn != Psn::new(0) {
+                    findings.push(Finding {
+                        rule: Rule::Cnp,
+                        seen: format!("BECN {}, PSN {}", u8::from(bth.becn), bth.psn),
+                        expected: "BECN 1, PSN 0".to_owned(),
+                    });
+                }
+            }
+            Service::Ud => {
+                counts.count_message(Operation::Send);
+                counts.bytes += packet.payload.len() as u64;
+                if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
+                    findings
+                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                }
+                if let Some(mad) = datagram::observe(frame, packet, notes, findings) {
+                    self.learn(frame, number, &mad);
+                }
+            }
+            Service::Rc | Service::Uc | Service::Rd | Service::Xrc => {
+                if packet.opcode.operation.is_response() {
+                    self.observe_response(index, seen, relative_psn, notes, findings);
+                } else {
+                    let flow = self.flows.get_mut(index);
+                    let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+                    requests.observe(packet, number, notes, findings, counts);
+                    *relative_psn = requests.relative(bth.psn);
+                }
+                let flow = self.flows.get(index);
+                *conversation = flow.conversation;
+                if source_qp.is_none() {
+                    *source_qp = flow.peer.map(|peer| self.flows.get(peer).key.dest_qp);
+                }
+            }
+        }
+    }
+
+    fn observe_response(
+        &mut self,
+        index: usize,
+        seen: &Seen<'_>,
+        relative_psn: &mut Option<i32>,
+        notes: &mut Vec<Note>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let Seen { number, packet, .. } = *seen;
+        let psn = packet.headers.bth.psn;
+        let Some(peer) = self.flows.answered_by(index, psn) else {
+            notes.push(Note::RequestNotSeen);
+            return;
+        };
+        let flow = self.flows.get_mut(peer);
+        let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+        responses::observe(requests, packet, number, notes, findings, counts);
+        *relative_psn = requests.relative(psn);
+    }
+
+    /// Joins the two directions of a connection whose handshake was seen.
+    fn learn(&mut self, frame: &Frame<'_>, number: u64, mad: &Mad) {
+        let Some(connected) = self.handshakes.observe(frame, number, mad) else { return };
+        let (passive, active) = (connected.passive, connected.active);
+        let mut direction = |from: IpAddr, to: (IpAddr, Qpn, Psn)| {
+            let key = FlowKey {
+                source: from,
+                destination: to.0,
+                service: Service::Rc as u8,
+                dest_qp: to.1,
+                source_qp: None,
+            };
+            self.flows.find_or_add(key, Service::Rc, 0, number)
+        };
+        let to_passive = direction(active.0, passive);
+        let to_active = direction(passive.0, active);
+        self.flows.connect((to_passive, active.2), (to_active, passive.2));
+    }
+
+    /// What was seen so far: all conversations together.
+    pub fn summary(&self) -> Summary {
+        let mut total = self.flows.forgotten.clone();
+        for conversation in self.flows.conversations() {
+            total.add(&conversation.counts);
+        }
+        total
+    }
+
+    /// Each conversation that is remembered, in the order of first frames.
+    pub fn conversations(&self) -> Vec<ConversationSummary> {
+        self.flows.conversations()
+    }
+
+    /// How many directions were forgotten because there were too many; their counts are in
+    /// [`Tracer::summary`].
+    pub const fn forgotten(&self) -> u64 {
+        self.flows.forgotten_flows
+    }
+}

@@ -1,0 +1,34 @@
+//! `cargo xtask demo`: the main job of the project, from a fresh clone, in one command.
+
+use anyhow::Result;
+
+use crate::stop::Stop;
+use crate::{child, say, tell, tools, workspace};
+
+/// The capture that is explained and judged.
+const CAPTURE: &str = "pcaps/rc_mix.pcap";
+
+/// Builds `roxe` and lets it work.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if !arguments.is_empty() {
+        return Err(Stop::Usage("usage: cargo xtask demo".into()).into());
+    }
+    tools::ensure_present(&["pkg-config", "zlib1g-dev"])?;
+    tell!("building roxe (release)");
+    if !child::show(child::cargo("build --release --package roxe --bin roxe"))? {
+        say!("\nNot shown: roxe does not build.");
+        return Err(Stop::Findings.into());
+    }
+
+    for verb in ["explain", "check"] {
+        say!("\n$ roxe {verb} {CAPTURE}");
+        let mut command = child::command(workspace::target().join("release/roxe"));
+        command.args([verb, CAPTURE]);
+        if !child::show(command)? {
+            say!("\nNot shown: roxe {verb} ended with an error.");
+            return Err(Stop::Findings.into());
+        }
+    }
+    say!("\nShown: roxe read a RoCEv2 capture, said what each packet means and judged the whole.");
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! `cargo xtask`: every chore of the project behind one command. This file parses and dispatches;
+//! each command has a file of its own.
+//!
+//! It may use no crate of the workspace: it has to run while they do not compile. Beyond the Rust
+//! toolchain it needs what [`tools`] can install.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod child;
+mod demo;
+mod fuzz;
+mod no_std;
+mod stop;
+mod test;
+mod tidy;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::stop::Stop;
+
+/// Writes a line to standard output. A reader that went away (`| head`) is no error.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
+/// Writes a line to standard error, where progress and errors go.
+#[macro_export]
+macro_rules! tell {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
+/// A command: its name, its arguments, what it does, and who does it.
+struct Command(&'static str, &'static str, &'static str, fn(&[String]) -> Result<()>);
+
+#[rustfmt::skip]
+const COMMANDS: &[Command] = &[
+    Command("test",  "[-v] [--list] [STAGE…]",                   "everything that must pass",          test::run),
+    Command("tidy",  "",                                         "the rules of the house",             tidy::run),
+    Command("fuzz",  "[TARGET…] [--minutes N | --seconds N | --input FILE]", "hunts for inputs that crash", fuzz::run),
+    Command("bench", "[FILTER…]",                                "measures every crate with benches",  bench::run),
+    Command("demo",  "",                                         "the main job, shown once",           demo::run),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let stop = error.downcast_ref::<Stop>();
+            match stop {
+                Some(Stop::Findings) => {}
+                _ => tell!("xtask: {error:#}"),
+            }
+            ExitCode::from(stop.map_or(1, Stop::exit_code))
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> Result<()> {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Stop::Usage(format!("which command?\n{}", usage())).into());
+    };
+    if matches!(name.as_str(), "help" | "-h" | "--help") {
+        say!("{}", usage());
+        return Ok(());
+    }
+    let Some(Command(.., run)) = COMMANDS.iter().find(|Command(known, ..)| known == name) else {
+        return Err(Stop::Usage(format!("no command {name:?}\n{}", usage())).into());
+    };
+    run(rest)
+}
+
+fn usage() -> String {
+    let mut text = String::from("usage: cargo xtask COMMAND\n");
+    for Command(name, arguments, does, _) in COMMANDS {
+        text += &format!("\n  {name:<6} {does}");
+        if !arguments.is_empty() {
+            text += &format!("\n         {arguments}");
+        }
+    }
+    text + "\n\nexit status: 0 right, 1 findings, 2 usage, 3 the environment lacks something"
+}

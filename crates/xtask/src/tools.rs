@@ -1,0 +1,158 @@
+//! What the commands need beyond the Rust toolchain, and how it gets here: Debian packages by
+//! apt, cargo tools by `cargo install` into a cache that outlives `target`.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+use crate::child::{Heard, Listener};
+use crate::stop::Stop;
+use crate::{child, tell, workspace};
+
+/// A Debian package: its name, what it is for, and what shows that it is there.
+struct Package(&'static str, &'static str, Sign);
+
+/// What shows that a package is installed.
+enum Sign {
+    /// A program on `PATH`.
+    Program(&'static str),
+    /// A file.
+    File(&'static str),
+}
+
+#[rustfmt::skip]
+const PACKAGES: &[Package] = &[
+    Package("g++",        "compiles libFuzzer",                        Sign::Program("g++")),
+    Package("pkg-config", "finds C libraries for build scripts",       Sign::Program("pkg-config")),
+    Package("tshark",     "second opinion on our packets in tests",    Sign::Program("tshark")),
+    Package("zlib1g-dev", "linked by libbpf",                          Sign::File("/usr/include/zlib.h")),
+];
+
+/// A cargo tool: its name, the version we build where it is missing, how long that takes on two
+/// cores, and the features it is built with.
+struct Tool(&'static str, &'static str, &'static str, &'static [&'static str]);
+
+#[rustfmt::skip]
+const TOOLS: &[Tool] = &[
+    Tool("cargo-deny",    "0.20.2",  "2 minutes", &[]),
+    Tool("cargo-nextest", "0.9.143", "4 minutes", &["--no-default-features", "--features", "default-no-update"]),
+];
+
+/// Installs what is missing of these packages and tools, packages first.
+pub(crate) fn ensure_present(names: &[&str]) -> Result<()> {
+    let missing: Vec<&Package> = PACKAGES
+        .iter()
+        .filter(|Package(name, _, sign)| names.contains(name) && !sign.is_there())
+        .collect();
+    if !missing.is_empty() {
+        install_packages(&missing)?;
+    }
+    TOOLS
+        .iter()
+        .filter(|Tool(name, ..)| names.contains(name) && find(name).is_none())
+        .try_for_each(install_tool)
+}
+
+/// The program of a cargo tool: the cached one, else the one on `PATH`.
+pub(crate) fn tool(name: &str) -> Result<PathBuf> {
+    find(name).ok_or_else(|| Stop::Missing(format!("{name} is not installed")).into())
+}
+
+/// The program of this name on `PATH`.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+impl Sign {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Program(name) => on_path(name).is_some(),
+            Self::File(path) => Path::new(path).exists(),
+        }
+    }
+}
+
+fn install_packages(missing: &[&Package]) -> Result<()> {
+    let names: Vec<&str> = missing.iter().map(|Package(name, ..)| *name).collect();
+    let by_hand = format!("apt-get install --no-install-recommends {}", names.join(" "));
+    if !is_root() || on_path("apt-get").is_none() {
+        let mut text = String::from("these packages are missing:");
+        for Package(name, purpose, _) in missing {
+            text += &format!("\n  {name:<12} {purpose}");
+        }
+        text += &format!("\ninstall them as root: {by_hand}");
+        return Err(Stop::Missing(text).into());
+    }
+
+    tell!("installing by apt: {}", names.join(" "));
+    // A new machine has no package lists yet, an old one may have stale ones.
+    if !apt_get("install", &names)?.success {
+        apt_get("update", &[])?;
+        let Heard { success, output } = apt_get("install", &names)?;
+        if !success {
+            let text = format!("{output}\napt cannot install them; try by hand: {by_hand}");
+            return Err(Stop::Missing(text).into());
+        }
+    }
+    for Package(name, _, sign) in missing {
+        ensure!(sign.is_there(), "{name} is installed, but its sign in tools.rs is still missing");
+    }
+    Ok(())
+}
+
+/// How apt ended, and what it said.
+fn apt_get(verb: &str, names: &[&str]) -> Result<Heard> {
+    let mut command = child::command("apt-get");
+    command
+        .args(["-qq", "-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Use-Pty=0", verb])
+        .args(["--yes", "--no-install-recommends"].iter().filter(|_| verb == "install"))
+        .args(names)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    Listener { name: "apt".to_owned(), verbose: false }.hear(command)
+}
+
+fn install_tool(Tool(name, version, time, features): &Tool) -> Result<()> {
+    tell!("building {name} {version} once, about {time}");
+    let mut command = child::cargo("install --locked");
+    command
+        .args([name, "--version", version])
+        .args(*features)
+        .arg("--root")
+        .arg(cache().join(format!("{name}-{version}")))
+        // Not below our own target: the tool needs neither our lock nor our profiles.
+        .env_remove("CARGO_TARGET_DIR")
+        // It runs for seconds; do not optimise for minutes.
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    let Heard { success, output } =
+        Listener { name: name.to_string(), verbose: false }.hear(command)?;
+    if success {
+        return Ok(());
+    }
+    let by_hand = format!("cargo install --locked {name}@{version}");
+    Err(Stop::Missing(format!("{output}\n{name} does not build; try by hand: {by_hand}")).into())
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let Tool(_, version, ..) = TOOLS.iter().find(|Tool(known, ..)| *known == name)?;
+    let cached = cache().join(format!("{name}-{version}/bin/{name}"));
+    if cached.is_file() { Some(cached) } else { on_path(name) }
+}
+
+/// Where the tools are kept: a folder of the user, shared by all work trees.
+fn cache() -> PathBuf {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    folder("XDG_CACHE_HOME")
+        .or_else(|| folder("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(workspace::target)
+        .join("roxe/tools")
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
