@@ -393,7 +393,9 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
         return Err(DropReason::IpFragment);
     }
     if Sum16BitWords::new().add_slice(bytes).ones_complement() != 0 {
-        let expected = header.to_header().calc_header_checksum();
+        let mut unsummed = *bytes;
+        unsummed[10..12].fill(0);
+        let expected = Sum16BitWords::new().add_slice(&unsummed).ones_complement().to_be();
         return Err(DropReason::IpChecksum { expected, found: header.header_checksum() });
     }
     let payload = header.total_len().saturating_sub(20);

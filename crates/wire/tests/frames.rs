@@ -4,6 +4,7 @@ mod sample;
 
 use std::collections::BTreeSet;
 
+use roxe_wire::mad::Mad;
 use roxe_wire::opcode::OPCODES;
 use roxe_wire::{
     Body, Bth, CNP_OPCODE, DropReason, Ecn, Frame, Grh, Headers, IpHeader, IpPair, MacAddress,
@@ -59,14 +60,9 @@ fn receive(bytes: &[u8]) -> Result<(), DropReason> {
     Packet::parse(frame.body).map(|_| ())
 }
 
-/// Reasons that only somebody with queue pairs or management datagrams can give.
-fn is_for_others(name: &str) -> bool {
-    match name {
-        "unknown_qp" | "wrong_service" | "wrong_qp_state" | "addr_mismatch" | "bad_pkey"
-        | "bad_qkey" => true,
-        _ => name.starts_with("mad_"),
-    }
-}
+/// Reasons that only somebody with queue pairs can give.
+const OF_THE_DEVICE: [&str; 6] =
+    ["unknown_qp", "wrong_service", "wrong_qp_state", "addr_mismatch", "bad_pkey", "bad_qkey"];
 
 /// Whatever reason this crate gives for a frame, some frame here gives it.
 #[test]
@@ -146,8 +142,19 @@ fn each_reason_has_a_frame() {
         assert_eq!(receive(&bytes), Err(reason), "{bytes:02x?}");
         seen.insert(reason.name());
     }
+    let mut mad = [0; Mad::LEN];
+    let mut mad_is_refused = |bytes: &[u8], reason: R| {
+        assert_eq!(Mad::parse(bytes).map(|_| ()), Err(reason));
+        seen.insert(reason.name());
+    };
+    mad_is_refused(&mad[1..], R::MadLength { len: 255 });
+    let (base_version, class, class_version, method) = (0, 0, 0, 0);
+    mad_is_refused(&mad, R::MadHeader { base_version, class, class_version, method });
+    mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    mad_is_refused(&mad, R::MadAttribute { attribute: 0 });
+
     let mut missing = DropReason::NAMES.to_vec();
-    missing.retain(|name| !seen.contains(name) && !is_for_others(name));
+    missing.retain(|name| !seen.contains(name) && !OF_THE_DEVICE.contains(name));
     assert_eq!(missing, [""; 0]);
 }
 
@@ -203,6 +210,21 @@ fn the_udp_checksum_is_that_of_rfc_768() {
         }
         let snapped = RawFrame { wire_len: bytes.len(), ..RawFrame::ethernet(&bytes[..udp + 20]) };
         assert_eq!(Frame::parse(snapped).unwrap().check_udp_checksum(), None);
+    }
+}
+
+/// A reserved bit that is set is part of the header like any other.
+#[test]
+fn each_bit_of_the_header_is_summed() {
+    let reserved_flag = with(frame(true), V4_AT + 6, &[0xc0, 0]);
+    assert!(Frame::parse(RawFrame::ethernet(&reserved_flag)).is_ok());
+    let sum_at = V4_AT + 10;
+    let expected = u16::from_be_bytes([reserved_flag[sum_at], reserved_flag[sum_at + 1]]);
+    for bit in 0..16 {
+        let mut bytes = reserved_flag.clone();
+        bytes[sum_at + bit / 8] ^= 0x80 >> (bit % 8);
+        let wrong = DropReason::IpChecksum { expected, found: expected ^ 0x8000 >> bit };
+        assert_eq!(receive(&bytes), Err(wrong));
     }
 }
 
