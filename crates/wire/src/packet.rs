@@ -57,20 +57,21 @@ impl<'a> Body<'a> {
         self.len() == 0
     }
 
-    /// The first `N` bytes, if they are here.
-    fn start<const N: usize>(&self) -> Option<[u8; N]> {
+    /// The bytes that hold the headers, if all headers are here at all. A body in two pieces whose
+    /// first may be too short for them is gathered in `room`.
+    fn start<'b>(&self, room: &'b mut [u8; MAX_HEADERS_LEN]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
         match *self {
-            Self::Whole { first, .. } | Self::Elided { start: first, .. } if first.len() >= N => {
-                first.first_chunk().copied()
+            Self::Whole { first, second }
+                if first.len() < MAX_HEADERS_LEN && !second.is_empty() =>
+            {
+                let bytes = first.iter().chain(second);
+                room.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
+                &room[..MAX_HEADERS_LEN.min(self.len())]
             }
-            Self::Whole { first, second } if first.len() + second.len() >= N => {
-                let mut bytes = [0; N];
-                let (a, b) = bytes.split_at_mut(first.len());
-                a.copy_from_slice(first);
-                b.copy_from_slice(second.get(..b.len())?);
-                Some(bytes)
-            }
-            _ => None,
+            Self::Whole { first: start, .. } | Self::Elided { start, .. } => start,
         }
     }
 
@@ -395,7 +396,10 @@ impl<'a> Packet<'a> {
         if len < Bth::LEN + ICRC_LEN || !len.is_multiple_of(4) {
             return Err(DropReason::PacketLength { len });
         }
-        let bth = Bth::parse(body.start().ok_or_else(|| body.cut_short(Bth::LEN))?)?;
+        let mut gathered = [0; MAX_HEADERS_LEN];
+        let start = body.start(&mut gathered);
+        let bth = start.first_chunk().ok_or_else(|| body.cut_short(Bth::LEN))?;
+        let bth = Bth::parse(*bth)?;
         let opcode = bth.row().ok_or(DropReason::ReservedOpcode { code: bth.opcode })?;
         let need = opcode.headers_len + ICRC_LEN;
         let Some(padded) = len.checked_sub(need) else {
@@ -414,20 +418,10 @@ impl<'a> Packet<'a> {
         };
         let headers = Headers { bth, ..Headers::default() };
         let mut packet = Self { opcode, headers, payload };
-        match body {
-            Body::Whole { first: start, .. } | Body::Elided { start, .. }
-                if start.len() >= opcode.headers_len =>
-            {
-                packet.headers.read(opcode, &start[Bth::LEN..opcode.headers_len])?;
-            }
-            Body::Elided { .. } => return Err(body.cut_short(opcode.headers_len)),
-            Body::Whole { first, second } => {
-                let mut gathered = [0; MAX_HEADERS_LEN];
-                let bytes = first.iter().chain(second);
-                gathered.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
-                packet.headers.read(opcode, &gathered[Bth::LEN..opcode.headers_len])?;
-            }
-        }
+        let extensions = start.get(Bth::LEN..opcode.headers_len);
+        packet
+            .headers
+            .read(opcode, extensions.ok_or_else(|| body.cut_short(opcode.headers_len))?)?;
         Ok(packet)
     }
 
