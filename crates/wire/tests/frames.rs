@@ -375,6 +375,11 @@ fn the_area_before_a_datagram_is_read_back() {
             assert_eq!(Grh::from_bytes(area).ip_header(), None, "bit {bit}");
         }
     }
+    // A header with options does not fit, whatever its checksum says.
+    let options = with(frame(true), V4_AT, &[0x46]);
+    let mut area = [0; 40];
+    area[20..].copy_from_slice(&options[V4_AT..V4_AT + 20]);
+    assert_eq!(Grh::from_bytes(area).ip_header(), None);
     // The first byte decides for IPv6 only when the end is no IPv4 header.
     let mut area = [0; 40];
     area[0] = 0x6f;

@@ -83,6 +83,16 @@ proptest! {
             let moved = [first[bth_at..].to_vec(), second.to_vec()];
             let body = Body::Whole { first: &moved[0], second: &moved[1] };
             prop_assert_eq!(icrc::check(&frame.icrc_cover(), body), Ok(()));
+            // More in one piece than the cover has seen of it.
+            prop_assert_eq!(icrc::check(&frame.icrc_cover(), whole.body), Ok(()));
+        }
+
+        // A cover says what stands before a packet, whichever packet that is.
+        let mut other = bytes[bth_at..end].to_vec();
+        other.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(5) ^ 0x3c);
+        let expected = reference(is_v4, &[&bytes[ip_at..bth_at], &other].concat());
+        for cover in [sent, apart, whole.icrc_cover()] {
+            prop_assert_eq!(icrc::compute(&cover, &other, &[]), expected);
         }
     }
 
