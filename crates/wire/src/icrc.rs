@@ -10,7 +10,7 @@
 //! A CRC is linear: flip some bits of a message, and the result changes by flips that depend on
 //! those bits and on their distance alone. So a header need not be copied to be masked. What the
 //! masked bits would have changed is put into the CRC that the computation *starts* from
-//! ([`moved`] says how), and then it runs once over the frame as it lies in memory, from the IP
+//! (`moved` says how), and then it runs once over the frame as it lies in memory, from the IP
 //! header to the last pad byte. The same way a [`FrameTemplate`](crate::FrameTemplate) knows the
 //! CRC behind its headers without hashing them: a constant of the path, changed by the bytes of
 //! two lengths and an identification.
