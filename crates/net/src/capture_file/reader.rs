@@ -137,10 +137,10 @@ impl CaptureReader {
             self.finished = true;
             return Ok(None);
         };
-        let Stripped { start, skip, len, wire_len, direction, time } = stripped;
+        let Stripped { start, skip, len, wire_len, direction } = stripped;
         Ok(Some(Record {
             number: self.number,
-            time: time.unwrap_or(found.time),
+            time: found.time,
             start,
             data: self.window.get(Span { from: found.data.from + skip, len }),
             wire_len,
