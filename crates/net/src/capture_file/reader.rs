@@ -11,8 +11,8 @@ use super::{
     window::{Span, Window},
 };
 
-/// Reads a capture, record by record, in constant memory: about 1 MiB, and what a decompressor
-/// needs.
+/// Reads a capture, record by record, in constant memory: 1 MiB, and what a decompressor needs (for
+/// zstd as much as the file wants, but at most 128 MiB).
 ///
 /// ```
 /// use roxe_net::capture_file::{CaptureError, CaptureReader};
@@ -74,7 +74,8 @@ impl Record<'_> {
 /// The input ended in the middle: the capture was killed while it wrote, or is still running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// The record that is incomplete. All before it were delivered.
+    /// The record that is incomplete, or would have been next if the cut went through a block that
+    /// holds no packet. All before it were delivered.
     pub number: u64,
     /// Where it begins, in bytes after decompression.
     pub offset: u64,
@@ -165,11 +166,11 @@ impl CaptureReader {
                     self.number += 1;
                     continue;
                 }
-                Step::Cut => {
+                Step::End if !self.window.is_cut() => return self.end(),
+                Step::End | Step::Cut => {
                     self.truncated = Some(Truncation { number: self.number + 1, offset });
                     return self.end();
                 }
-                Step::End => return self.end(),
             };
             self.number += 1;
             let interface = &mut self.interfaces[found.interface];

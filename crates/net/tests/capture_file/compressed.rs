@@ -58,6 +58,16 @@ fn a_capture_that_was_cut_after_compression_ends_softly() {
 }
 
 #[test]
+fn a_cut_between_two_records_is_still_a_cut() {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(&capture()).unwrap();
+    encoder.flush().unwrap();
+    let outcome = read_to_end(open(encoder.get_ref()).unwrap());
+    assert_eq!(outcome.records, read(&capture()));
+    assert_eq!(outcome.reader.truncated().map(|cut| cut.number), Some(2001));
+}
+
+#[test]
 fn layers_have_a_limit() {
     let mut packed = BIG.pcap(0xa1b2_c3d4, 1);
     for layer in 0..10 {
