@@ -112,6 +112,7 @@ impl Framing {
 
 impl Stripped {
     /// `skip` bytes of link header, which must have been captured, then `start`.
+    #[inline]
     fn behind(skip: usize, start: Start, packet: &[u8], wire_len: u32) -> Self {
         let len = packet.len() - skip;
         let wire_len = wire_len.saturating_sub(skip as u32).max(len as u32);

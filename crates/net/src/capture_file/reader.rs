@@ -134,10 +134,9 @@ impl CaptureReader {
         if self.finished {
             return Ok(None);
         }
-        let Some((found, stripped)) = self.advance().inspect_err(|_| self.finished = true)? else {
-            self.finished = true;
-            return Ok(None);
-        };
+        let step = self.advance();
+        self.finished = !matches!(step, Ok(Some(_)));
+        let Some((found, stripped)) = step.map_err(|error| *error)? else { return Ok(None) };
         let Stripped { start, skip, len, wire_len, direction } = stripped;
         Ok(Some(Record {
             number: self.number,
@@ -152,8 +151,11 @@ impl CaptureReader {
     }
 
     /// Goes to the next packet that can be read.
-    #[inline]
-    fn advance(&mut self) -> Result<Option<(Found, Stripped)>, CaptureError> {
+    ///
+    /// Here and below the error is boxed: it is larger than what is returned for a packet, and the
+    /// room for it slows each of these calls down. So does a call that is not inlined.
+    #[inline(always)]
+    fn advance(&mut self) -> Result<Option<(Found, Stripped)>, Box<CaptureError>> {
         loop {
             let offset = self.window.offset();
             let step = match &mut self.format {
@@ -188,13 +190,13 @@ impl CaptureReader {
         }
     }
 
-    fn end(&self) -> Result<Option<(Found, Stripped)>, CaptureError> {
+    fn end(&self) -> Result<Option<(Found, Stripped)>, Box<CaptureError>> {
         if self.delivered > 0 || self.skipped == 0 {
             return Ok(None);
         }
         let mut interfaces = self.interfaces.clone();
         interfaces.retain(|interface| interface.skipped > 0);
-        Err(CaptureError::NothingReadable { packets: self.skipped, interfaces })
+        Err(CaptureError::NothingReadable { packets: self.skipped, interfaces }.into())
     }
 
     /// Where the input ended in the middle of a record. Known once [`next`](Self::next) has
