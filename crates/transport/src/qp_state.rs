@@ -231,13 +231,11 @@ const RC_SQD: &[A] = &[
     A::MinRnrTimer,
     A::PathMigState,
 ];
-const RC_RTR: &[A] =
-    &[A::Av, A::PathMtu, A::DestQpn, A::RqPsn, A::MaxDestRdAtomic, A::MinRnrTimer];
+const RC_RTR: &[A] = &[A::Av, A::PathMtu, A::DestQpn, A::RqPsn, A::MaxDestRdAtomic, A::MinRnrTimer];
 const UC_RTR: &[A] = &[A::Av, A::PathMtu, A::DestQpn, A::RqPsn];
 const RTR_MAY: &[A] = &[A::AltPath, A::AccessFlags, A::PkeyIndex];
 const RC_RTS: &[A] = &[A::Timeout, A::RetryCnt, A::RnrRetry, A::SqPsn, A::MaxQpRdAtomic];
-const RC_RUN: &[A] =
-    &[A::CurState, A::AltPath, A::AccessFlags, A::MinRnrTimer, A::PathMigState];
+const RC_RUN: &[A] = &[A::CurState, A::AltPath, A::AccessFlags, A::MinRnrTimer, A::PathMigState];
 const UC_RUN: &[A] = &[A::CurState, A::AltPath, A::AccessFlags, A::PathMigState];
 const UD_RUN: &[A] = &[A::CurState, A::Qkey];
 const UC_SQD: &[A] = &[A::Av, A::AltPath, A::AccessFlags, A::PkeyIndex, A::PathMigState];

@@ -11,7 +11,7 @@ mod responder;
 mod retry;
 
 pub(crate) use requester::Requester;
-pub(crate) use responder::Responder;
+pub(crate) use responder::{Broken, Responder, failed, received};
 
 use crate::work::CompletionStatus;
 

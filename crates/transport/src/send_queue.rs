@@ -165,10 +165,6 @@ impl SendQueue {
         self.wqes.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.wqes.is_empty()
-    }
-
     pub(crate) fn get(&self, index: usize) -> Option<&Wqe> {
         self.wqes.get(index)
     }
@@ -221,8 +217,7 @@ impl SendQueue {
     pub(crate) fn find(&self, psn: Psn) -> Option<usize> {
         let base = self.wqes.front()?.psn;
         let distance = psn.since(base);
-        let after =
-            self.wqes.partition_point(|wqe| wqe.begun && wqe.psn.since(base) <= distance);
+        let after = self.wqes.partition_point(|wqe| wqe.begun && wqe.psn.since(base) <= distance);
         // A local request takes no PSN and shares that of the next one.
         let before = self.wqes.range(..after).rev();
         let local = before.take_while(|wqe| wqe.span == 0).count();

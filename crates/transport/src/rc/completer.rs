@@ -101,12 +101,11 @@ impl Requester {
     /// The next packet to send is the one with `psn`, which lies ahead.
     fn skip_to(&mut self, psn: Psn) {
         self.psn = psn;
-        self.at = self
-            .queue
-            .find(psn)
-            .unwrap_or_else(|| (0..self.queue.len())
+        self.at = self.queue.find(psn).unwrap_or_else(|| {
+            (0..self.queue.len())
                 .take_while(|&index| self.queue.get(index).is_some_and(|wqe| wqe.begun))
-                .count());
+                .count()
+        });
     }
 
     /// A NAK for the request with `psn`; all before it is acknowledged.

@@ -2,16 +2,14 @@
 //!
 //! IBA vol 1 §9.7.2 (PSNs), §9.7.7.2 (credits), §10.8.3.3 (fences).
 
-use roxe_wire::opcode::{Header, Operation, Service};
-use roxe_wire::{
-    AtomicEth, Bth, Credits, Feth, Headers, Ieth, Instant, Msn, Opcode, Psn, Reth,
-};
+use roxe_wire::opcode::Service;
+use roxe_wire::{Credits, Instant, Msn, Psn};
 
 use crate::adapter::{Adapter, Count};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::segment::{self, Segment};
+use crate::request::{completion, copy_inline, request_headers};
 use crate::send_queue::{SendCapacity, SendQueue, Wqe};
-use crate::work::{Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, SendOperation};
+use crate::work::{Attributes, CompletionOpcode, CompletionStatus, SendOperation};
 
 use super::retry::Retry;
 
@@ -21,15 +19,15 @@ pub(crate) const DEFAULT_WINDOW: u32 = 256;
 /// The side that sends requests.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    pub(super) queue: SendQueue,
+    pub(crate) queue: SendQueue,
     /// The request to send from next, counted from the oldest.
     pub(super) at: usize,
     /// The PSN of the packet to send next.
-    pub(super) psn: Psn,
+    pub(crate) psn: Psn,
     /// The PSN after the newest one ever sent.
-    pub(super) next: Psn,
+    pub(crate) next: Psn,
     /// The oldest PSN that is not acknowledged.
-    pub(super) unacknowledged: Psn,
+    pub(crate) unacknowledged: Psn,
     /// READs, atomics and the like that are begun and not answered.
     pub(super) outstanding: u32,
     /// How many packets may be unacknowledged.
@@ -99,11 +97,6 @@ impl Requester {
         &mut self.queue
     }
 
-    /// Whether a message is begun and not wholly sent.
-    pub(crate) fn is_within_message(&self) -> bool {
-        self.queue.get(self.at).is_some_and(|wqe| wqe.begun && self.psn != wqe.psn)
-    }
-
     /// Whether every begun request has completed.
     pub(crate) fn is_drained(&self) -> bool {
         !self.queue.front().is_some_and(|wqe| wqe.begun)
@@ -126,45 +119,55 @@ impl Requester {
         if !self.retry.may_send() {
             return None;
         }
-        loop {
-            let wqe = *self.queue.get(self.at)?;
-            if wqe.failed.is_some() {
+        self.do_local_operations(attributes, draining, adapter)?;
+        let wqe = *self.queue.get(self.at)?;
+        if wqe.failed.is_some() {
+            return None;
+        }
+        if !wqe.begun {
+            if draining || !self.may_begin(&wqe, attributes) {
                 return None;
             }
-            if !wqe.begun {
-                if draining || !self.may_begin(&wqe, attributes) {
-                    return None;
-                }
-                if let SendOperation::Local(operation) = wqe.operation {
-                    if self.at != 0 {
-                        return None; // It takes effect behind all requests before it.
-                    }
-                    let done = adapter.local_operation(&operation);
-                    let status = match (done, CompletionOpcode::of(&wqe.operation)) {
-                        (Ok(()), _) => None,
-                        (Err(_), CompletionOpcode::BindMw) => Some(CompletionStatus::MwBindError),
-                        (Err(_), _) => Some(CompletionStatus::LocalQpOperationError),
-                    };
-                    let psn = self.next;
-                    let wqe = self.queue.get_mut(self.at)?;
-                    wqe.failed = status;
-                    (wqe.begun, wqe.done, wqe.psn) = (true, true, psn);
-                    if status.is_some() {
-                        return None;
-                    }
-                    self.at += 1;
-                    self.complete_finished(attributes, adapter);
-                    continue;
-                }
-                let writes = wqe.operation.fetches();
-                if adapter.check_local(self.queue.sges(&wqe), writes).is_err() {
-                    self.queue.get_mut(self.at)?.failed =
-                        Some(CompletionStatus::LocalProtectionError);
-                    return None;
-                }
+            let writes = wqe.operation.fetches();
+            if adapter.check_local(self.queue.sges(&wqe), writes).is_err() {
+                self.queue.get_mut(self.at)?.failed = Some(CompletionStatus::LocalProtectionError);
+                return None;
             }
-            return self.send(now, attributes, wqe, outlet, adapter);
         }
+        self.send(now, attributes, wqe, outlet, adapter)
+    }
+
+    /// Does the local requests that come next: each takes effect behind all requests before it.
+    /// `None` when one of them failed, or has to wait.
+    //= IBA 10.6.5.1
+    pub(crate) fn do_local_operations(
+        &mut self,
+        attributes: &Attributes,
+        draining: bool,
+        adapter: &mut impl Adapter,
+    ) -> Option<()> {
+        while let Some(wqe) = self.queue.get(self.at).copied() {
+            let SendOperation::Local(operation) = wqe.operation else { break };
+            if self.at != 0 || draining || wqe.failed.is_some() {
+                return None;
+            }
+            let failed = match adapter.local_operation(&operation) {
+                Ok(()) => None,
+                Err(_) if CompletionOpcode::of(&wqe.operation) == CompletionOpcode::BindMw => {
+                    Some(CompletionStatus::MwBindError)
+                }
+                Err(_) => Some(CompletionStatus::LocalQpOperationError),
+            };
+            let psn = self.next;
+            let wqe = self.queue.get_mut(0)?;
+            (wqe.begun, wqe.done, wqe.psn, wqe.failed) = (true, true, psn, failed);
+            if failed.is_some() {
+                return None;
+            }
+            self.at = 1;
+            self.complete_finished(attributes, adapter);
+        }
+        Some(())
     }
 
     /// The status with which the oldest request failed here, if nothing is before it any more.
@@ -215,7 +218,7 @@ impl Requester {
         }
         let index = u32::try_from(self.psn.since(wqe.psn)).ok()?;
         let retransmitted = self.psn.since(self.next) < 0;
-        let (mut headers, payload) = self.headers(attributes, &wqe, index)?;
+        let (mut headers, payload) = request_headers(Service::Rc, attributes, &wqe, index)?;
         let last = payload.position.ends();
         self.unasked += 1;
         let window_closes = in_flight + 1 >= self.window;
@@ -259,90 +262,8 @@ impl Requester {
         Some(emitted)
     }
 
-    /// The headers of a request's packet number `index`, and which part of its data goes with it.
-    fn headers(
-        &self,
-        attributes: &Attributes,
-        wqe: &Wqe,
-        index: u32,
-    ) -> Option<(Headers, Segment)> {
-        let mtu = attributes.path_mtu;
-        let whole = Segment { offset: 0, len: 0, position: roxe_wire::opcode::Position::Only };
-        let (operation, variant, segment) = match wqe.operation {
-            SendOperation::Send => (Operation::Send, None, segment::segment(wqe.len, mtu, index)?),
-            SendOperation::SendWithImm(_) => {
-                (Operation::Send, Some(Header::ImmDt), segment::segment(wqe.len, mtu, index)?)
-            }
-            SendOperation::SendWithInv(_) => {
-                (Operation::Send, Some(Header::Ieth), segment::segment(wqe.len, mtu, index)?)
-            }
-            SendOperation::Write(_) => {
-                (Operation::Write, None, segment::segment(wqe.len, mtu, index)?)
-            }
-            SendOperation::WriteWithImm(..) => {
-                (Operation::Write, Some(Header::ImmDt), segment::segment(wqe.len, mtu, index)?)
-            }
-            SendOperation::Read(_) => (Operation::ReadRequest, None, whole),
-            SendOperation::CompareSwap { .. } => (Operation::CompareSwap, None, whole),
-            SendOperation::FetchAdd { .. } => (Operation::FetchAdd, None, whole),
-            SendOperation::AtomicWrite(_) => {
-                (Operation::AtomicWrite, None, Segment { len: 8, ..whole })
-            }
-            SendOperation::Flush { .. } => (Operation::Flush, None, whole),
-            SendOperation::Local(_) => return None,
-        };
-        // Immediate data and invalidated keys travel in the last packet only.
-        let variant = variant.filter(|_| segment.position.ends());
-        let opcode = Opcode::find(Service::Rc, operation, segment.position, variant)?;
-        let mut headers = Headers {
-            bth: Bth {
-                opcode: opcode.code,
-                solicited: wqe.solicited && opcode.completes_a_receive(),
-                mig_req: true,
-                p_key: attributes.p_key,
-                dest_qp: attributes.dest_qp,
-                psn: wqe.psn.advance(index),
-                ..Bth::default()
-            },
-            ..Headers::default()
-        };
-        if opcode.has(Header::Reth) {
-            let remote = wqe.operation.remote()?;
-            // A READ that is asked for again asks only for what is missing. IBA vol 1 §9.4.4
-            let done = if operation == Operation::ReadRequest { index * mtu.bytes() } else { 0 };
-            headers.reth = Some(Reth {
-                va: remote.va.wrapping_add(u64::from(done)),
-                r_key: remote.r_key,
-                dma_len: wqe.len - done,
-            });
-        }
-        match wqe.operation {
-            SendOperation::SendWithImm(imm) | SendOperation::WriteWithImm(_, imm)
-                if opcode.has(Header::ImmDt) =>
-            {
-                headers.imm_dt = Some(imm);
-            }
-            SendOperation::SendWithInv(r_key) if opcode.has(Header::Ieth) => {
-                headers.ieth = Some(Ieth { r_key });
-            }
-            SendOperation::CompareSwap { remote, compare, swap } => {
-                let (va, r_key) = (remote.va, remote.r_key);
-                headers.atomic_eth = Some(AtomicEth { va, r_key, swap_add: swap, compare });
-            }
-            SendOperation::FetchAdd { remote, add } => {
-                let (va, r_key) = (remote.va, remote.r_key);
-                headers.atomic_eth = Some(AtomicEth { va, r_key, swap_add: add, compare: 0 });
-            }
-            SendOperation::Flush { placement, selectivity, .. } => {
-                headers.feth = Some(Feth { placement, selectivity, reserved: 0 });
-            }
-            _ => {}
-        }
-        Some((headers, segment))
-    }
-
     /// Completes the oldest requests as far as they are acknowledged and answered.
-    pub(super) fn complete_finished(
+    pub(crate) fn complete_finished(
         &mut self,
         attributes: &Attributes,
         adapter: &mut impl Adapter,
@@ -421,51 +342,13 @@ impl CreditLimit {
             Some(_) if self.never => {}
             Some(count) => {
                 let limit = Msn::new(msn.get().wrapping_add(count));
-                let newer = self.limit.is_none_or(|old| {
-                    Psn::new(limit.get()).since(Psn::new(old.get())) > 0
-                });
+                let newer = self
+                    .limit
+                    .is_none_or(|old| Psn::new(limit.get()).since(Psn::new(old.get())) > 0);
                 if newer {
                     self.limit = Some(limit);
                 }
             }
-        }
-    }
-}
-
-/// The completion of a send request.
-pub(crate) fn completion(
-    wqe: &Wqe,
-    status: CompletionStatus,
-    attributes: &Attributes,
-) -> Completion {
-    Completion {
-        wr_id: wqe.wr_id,
-        status,
-        opcode: CompletionOpcode::of(&wqe.operation),
-        byte_len: match wqe.operation {
-            SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => 8,
-            _ => wqe.len,
-        },
-        extra: Extra::None,
-        qpn: attributes.qpn,
-        source_qp: roxe_wire::Qpn::default(),
-        grh: false,
-        solicited: status != CompletionStatus::Success,
-    }
-}
-
-/// Copies inline bytes to a packet.
-pub(crate) fn copy_inline((a, b): (&[u8], &[u8]), place: crate::adapter::Place<'_>) {
-    match place {
-        crate::adapter::Place::Bytes { first, second } => {
-            let from = a.iter().chain(b);
-            let to = first.iter_mut().chain(second);
-            to.zip(from).for_each(|(to, from)| *to = *from);
-        }
-        crate::adapter::Place::Elided { digest, .. } => {
-            *digest = a.iter().chain(b).fold(0, |sum: u32, &byte| {
-                sum.rotate_left(5).wrapping_add(u32::from(byte))
-            });
         }
     }
 }

@@ -7,8 +7,8 @@ use roxe_wire::{Instant, Psn, RnrTimer};
 use crate::adapter::{Adapter, Count};
 use crate::work::{Attributes, CompletionStatus};
 
-use super::requester::Requester;
 use super::Failure;
+use super::requester::Requester;
 
 /// The value of `rnr_retry` that means "for ever".
 const RNR_RETRY_FOR_EVER: u8 = 7;
