@@ -47,8 +47,10 @@ pub enum DropReason {
         /// What it says.
         found: u16,
     },
-    /// A fragment: RoCEv2 packets are never fragmented.
+    /// The first fragment of a packet: RoCEv2 packets are never fragmented.
     IpFragment,
+    /// A fragment other than the first: only the first shows whose it is.
+    LaterFragment,
     /// An IPv6 extension header: RoCEv2 has none.
     IpExtension {
         /// The next-header value.
@@ -165,11 +167,15 @@ pub enum DropReason {
 
 impl DropReason {
     /// Whether the frame simply is not RoCEv2, and thus nobody's fault: other Ethertypes,
-    /// protocols and ports.
+    /// protocols and ports, and fragments that do not show theirs.
     pub const fn is_other_traffic(self) -> bool {
         matches!(
             self,
-            Self::NotIp { .. } | Self::RoceV1 | Self::NotUdp { .. } | Self::OtherUdpPort { .. }
+            Self::NotIp { .. }
+                | Self::RoceV1
+                | Self::LaterFragment
+                | Self::NotUdp { .. }
+                | Self::OtherUdpPort { .. }
         )
     }
 }
@@ -201,6 +207,7 @@ counters! {
     Self::IpHeaderLength { .. } => "ip_header_length",
     Self::IpChecksum { .. } => "ip_checksum",
     Self::IpFragment => "ip_fragment",
+    Self::LaterFragment => "later_fragment",
     Self::IpExtension { .. } => "ip_extension",
     Self::NotUdp { .. } => "not_udp",
     Self::OtherUdpPort { .. } => "other_udp_port",
@@ -242,6 +249,7 @@ impl fmt::Display for DropReason {
                 write!(f, "IPv4 header checksum 0x{found:04x}, should be 0x{expected:04x}")
             }
             Self::IpFragment => f.write_str("IP fragment"),
+            Self::LaterFragment => f.write_str("IP fragment other than the first"),
             Self::IpExtension { next_header } => {
                 write!(f, "IPv6 extension header {next_header}, RoCEv2 has none")
             }

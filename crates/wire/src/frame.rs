@@ -8,8 +8,9 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{
-    EtherType, Ethernet2Header, IpNumber, Ipv4Header, Ipv4HeaderSlice, Ipv6Header, Ipv6HeaderSlice,
-    SingleVlanHeader, SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
+    EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv4HeaderSlice,
+    Ipv6ExtensionSlice, Ipv6ExtensionsSlice, Ipv6Header, Ipv6HeaderSlice, SingleVlanHeader,
+    SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
 };
 
 use crate::icrc::Word;
@@ -385,10 +386,16 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
     if protocol != IpNumber::UDP.0 {
         return Err(DropReason::NotUdp { protocol });
     }
+    let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 20));
+    let offset = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff;
+    if offset != 0 {
+        return Err(DropReason::LaterFragment);
+    }
+    check_port(slice, usize::from(ihl) * 4)?;
     if ihl > 5 {
         return Err(DropReason::IpOptions { ihl });
     }
-    let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 20))?;
+    let header = header?;
     if header.is_fragmenting_payload() {
         return Err(DropReason::IpFragment);
     }
@@ -411,13 +418,43 @@ fn parse_ipv6<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
         return Err(DropReason::IpVersion { version });
     }
     let header = Ipv6HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 40))?;
-    match header.next_header() {
-        IpNumber::UDP => Ok((IpHeader::V6(bytes), header.payload_length())),
-        IpNumber::IPV6_FRAGMENTATION_HEADER => Err(DropReason::IpFragment),
-        number if number.is_ipv6_ext_header_value() => {
-            Err(DropReason::IpExtension { next_header: number.0 })
+    let next = header.next_header();
+    if next == IpNumber::UDP {
+        return Ok((IpHeader::V6(bytes), header.payload_length()));
+    }
+    if !next.is_ipv6_ext_header_value() {
+        return Err(DropReason::NotUdp { protocol: next.0 });
+    }
+    // Whose it is stands behind the extension headers.
+    let behind = slice.get(40..).unwrap_or_default();
+    let (extensions, last, behind, _) = Ipv6ExtensionsSlice::from_slice_lax(next, behind);
+    let mut fragment = false;
+    for extension in extensions {
+        if let Ipv6ExtensionSlice::Fragment(header) = extension {
+            fragment |= header.is_fragmenting_payload();
+            if header.fragment_offset() != IpFragOffset::ZERO {
+                return Err(DropReason::LaterFragment);
+            }
         }
-        number => Err(DropReason::NotUdp { protocol: number.0 }),
+    }
+    if last != IpNumber::UDP {
+        return Err(DropReason::NotUdp { protocol: last.0 });
+    }
+    check_port(behind, 0)?;
+    Err(if fragment {
+        DropReason::IpFragment
+    } else {
+        DropReason::IpExtension { next_header: next.0 }
+    })
+}
+
+/// Whether the UDP header at `at` has RoCE's port; if it is cut off nobody can tell.
+fn check_port(slice: &[u8], at: usize) -> Result<(), DropReason> {
+    match slice.get(at + 2..at + 4) {
+        Some(&[high, low]) if u16::from_be_bytes([high, low]) != ROCE_PORT => {
+            Err(DropReason::OtherUdpPort { port: u16::from_be_bytes([high, low]) })
+        }
+        _ => Ok(()),
     }
 }
 

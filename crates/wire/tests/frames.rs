@@ -96,6 +96,19 @@ fn each_reason_has_a_frame() {
         panic!("the checksum is right by chance")
     };
     let vlan = [0x81, 0x00, 0x00, 0x05];
+    // The same with so many words of IPv4 options.
+    let options = |words: u8, port: u16| {
+        let mut bytes = with(v4.clone(), V4_AT, &[0x45 + words]);
+        bytes.splice(udp..udp, vec![1; usize::from(words) * 4]);
+        with(bytes, udp + usize::from(words) * 4 + 2, &port.to_be_bytes())
+    };
+    // The same with one IPv6 extension header of eight bytes.
+    let extended = |kind: u8, next: u8, middle: &[u8], port: u16| {
+        let mut bytes = with(v6.clone(), V4_AT + 6, &[kind]);
+        let behind = V4_AT + 40;
+        bytes.splice(behind..behind, [&[next, 0], middle, &[0; 4]].concat());
+        with(bytes, behind + 8 + 2, &port.to_be_bytes())
+    };
 
     let reserved_syndrome = [0x11, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0, 0, 0, 0, 0x9f];
     let cases: Vec<(Vec<u8>, DropReason)> = vec![
@@ -105,18 +118,24 @@ fn each_reason_has_a_frame() {
         (tagged(&v4, &[vlan, vlan, vlan].concat()), R::TooManyVlanTags),
         (with(v4.clone(), V4_AT, &[0x65]), R::IpVersion { version: 6 }),
         (with(v6.clone(), V4_AT, &[0x45]), R::IpVersion { version: 4 }),
-        (with(v4.clone(), V4_AT, &[0x46]), R::IpOptions { ihl: 6 }),
-        (with(v4.clone(), V4_AT, &[0x4f]), R::IpOptions { ihl: 15 }),
+        (options(1, 4791), R::IpOptions { ihl: 6 }),
+        (options(10, 4791), R::IpOptions { ihl: 15 }),
+        (options(1, 53), R::OtherUdpPort { port: 53 }),
         (with(v4.clone(), V4_AT, &[0x44]), R::IpHeaderLength { ihl: 4 }),
         (with(v4.clone(), V4_AT, &[0x40]), R::IpHeaderLength { ihl: 0 }),
-        (broken_sum, R::IpChecksum { expected: ip_sums.0, found: ip_sums.1 }),
+        (broken_sum.clone(), R::IpChecksum { expected: ip_sums.0, found: ip_sums.1 }),
         (with(v4.clone(), V4_AT + 6, &[0x20, 0]), R::IpFragment),
-        (with(v4.clone(), V4_AT + 6, &[0x00, 1]), R::IpFragment),
-        (with(v4.clone(), V4_AT + 6, &[0x1f, 0xff]), R::IpFragment),
-        (with(v6.clone(), V4_AT + 6, &[44]), R::IpFragment),
-        (with(v6.clone(), V4_AT + 6, &[0]), R::IpExtension { next_header: 0 }),
-        (with(v6.clone(), V4_AT + 6, &[43]), R::IpExtension { next_header: 43 }),
-        (with(v6.clone(), V4_AT + 6, &[60]), R::IpExtension { next_header: 60 }),
+        (with(v4.clone(), V4_AT + 6, &[0x00, 1]), R::LaterFragment),
+        (with(v4.clone(), V4_AT + 6, &[0x1f, 0xff]), R::LaterFragment),
+        (extended(44, 17, &[0, 1], 4791), R::IpFragment),
+        (extended(44, 17, &[0, 0], 4791), R::IpExtension { next_header: 44 }),
+        (extended(44, 17, &[0, 8], 4791), R::LaterFragment),
+        (extended(44, 17, &[0, 1], 53), R::OtherUdpPort { port: 53 }),
+        (extended(0, 17, &[0, 0], 4791), R::IpExtension { next_header: 0 }),
+        (extended(43, 17, &[0, 0], 4791), R::IpExtension { next_header: 43 }),
+        (extended(60, 17, &[0, 0], 4791), R::IpExtension { next_header: 60 }),
+        (extended(0, 58, &[0, 0], 4791), R::NotUdp { protocol: 58 }), // multicast listeners
+        (with(broken_sum.clone(), udp + 2, &[0, 53]), R::OtherUdpPort { port: 53 }),
         (with(v6.clone(), V4_AT + 6, &[58]), R::NotUdp { protocol: 58 }),
         (with(v4.clone(), V4_AT + 9, &[6]), R::NotUdp { protocol: 6 }),
         (with(v4.clone(), udp + 2, &[0, 53]), R::OtherUdpPort { port: 53 }),
