@@ -132,6 +132,19 @@ impl SendOperation {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
+    /// Whether its data may be given inline: SENDs and WRITEs.
+    pub const fn may_be_inline(&self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendWithImm(_)
+                | Self::SendWithInv(_)
+                | Self::Write(_)
+                | Self::WriteWithImm(..)
+                | Self::AtomicWrite(_)
+        )
+    }
+
     /// Whether it uses up a receive buffer of the peer.
     pub const fn consumes_receive(&self) -> bool {
         matches!(

@@ -75,13 +75,14 @@ pub use frame::{
 };
 pub use gid::{Gid, GidType};
 pub use grh::Grh;
-pub use icrc::{Icrc, IcrcCover};
+pub use icrc::IcrcCover;
 pub use immediate::ImmDt;
 pub use invalidate::Ieth;
 pub use number::{EeContext, LKey, Msn, Mtu, PKey, QKey, Qpn, RKey, XrcSrqNumber};
 pub use opcode::Opcode;
 pub use packet::{
-    Body, EmitError, Headers, ICRC_LEN, MAX_HEADERS_LEN, Packet, Payload, Room, pad_for,
+    Body, EmitError, Headers, ICRC_LEN, MAX_HEADERS_LEN, Packet, PacketWriter, Payload, Room,
+    pad_for,
 };
 pub use psn::Psn;
 pub use rdeth::Rdeth;
