@@ -553,6 +553,18 @@ fn a_fast_region_can_carry_windows_and_stays_valid_for_them() {
     assert_eq!(table.invalidate(PD, key), Ok(()));
 }
 
+/// Bound elsewhere, a window leaves its old region alone.
+#[test]
+fn a_type_1_window_moves_from_region_to_region() {
+    let (mut table, old, window) = region_and_window(WindowType::Type1);
+    let new = table.register(&what(4096, ALL)).unwrap();
+    let first = binding(window, old);
+    table.bind(PD, QPN, &first).unwrap();
+    assert_eq!(table.bind(PD, QPN, &binding(first.new_key, new)), Ok(()));
+    assert_eq!(table.deregister(new), Err(MemoryError::WindowsBound { count: 1 }));
+    assert!(table.deregister(old).is_ok());
+}
+
 /// A refused binding must not disturb the present one.
 #[test]
 fn a_refused_binding_changes_nothing() {
@@ -720,6 +732,8 @@ fn peers_write_and_read_bytes() {
     assert_eq!(table.write_remote(PD, QPN, key, VA + 60, payload, &mut memory), outside);
     let eight = Payload::Bytes { first: b"eig", second: b"htby." };
     assert_eq!(table.write_remote(PD, QPN, key, VA + 9, eight, &mut memory), Ok(()));
+    let nine = Payload::Bytes { first: b"nin", second: b"e byte" };
+    assert_eq!(table.write_remote(PD, QPN, key, VA + 20, nine, &mut memory), Ok(()));
     let elided = Payload::Elided { len: 64, digest: 1 };
     assert_eq!(table.write_remote(PD, QPN, key, VA, elided, &mut memory), Ok(()));
     let nothing = Payload::EMPTY;
@@ -730,6 +744,7 @@ fn peers_write_and_read_bytes() {
     let place = Place::Bytes { first, second };
     assert_eq!(table.read_remote(PD, QPN, key, VA, place, &memory), Ok(()));
     assert_eq!((&room[9..17], &room[59..]), (&b"eightby."[..], &b"hello"[..]));
+    assert_eq!(&room[20..29], b"nine byte");
     let mut found = 0xbad;
     let place = Place::Elided { len: 64, digest: &mut found };
     assert_eq!(table.read_remote(PD, QPN, key, VA, place, &memory), Ok(()));

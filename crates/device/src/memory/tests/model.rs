@@ -44,7 +44,7 @@ enum Step {
     AllocFast { max_len: u64 },
     AllocWindow(WindowType),
     Remove(Index),
-    Bind { window: Index, region: Index, at: u64, len: u64, zero: bool },
+    Bind { window: Index, region: Index, at: u64, len: u64, access: AccessFlags },
     RegisterFast { which: Index, va: u64, len: u64, access: AccessFlags },
     Invalidate(Index),
     InvalidateRemote(Index, Qpn),
@@ -55,11 +55,23 @@ fn addresses() -> impl Strategy<Value = u64> {
 }
 
 fn lengths() -> impl Strategy<Value = u64> {
-    prop_oneof![4 => 0..80u64, 1 => Just(u64::MAX), 1 => Just(1 << 63)]
+    prop_oneof![8 => 0..80u64, 1 => Just(u64::MAX), 1 => Just(1 << 63)]
 }
 
 fn rights() -> impl Strategy<Value = AccessFlags> {
-    (0..64u32).prop_map(|bits| AccessFlags::from_bits(bits).unwrap())
+    let any = (0..64u32).prop_map(|bits| AccessFlags::from_bits(bits).unwrap());
+    prop_oneof![1 => Just(ALL), 1 => any]
+}
+
+fn small() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0..16u64, 1 => lengths()]
+}
+
+fn window_rights() -> impl Strategy<Value = AccessFlags> {
+    let rights = [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_READ, AccessFlags::REMOTE_ATOMIC];
+    let zero = prop::bool::weighted(0.2);
+    (prop::sample::select(rights.to_vec()), zero)
+        .prop_map(|(right, zero)| if zero { right | AccessFlags::ZERO_BASED } else { right })
 }
 
 fn pds() -> impl Strategy<Value = Pd> {
@@ -74,18 +86,18 @@ fn steps() -> impl Strategy<Value = Step> {
     let types = || prop_oneof![Just(WindowType::Type1), Just(WindowType::Type2)];
     let index = any::<Index>;
     prop_oneof![
-        (addresses(), lengths(), rights(), pds())
+        2 => (addresses(), lengths(), rights(), pds())
             .prop_map(|(va, len, access, pd)| Step::Register { va, len, access, pd }),
-        lengths().prop_map(|max_len| Step::AllocFast { max_len }),
-        types().prop_map(Step::AllocWindow),
-        index().prop_map(Step::Remove),
-        (index(), index(), lengths(), lengths(), any::<bool>()).prop_map(
-            |(window, region, at, len, zero)| Step::Bind { window, region, at, len, zero }
+        1 => lengths().prop_map(|max_len| Step::AllocFast { max_len }),
+        2 => types().prop_map(Step::AllocWindow),
+        1 => index().prop_map(Step::Remove),
+        4 => (index(), index(), small(), small(), window_rights()).prop_map(
+            |(window, region, at, len, access)| Step::Bind { window, region, at, len, access }
         ),
-        (index(), addresses(), lengths(), rights())
+        1 => (index(), addresses(), lengths(), rights())
             .prop_map(|(which, va, len, access)| Step::RegisterFast { which, va, len, access }),
-        index().prop_map(Step::Invalidate),
-        (index(), qpns()).prop_map(|(which, qpn)| Step::InvalidateRemote(which, qpn)),
+        1 => index().prop_map(Step::Invalidate),
+        1 => (index(), qpns()).prop_map(|(which, qpn)| Step::InvalidateRemote(which, qpn)),
     ]
 }
 
@@ -138,6 +150,17 @@ impl Pair {
         }
     }
 
+    /// One of the windows, or of the regions; if there is none, anything.
+    fn among(&self, which: &Index, windows: bool) -> usize {
+        let wanted = |at: &usize| matches!(self.shadows[*at].kind, Kind::Window(..)) == windows;
+        let some: Vec<usize> = (0..self.shadows.len()).filter(wanted).collect();
+        if some.is_empty() {
+            which.index(self.shadows.len())
+        } else {
+            some[which.index(some.len())]
+        }
+    }
+
     /// Takes a step with both and compares whether it was allowed.
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let count = self.shadows.len();
@@ -178,9 +201,9 @@ impl Pair {
                     }
                 }
             }
-            Step::Bind { window, region, at: from, len, zero } => {
-                let (window, region) = (at(window), at(region));
-                self.bind(window, region, *from, *len, *zero)?;
+            Step::Bind { window, region, at: from, len, access } => {
+                let (window, region) = (self.among(window, true), self.among(region, false));
+                self.bind(window, region, *from, *len, *access)?;
             }
             Step::RegisterFast { which, va, len, access } => {
                 self.register_fast(at(which), *va, *len, *access)?;
@@ -246,14 +269,13 @@ impl Pair {
         region: usize,
         from: u64,
         len: u64,
-        zero: bool,
+        access: AccessFlags,
     ) -> Result<(), TestCaseError> {
         let (above, below) = (self.shadows[window].clone(), self.shadows[region].clone());
         let is_region = !matches!(below.kind, Kind::Window(..));
         let open = below.open.clone().filter(|_| is_region);
         let start = open.as_ref().map_or(0, |open| open.start as u64).wrapping_add(from);
-        let zero_based = if zero { AccessFlags::ZERO_BASED } else { AccessFlags::NONE };
-        let access = AccessFlags::REMOTE_WRITE | zero_based;
+        let zero = access.contain(AccessFlags::ZERO_BASED);
         let what = Binding {
             window: RKey(above.key),
             new_key: RKey(above.key ^ 0x55),
@@ -276,8 +298,9 @@ impl Pair {
         let fine = |open: &Open| {
             let has = |right| open.access.contain(right);
             let inside = u128::from(start) >= open.start && end <= open.end;
-            let writable = has(AccessFlags::MW_BIND) && has(AccessFlags::LOCAL_WRITE);
-            inside && writable && !has(AccessFlags::ZERO_BASED)
+            let writable =
+                has(AccessFlags::LOCAL_WRITE) || access.contain(AccessFlags::REMOTE_READ);
+            inside && writable && has(AccessFlags::MW_BIND) && !has(AccessFlags::ZERO_BASED)
         };
         let type_is_fine = match kind {
             WindowType::Type1 => !zero,
