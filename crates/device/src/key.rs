@@ -5,31 +5,32 @@
 //! work request makes a key valid anew. A region's L_Key and R_Key are one number. Both parts come
 //! from a seed, so that keys of one process say nothing about those of another.
 
-use crate::scramble::{Scramble, mix};
+use crate::scramble::{Purpose, Scramble, mix, seed_for};
 
 /// Makes keys and reads them.
 #[derive(Clone, Debug)]
 pub struct Keys {
     indices: Scramble,
-    seed: u64,
+    byte_seed: u64,
 }
 
 impl Keys {
     /// The keys of this seed.
     pub fn new(seed: u64) -> Self {
-        Self { indices: Scramble::new(seed), seed }
+        let indices = Scramble::new(seed_for(seed, Purpose::KeyIndices));
+        Self { indices, byte_seed: seed_for(seed, Purpose::KeyBytes) }
     }
 
     /// The first key of a slot.
     pub fn first(&self, slot: u32) -> u32 {
-        join(self.indices.number(slot), mix(self.seed, slot.into()) as u8)
+        join(self.indices.number(slot), mix(self.byte_seed, slot.into()) as u8)
     }
 
     /// The key of a slot's next object, when the last one had `key`. The byte takes each of the 256
     /// values before one comes back.
     pub fn following(&self, key: u32) -> u32 {
         let slot = self.slot(key);
-        let step = (mix(self.seed, slot.into()) >> 8) as u8 | 1;
+        let step = (mix(self.byte_seed, slot.into()) >> 8) as u8 | 1;
         join(key >> 8, (key as u8).wrapping_add(step))
     }
 

@@ -15,7 +15,7 @@ mod windows;
 use core::fmt;
 
 use roxe_transport::adapter::{Access, KeyViolation, Span};
-use roxe_transport::work::AccessFlags;
+use roxe_transport::work::{AccessFlags, LocalOperation};
 use roxe_wire::{LKey, Qpn, RKey};
 
 use crate::host_memory::HostRegion;
@@ -235,6 +235,29 @@ impl MemoryTable {
         Ok(self.invalidate_slot(slot)?)
     }
 
+    /// Does what a local work request asks for, on behalf of a queue pair.
+    ///
+    /// # Errors
+    /// As [`MemoryTable::invalidate`], [`MemoryTable::bind`],
+    /// [`MemoryTable::register_by_work_request`].
+    pub fn local_operation(
+        &mut self,
+        pd: Pd,
+        qpn: Qpn,
+        operation: &LocalOperation,
+    ) -> Result<(), MemoryError> {
+        match *operation {
+            LocalOperation::Invalidate(key) => self.invalidate(pd, key),
+            LocalOperation::BindWindow { window, new_key, region, va, len, access } => {
+                let span = Span { va, len };
+                self.bind(pd, qpn, &Binding { window, new_key, region, span, access })
+            }
+            LocalOperation::RegisterMemory { region, new_key, va, len, access } => {
+                self.register_by_work_request(pd, region, new_key, Span { va, len }, access)
+            }
+        }
+    }
+
     /// Where the bytes are that a remote request may touch, or the first rule it breaks; `None`
     /// when it touches nothing. `pd` and `qpn` are those of the queue pair it came to.
     ///
@@ -259,7 +282,7 @@ impl MemoryTable {
             return Ok(None);
         }
         let grant = self.remote_grant(pd, qpn, key, access)?;
-        if span.len == 0 {
+        if span.len == 0 && matches!(access, Access::FlushGlobal | Access::FlushPersistent) {
             return Ok(Some(grant.first_byte()));
         }
         grant.place(span).map(Some)

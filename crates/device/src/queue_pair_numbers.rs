@@ -10,7 +10,7 @@ use core::fmt;
 
 use roxe_wire::Qpn;
 
-use crate::scramble::Scramble;
+use crate::scramble::{Purpose, Scramble, seed_for};
 use crate::slots::SlotNumbers;
 
 /// All queue pair numbers of a device.
@@ -43,7 +43,7 @@ impl QueuePairNumbers {
     pub fn new(seed: u64, most: u32) -> Self {
         let most = most.min(Self::MOST);
         Self {
-            scramble: Scramble::new(seed),
+            scramble: Scramble::new(seed_for(seed, Purpose::QueuePairNumbers)),
             slot_bits: most.next_power_of_two().trailing_zeros(),
             most,
             numbers: SlotNumbers::new(most),

@@ -59,12 +59,30 @@ impl Round {
     }
 }
 
-/// Bits that depend on a seed and a number and show neither.
+/// What numbers are made for. From one seed each gets its own, so that what everybody sees (queue
+/// pair numbers) tells nothing about what few should know (keys).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Queue pair numbers.
+    QueuePairNumbers,
+    /// The indices of memory keys.
+    KeyIndices,
+    /// The bytes of memory keys.
+    KeyBytes,
+}
+
+/// The seed for one purpose.
+pub const fn seed_for(seed: u64, purpose: Purpose) -> u64 {
+    mix(seed, u64::MAX - purpose as u64)
+}
+
+/// Bits that depend on a seed and a number and show neither: the seed is added once more at the
+/// end, or the steps could be undone.
 pub const fn mix(seed: u64, number: u64) -> u64 {
     let mut bits = seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
+    bits ^ bits >> 31 ^ seed
 }
 
 /// What undoes a multiplication by an odd number modulo 2²⁴: each step doubles the right bits, of
@@ -108,6 +126,14 @@ mod tests {
             steps.dedup();
             assert!(steps.len() > 900, "seed {seed}: {} different steps", steps.len());
         }
+    }
+
+    #[test]
+    fn purposes_share_a_seed_but_no_numbers() {
+        let of = |purpose| Scramble::new(seed_for(1, purpose));
+        let (one, two) = (of(Purpose::QueuePairNumbers), of(Purpose::KeyIndices));
+        let same = (0..10_000).filter(|&index| one.number(index) == two.number(index)).count();
+        assert!(same < 10, "{same} of 10,000 are the same");
     }
 
     #[test]

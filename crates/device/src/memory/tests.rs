@@ -553,6 +553,25 @@ fn a_fast_region_can_carry_windows_and_stays_valid_for_them() {
     assert_eq!(table.invalidate(PD, key), Ok(()));
 }
 
+#[test]
+fn local_work_requests_reach_regions_and_windows() {
+    let mut table = table();
+    let region = remote(table.alloc_fast(PD, HOST, 4096).unwrap());
+    let window = table.alloc_window(PD, WindowType::Type2).unwrap();
+    let mut run = |operation| table.local_operation(PD, QPN, &operation);
+    let (va, len, access) = (VA, 64, ALL);
+    let new_key = RKey(region.0 ^ 1);
+    assert_eq!(run(LocalOperation::RegisterMemory { region, new_key, va, len, access }), Ok(()));
+    let (region, new_key) = (LKey(new_key.0), RKey(window.0 ^ 1));
+    let access = AccessFlags::REMOTE_WRITE;
+    let bind = LocalOperation::BindWindow { window, new_key, region, va, len: 8, access };
+    assert_eq!(run(bind), Ok(()));
+    assert_eq!(run(bind), Err(MemoryError::NoSuchKey));
+    assert_eq!(run(LocalOperation::Invalidate(new_key)), Ok(()));
+    assert_eq!(run(LocalOperation::Invalidate(remote(region))), Ok(()));
+    assert_eq!(KeyViolation::from(MemoryError::NoBindRight), KeyViolation::AccessDenied);
+}
+
 /// Bound elsewhere, a window leaves its old region alone.
 #[test]
 fn a_type_1_window_moves_from_region_to_region() {
