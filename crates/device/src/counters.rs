@@ -340,7 +340,7 @@ const OTHER_DROP: &str = "other_drop";
 const DROPS: usize = 31;
 
 /// One more than the last variant of [`Count`].
-const COUNTS: usize = Count::AtomicRequests as usize + 1;
+const COUNTS: usize = Count::COUNT;
 
 /// One more than the last variant of [`DeviceCount`].
 const DEVICE_COUNTS: usize = DeviceCount::BrokenInvariant as usize + 1;

@@ -8,7 +8,7 @@
 
 use core::fmt;
 
-use crate::digest;
+use roxe_wire::digest;
 
 /// Names registered memory to the implementer of [`HostMemory`], which chose the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

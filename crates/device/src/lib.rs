@@ -1,4 +1,4 @@
-//! An RDMA adapter without wires: the tables behind its queue pairs.
+//! An RDMA adapter without wires: its queue pairs and the tables behind them.
 //!
 //! A queue pair knows its protocol; everything it asks for is here: which key opens which memory
 //! ([`memory`]), where that memory is ([`host_memory`]), which receive request comes next
@@ -12,20 +12,33 @@
 //! that nothing is allocated while packets flow; every maximum is in [`limits`].
 #![forbid(unsafe_code)]
 
+mod adapter;
 pub mod address_handle;
 pub mod completion_queue;
 pub mod counters;
-pub mod digest;
+mod device;
 pub mod gid_table;
 pub mod host_memory;
 pub mod key;
 pub mod limits;
 pub mod memory;
 pub mod multicast;
+mod objects;
 pub mod path;
 pub mod protection_domain;
 pub mod queue_pair_numbers;
+mod receive;
 pub mod receive_queue;
 pub mod scramble;
 pub mod slots;
+mod tables;
+mod timers;
+mod transmit;
 pub mod users;
+
+pub use device::{
+    CqId, Device, Event, Peer, QueuePairInit, ReceiveCapacity, ReceiveQueueId, Transmit,
+};
+pub use host_memory::{HostMemory, HostRegion, MemoryGone, VecMemory};
+pub use limits::Limits;
+pub use objects::{QueuePairInfo, VerbError};

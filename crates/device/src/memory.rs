@@ -122,6 +122,11 @@ impl MemoryTable {
         self.insert_region(Region { pd, host, va: 0, fast: Some(max_len), windows: 0 }, None)
     }
 
+    /// The protection domain of an ordinary region.
+    pub fn pd_of(&self, key: LKey) -> Option<Pd> {
+        self.ordinary_region(key).ok().map(|(_, region, _)| region.pd)
+    }
+
     /// Registers anew: other rights, bytes or protection domain under the same key. The memory that
     /// it had is returned if it was changed. A refusal leaves all as it was.
     ///

@@ -160,6 +160,11 @@ pub enum Count {
     AtomicRequests,
 }
 
+impl Count {
+    /// How many there are. `AtomicRequests` stays the last.
+    pub const COUNT: usize = Self::AtomicRequests as usize + 1;
+}
+
 /// A place for payload bytes: at most two pieces, or none when bytes are elided.
 #[derive(Debug)]
 pub enum Place<'a> {
@@ -226,6 +231,9 @@ pub trait Adapter {
 
     /// Gives the receive request back, completed.
     fn complete_receive(&mut self, receive: Receive, completion: Completion);
+
+    /// Gives the receive request back without a completion: the queue pair is reset.
+    fn forget_receive(&mut self, receive: Receive);
 
     /// Whether all elements are readable (or, if `write`, writable) by us.
     ///

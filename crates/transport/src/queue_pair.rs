@@ -107,7 +107,7 @@ impl QueuePair {
         merge(&mut self.attributes, given, values);
         self.state = to;
         match (from, to) {
-            (_, QpState::Reset) => self.reset(),
+            (_, QpState::Reset) => self.reset(adapter),
             (_, QpState::Error) => self.enter_error(None, adapter),
             (_, QpState::Rtr) => match &mut self.responder {
                 Responder::Rc(responder) => responder.begin(&self.attributes),
@@ -125,8 +125,13 @@ impl QueuePair {
     }
 
     /// Everything is forgotten, without completions.
-    fn reset(&mut self) {
+    fn reset(&mut self, adapter: &mut impl Adapter) {
         self.requester.reset();
+        match &mut self.responder {
+            Responder::Rc(responder) => responder.forget_message(adapter),
+            Responder::Uc(responder) => responder.forget(adapter),
+            Responder::Ud => {}
+        }
         self.responder = match self.service {
             ServiceType::Rc => Responder::Rc(rc::Responder::new()),
             ServiceType::Uc => Responder::Uc(uc::Responder::default()),

@@ -1,7 +1,7 @@
 //! What the requesters of all services share: a request's headers, its completion, inline bytes.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{AtomicEth, Bth, Feth, Headers, Ieth, Opcode, Qpn, Reth};
+use roxe_wire::{AtomicEth, Bth, Feth, Headers, Ieth, Opcode, Qpn, Reth, digest};
 
 use crate::adapter::Place;
 use crate::segment::{self, Segment};
@@ -121,10 +121,7 @@ pub(crate) fn copy_inline((a, b): (&[u8], &[u8]), place: Place<'_>) {
             to.zip(from).for_each(|(to, from)| *to = *from);
         }
         Place::Elided { digest, .. } => {
-            *digest = a
-                .iter()
-                .chain(b)
-                .fold(0, |sum: u32, &byte| sum.rotate_left(5).wrapping_add(u32::from(byte)));
+            *digest = digest::join(digest::of(a), digest::of(b), b.len() as u64);
         }
     }
 }

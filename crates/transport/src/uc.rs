@@ -72,6 +72,7 @@ impl Responder {
 
     fn keep_receive(&mut self) {
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
+            debug_assert!(self.spare.is_none(), "a SEND begins with the spare receive");
             self.spare = Some(receive);
         }
     }
@@ -173,6 +174,14 @@ impl Responder {
             adapter.complete_receive(receive, completion);
         }
         Ok(())
+    }
+
+    /// The queue pair is reset: receives in hand go back.
+    pub(crate) fn forget(&mut self, adapter: &mut impl Adapter) {
+        self.keep_receive();
+        if let Some(receive) = self.spare.take() {
+            adapter.forget_receive(receive);
+        }
     }
 
     /// The queue pair goes to error: receives in hand are flushed.

@@ -41,6 +41,7 @@ mod atomic;
 mod bth;
 mod cnp;
 mod deth;
+pub mod digest;
 mod drop_reason;
 mod feth;
 mod field;

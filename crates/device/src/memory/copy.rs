@@ -6,9 +6,9 @@ use roxe_transport::adapter::{Access, KeyViolation, Place, SgeList, Span};
 use roxe_wire::{LKey, Payload, Qpn, RKey};
 
 use super::{HostPlace, MemoryTable};
-use crate::digest;
 use crate::host_memory::{HostMemory, MemoryGone};
 use crate::protection_domain::Pd;
+use roxe_wire::digest;
 
 impl From<MemoryGone> for KeyViolation {
     fn from(_: MemoryGone) -> Self {

@@ -5,8 +5,8 @@ use roxe_transport::work::Sge;
 use roxe_wire::Payload;
 
 use super::*;
-use crate::digest;
 use crate::host_memory::{HostMemory, MemoryGone, VecMemory};
+use roxe_wire::digest;
 
 const PD: Pd = Pd(1);
 const OTHER_PD: Pd = Pd(2);

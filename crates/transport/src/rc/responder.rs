@@ -443,7 +443,8 @@ impl Responder {
         if wanted.iter().all(|(wanted, _)| !wanted) {
             return Err(INVALID);
         }
-        for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
+        let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
+        for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing) {
             adapter.flush_remote(reth.r_key, span, access).map_err(refused_key)?;
         }
         self.answer_with(1, Answer::Done { operation: Operation::Flush });
@@ -491,6 +492,13 @@ impl Responder {
             adapter.count(Count::ResponderFlushed);
             let flushed = failed(attributes, &receive, CompletionStatus::Flushed);
             adapter.complete_receive(receive, flushed);
+        }
+    }
+
+    /// The queue pair is reset: a receive in hand goes back.
+    pub(crate) fn forget_message(&mut self, adapter: &mut impl Adapter) {
+        if let Some(Inbound::Send { receive, .. }) = self.message.take() {
+            adapter.forget_receive(receive);
         }
     }
 

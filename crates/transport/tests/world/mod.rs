@@ -115,6 +115,8 @@ impl Adapter for FakeAdapter {
         self.received.push(completion);
     }
 
+    fn forget_receive(&mut self, _: Receive) {}
+
     fn check_local(&self, sges: SgeList<'_>, _: bool) -> Result<(), KeyViolation> {
         sges.iter()
             .try_for_each(|sge| self.range(sge.l_key.0, sge.va, sge.len as usize).map(|_| ()))
