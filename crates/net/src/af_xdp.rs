@@ -24,8 +24,9 @@
 //! | `xdp_redirected` | RoCEv2 frames that the program gave to the socket |
 //! | `xdp_no_socket` | RoCEv2 frames on queues without a socket, passed to the kernel |
 //! | `xdp_passed` | other traffic, passed to the kernel |
-//! | `xdp_options`, `xdp_fragment`, `xdp_extension` | IPv4 options, fragments, IPv6 extension headers: passed |
-//! | `xdp_vlan_tags`, `xdp_short` | more than two tags; cut inside a header: passed |
+//! | `xdp_options`, `xdp_extension` | frames with IPv4 options, IPv6 extension headers: passed |
+//! | `xdp_fragment` | fragments: passed |
+//! | `xdp_vlan_tags`, `xdp_short` | more than two VLAN tags; cut inside a header: passed |
 
 use std::error::Error;
 use std::io;
@@ -243,7 +244,7 @@ impl AfXdp {
     /// Looks for packets until `limit` has passed or somebody calls. Says whether any came.
     fn spin(&mut self, limit: Duration) -> bool {
         let now = || Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
-        let end = now() + limit;
+        let end = now().saturating_add(limit);
         loop {
             for _ in 0..LOOKS {
                 if self.frames.has_arrived() {

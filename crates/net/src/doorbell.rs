@@ -52,6 +52,7 @@ impl Doorbell {
     }
 
     /// Whether the next wait will return at once.
+    #[cfg(feature = "af_xdp")]
     pub(crate) fn is_rung(&self) -> bool {
         self.0.state.load(Ordering::Acquire) == RUNG
     }
@@ -97,7 +98,6 @@ mod tests {
     fn a_call_before_the_wait_ends_it() {
         let bell = Doorbell::new().expect("an eventfd");
         bell.waker().wake();
-        assert!(bell.is_rung());
         assert_eq!(bell.wait(None, Duration::MAX), Wake::Called);
         assert_eq!(bell.wait(None, Duration::from_millis(1)), Wake::TimedOut);
     }

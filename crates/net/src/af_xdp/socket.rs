@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use xsk_rs::Socket;
 use xsk_rs::config::{BindFlags, Interface as Name, LibxdpFlags, QueueSize, SocketConfig};
 
-use super::umem::{Frames, Memory};
+use super::umem::{Frames, Memory, to_kernel};
 use super::{OpenError, system_error};
 use crate::neighbor::Interface;
 use crate::port::BATCH;
@@ -27,7 +27,7 @@ pub(super) fn bind(
     let copying = if zero_copy { BindFlags::XDP_ZEROCOPY } else { BindFlags::XDP_COPY };
     let config = SocketConfig::builder()
         .rx_queue_size(ring)
-        .tx_queue_size(ring)
+        .tx_queue_size(to_kernel(ring))
         // libxdp's own program would take every frame of the queue.
         .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
         .bind_flags(copying | BindFlags::XDP_USE_NEED_WAKEUP | BindFlags::XDP_USE_SG)

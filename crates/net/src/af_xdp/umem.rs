@@ -2,9 +2,12 @@
 //!
 //! A frame is one chunk of the memory. It is free, with us, or with the network, and it is received
 //! into or sent from, never both. [`TxFrame`] and [`RxFrame`] can be moved, not copied: whoever has
-//! one may touch its chunk, so that the borrow checker keeps us out of the kernel's. Rings have room
-//! for every frame there is, so that handing one over cannot fail; that none is lost or doubled is
-//! asserted after each batch.
+//! one may touch its chunk, so that the borrow checker keeps us out of the kernel's. That none is
+//! lost or doubled is asserted after each batch.
+//!
+//! Handing a frame over cannot fail: the rings to the kernel are twice as long as there are frames.
+//! Once is not enough, because the kernel gives a frame back (on the receive or completion ring)
+//! before it says that the frame's place on the ring it came by is free.
 
 #![allow(unsafe_code)]
 
@@ -47,6 +50,8 @@ pub(super) struct Frames {
     fill: FillQueue,
     completion: CompQueue,
     umem: Umem,
+    /// Places on the ring of frames to send.
+    tx_len: u32,
     /// Frames of each kind.
     count: usize,
     free: Vec<TxFrame>,
@@ -63,6 +68,11 @@ pub(super) struct Frames {
     ledger: Ledger,
 }
 
+/// The length of a ring to the kernel, given the number of frames that come and go on it.
+pub(super) fn to_kernel(frames: QueueSize) -> QueueSize {
+    QueueSize::new(2 * frames.get()).expect("twice a power of two is one")
+}
+
 /// Frame memory without rings.
 pub(super) struct Memory {
     pub(super) umem: Umem,
@@ -75,7 +85,7 @@ impl Memory {
         let frames = ring.get() * 2;
         let config = UmemConfig::builder()
             .frame_size(CHUNK.try_into().expect("a chunk is large enough"))
-            .fill_queue_size(ring)
+            .fill_queue_size(to_kernel(ring))
             .comp_queue_size(ring)
             .build()
             .expect("a chunk has room behind its headroom");
@@ -114,6 +124,7 @@ impl Memory {
             fill,
             completion,
             umem,
+            tx_len: 2 * count as u32,
             count,
             free: descriptors.into_iter().map(TxFrame).collect(),
             queued: Vec::with_capacity(2 * batch),
@@ -239,8 +250,7 @@ impl Frames {
 
     /// How many frames the network has not looked at yet.
     pub(super) fn pending(&mut self) -> u32 {
-        // Every frame fits the ring, so the ring is as long as there are frames.
-        self.count as u32 - self.tx.nb_free_exact()
+        self.tx_len - self.tx.nb_free_exact()
     }
 
     /// Makes the network look at the frames given to it.
