@@ -1,0 +1,113 @@
+//! A packet written first, framed afterwards.
+//!
+//! The engine says where a packet goes only when it has written it, and only then the length of
+//! the headers before it is known: 42 bytes for IPv4, 62 for IPv6, four more behind a VLAN tag. So
+//! the place of the BTH is a guess, the length that the last frame's headers had; a packet to
+//! another kind of path is moved once.
+
+use roxe_wire::{Bth, FrameTemplate, ICRC_LEN, Icrc, IcrcCover, Room};
+
+use crate::port::{Outgoing, Seal};
+
+/// Makes frames in memory that has two pieces at most.
+#[derive(Debug)]
+pub(crate) struct Framer {
+    /// Where the BTH of the next packet is put.
+    guess: usize,
+    /// A packet on its way to another place.
+    moved: Vec<u8>,
+}
+
+/// What a source gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framed {
+    /// A packet of `packet_len` bytes in a frame of `frame_len`.
+    Frame { packet_len: usize, frame_len: usize },
+    /// A packet that does not fit, or has no room for its ICRC.
+    Unsendable,
+    /// Nothing.
+    Nothing,
+}
+
+impl Framer {
+    pub(crate) fn new() -> Self {
+        Self { guess: 42, moved: Vec::new() }
+    }
+
+    /// Asks `source` for a packet and puts it into a frame that begins in `first`, which has room
+    /// for all headers, and goes on in `second`.
+    pub(crate) fn frame<'p>(
+        &mut self,
+        first: &mut [u8],
+        second: &mut [u8],
+        source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
+    ) -> Framed {
+        let room = Room { first: &mut first[self.guess..], second: &mut *second };
+        let Some(Outgoing { path, len, seal }) = source(room) else {
+            return Framed::Nothing;
+        };
+        let at = path.headers_len();
+        let frame_len = at + len;
+        let fits = frame_len.max(self.guess + len) <= first.len() + second.len();
+        let Some(packet_len) = u16::try_from(len).ok().filter(|_| fits && len >= ICRC_LEN) else {
+            return Framed::Unsendable;
+        };
+        if at != self.guess {
+            self.moved.resize(len, 0);
+            copy_out(first, second, self.guess, &mut self.moved);
+            copy_in(first, second, at, &self.moved);
+            self.guess = at;
+        }
+        let Some(cover) = path.write(packet_len, IDENTIFICATION, first) else {
+            return Framed::Unsendable;
+        };
+        if seal == Seal::Compute {
+            let icrc = compute(&cover, &first[at..], second, len - ICRC_LEN).to_le_bytes();
+            copy_in(first, second, frame_len - ICRC_LEN, &icrc);
+        }
+        Framed::Frame { packet_len: len, frame_len }
+    }
+}
+
+/// The identification of every IPv4 header: with "don't fragment" set it means nothing, and a
+/// receiver that does not see it can assume it.
+const IDENTIFICATION: u16 = 0;
+
+/// The ICRC over `len` bytes from the BTH on.
+fn compute(cover: &IcrcCover, first: &[u8], second: &[u8], len: usize) -> u32 {
+    let (first, rest) = first.split_at(len.min(first.len()));
+    let second = &second[..len - first.len()];
+    debug_assert!(rest.is_empty() || second.is_empty());
+    // All of the BTH is in the first piece: that one has room for every header.
+    debug_assert!(first.len() >= Bth::LEN || second.is_empty());
+    let mut icrc = Icrc::over(cover, first);
+    icrc.update(second);
+    icrc.finish()
+}
+
+/// Copies what stands at `at` of the two pieces.
+fn copy_out(first: &[u8], second: &[u8], at: usize, to: &mut [u8]) {
+    let in_first = (first.len() - at).min(to.len());
+    let (head, tail) = to.split_at_mut(in_first);
+    head.copy_from_slice(&first[at..at + in_first]);
+    tail.copy_from_slice(&second[..tail.len()]);
+}
+
+/// Copies to `at` of the two pieces.
+fn copy_in(first: &mut [u8], second: &mut [u8], at: usize, from: &[u8]) {
+    let in_first = first.len().saturating_sub(at).min(from.len());
+    let (head, tail) = from.split_at(in_first);
+    if !head.is_empty() {
+        first[at..at + in_first].copy_from_slice(head);
+    }
+    if !tail.is_empty() {
+        let at = (at + in_first) - first.len();
+        second[at..at + tail.len()].copy_from_slice(tail);
+    }
+}
+
+/// The most bytes of a frame's headers, for whoever makes room.
+pub(crate) const MAX_HEADERS: usize = FrameTemplate::MAX;
+
+#[cfg(test)]
+mod tests;
