@@ -5,7 +5,6 @@
 #![cfg(feature = "af_xdp")]
 
 #[path = "../../net/tests/namespace/mod.rs"]
-#[allow(dead_code, reason = "each test file uses a part")]
 mod namespace;
 
 use std::time::Duration;
