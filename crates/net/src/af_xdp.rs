@@ -439,3 +439,7 @@ const FULL_PAUSE: Duration = Duration::from_micros(100);
 
 /// So often a sleeper looks whether the interface is still there.
 const ALIVE_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[path = "../tests/namespace/mod.rs"]
+mod namespace;

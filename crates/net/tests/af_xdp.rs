@@ -6,8 +6,9 @@
 
 mod namespace;
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
@@ -334,6 +335,44 @@ fn the_program_goes_with_the_port() {
     }
 }
 
+/// A process that is killed cannot clean up: the kernel does.
+#[test]
+fn the_program_goes_with_the_process() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    for mode in ["native", "generic"] {
+        let mut process = cable.a.run(|| {
+            Command::new(std::env::current_exe().expect("this test is a program"))
+                .args(["--exact", "hold_a_port_open", "--nocapture"])
+                .env(HOLD, mode)
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it can be run")
+        });
+        let said = BufReader::new(process.stdout.take().expect("it is piped"));
+        assert!(said.lines().any(|line| line.is_ok_and(|line| line.contains(mode))));
+        assert!(cable.a.ip("link show va").contains("xdp"));
+        process.kill().expect("it runs");
+        process.wait().expect("it ends");
+        assert!(!cable.a.ip("link show va").contains("xdp"), "{mode}");
+        drop(open(&cable.a, "va", settings()).expect("nothing is left of it"));
+    }
+}
+
+/// What the process of the test above runs; nothing by itself.
+#[test]
+fn hold_a_port_open() {
+    let Ok(mode) = std::env::var(HOLD) else { return };
+    let mode = if mode == "generic" { Mode::Generic } else { Mode::Native };
+    let port = AfXdp::open("va", Settings { mode, ..settings() }).expect("it can be opened");
+    println!("{}", port.capabilities());
+    thread::sleep(Duration::from_secs(60));
+}
+
+const HOLD: &str = "ROXE_TEST_HOLD_A_PORT";
+
 #[test]
 fn a_second_port_is_told_about_the_first() {
     if !is_root() {
@@ -388,6 +427,7 @@ fn what_is_wrong_is_said() {
 
 #[test]
 fn missing_capabilities_are_named() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     if !is_root() {
         return;
@@ -407,6 +447,14 @@ fn missing_capabilities_are_named() {
     let socket = without(CapabilitySet::NET_RAW);
     assert!(socket.starts_with("not allowed to open an AF_XDP socket"), "{socket}");
     assert!(socket.ends_with("missing is CAP_NET_RAW"), "{socket}");
+
+    // The limit is the process's, but other tests have the capability that lifts it.
+    let before = getrlimit(Resource::Memlock);
+    let little = Rlimit { current: Some(64 << 10), ..before };
+    setrlimit(Resource::Memlock, little).expect("a limit can be lowered");
+    let memory = without(CapabilitySet::IPC_LOCK);
+    setrlimit(Resource::Memlock, before).expect("it was so before");
+    assert!(memory.starts_with("the frames take 16384 KiB of locked memory: "), "{memory}");
 }
 
 #[test]

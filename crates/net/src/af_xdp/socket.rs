@@ -1,6 +1,6 @@
 //! Binds an AF_XDP socket to a queue of an interface.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "memory shared with the kernel")]
 
 use std::io;
 use std::thread;
@@ -75,3 +75,29 @@ fn explain(interface: &Interface, queue: u32, error: io::Error) -> OpenError {
 const BUSY_FOR: Duration = Duration::from_millis(500);
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const SEND_BUFFER: usize = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::af_xdp::find;
+    use crate::af_xdp::namespace::{Namespace, is_root};
+
+    #[test]
+    fn a_queue_has_one_socket() {
+        if !is_root() {
+            return;
+        }
+        let namespace = Namespace::new();
+        let bind = || {
+            let loopback = find("lo").expect("there is lo");
+            bind(&loopback, 0, QueueSize::new(128).expect("a power of two"), false)
+        };
+        namespace.run(|| {
+            let first = bind().expect("the queue is free");
+            let second = bind().err().expect("it is taken").to_string();
+            assert_eq!(second, "queue 0 of lo belongs to another AF_XDP socket: end its process");
+            drop(first);
+            bind().expect("the kernel gives the queue back in time");
+        });
+    }
+}
