@@ -156,7 +156,7 @@ impl AfXdp {
             capabilities: Capabilities { path_mtu, zero_copy, verifies_icrc: true, summary },
             bell,
             spin: settings.spin,
-            framer: Framer::new(),
+            framer: Framer::new(interface.mtu as usize + LINK_HEADERS),
             arrived: Vec::with_capacity(BATCH + 1),
             traffic: Traffic::default(),
             kicks: 0,
@@ -427,9 +427,12 @@ fn system_error(error: &dyn Error) -> io::Error {
 /// The largest packet with its headers takes this many chunks.
 const FRAMES_PER_PACKET: usize = 2;
 const _: () = assert!(
-    crate::framing::MAX_HEADERS + (Mtu::B4096.bytes() + Mtu::HEADROOM) as usize
+    crate::framing::MAX_AROUND_PAYLOAD + Mtu::B4096.bytes() as usize
         <= FRAMES_PER_PACKET * umem::CHUNK_ROOM
 );
+
+/// What a frame may be longer than the MTU: Ethernet header and VLAN tag.
+const LINK_HEADERS: usize = 18;
 
 /// How often a spin looks for packets between two looks at the clock.
 const LOOKS: u32 = 16;

@@ -229,3 +229,6 @@ impl Traffic {
 
 /// The most packets that one call of `receive` or `transmit` moves.
 pub(crate) const BATCH: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -264,6 +264,23 @@ fn a_full_receiver_loses_and_the_sender_goes_on() {
     assert_eq!(receive(&mut b, 1), [packet(7, 100)[..96].to_vec()]);
 }
 
+#[test]
+fn what_exceeds_the_mtu_is_counted_and_not_sent() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let [mut a, mut b] = ports(&cable, settings());
+    let path = path(true, false, None);
+    for len in [4128, 1476, 1472] {
+        assert!(send(&mut a, &path, &packet(1, len)));
+    }
+    // 1476 bytes behind 28 of IP and UDP are over the MTU by what a VLAN tag would take.
+    assert_eq!(receive(&mut b, 2).iter().map(Vec::len).collect::<Vec<_>>(), [1472, 1468]);
+    assert_eq!(count(&a, "tx_unsendable"), 1);
+    assert_eq!(count(&a, "tx_packets"), 2);
+}
+
 /// Everything but RoCEv2 goes to the kernel: ARP and neighbour discovery, TCP, UDP to other ports,
 /// ICMP errors, and fragments even to port 4791.
 #[test]
