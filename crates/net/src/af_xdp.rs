@@ -149,7 +149,7 @@ impl AfXdp {
 
         let bell = Doorbell::new()
             .map_err(|source| OpenError::System { what: "make an eventfd", source })?;
-        let summary = summarize(name, &settings, &attachment, zero_copy, path_mtu);
+        let summary = summarize(&interface, &settings, &attachment, zero_copy, path_mtu);
         Ok(Self {
             program,
             frames,
@@ -396,7 +396,7 @@ fn bind(
 
 /// What the port is, for people: what was wanted and not to be had is said.
 fn summarize(
-    name: &str,
+    interface: &Interface,
     settings: &Settings,
     attachment: &Attachment,
     zero_copy: bool,
@@ -412,7 +412,12 @@ fn summarize(
         (false, ZeroCopy::Off) => "copy mode",
         (false, _) => "copy mode (the driver has no zero-copy)",
     };
-    format!("{name}: {mode}, {copy}, queue {}, path MTU {path_mtu}", settings.queue)
+    let (name, queue) = (&interface.name, settings.queue);
+    let others = match socket::receive_queues(interface) {
+        1 => String::new(),
+        all => format!(" of {all} (RoCEv2 on others goes to the kernel, see `ethtool -L {name}`)"),
+    };
+    format!("{name}: {mode}, {copy}, queue {queue}{others}, path MTU {path_mtu}")
 }
 
 /// What the system said, out of an error of xsk-rs.

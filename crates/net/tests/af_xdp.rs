@@ -185,6 +185,12 @@ fn what_the_port_is_can_be_read() {
     let plain = Settings { zero_copy: ZeroCopy::Off, ..GENERIC };
     assert_eq!(summary(plain), "va: generic XDP, copy mode, queue 0, path MTU 4096");
 
+    let four = Namespace::new();
+    four.ip("link add vq numtxqueues 4 numrxqueues 4 mtu 1500 type veth peer name vr");
+    let port = open(&four, "vq", settings()).expect("a port can be opened");
+    let said = port.capabilities().to_string();
+    assert!(said.contains("queue 0 of 4 (RoCEv2 on others goes to the kernel, "), "{said}");
+
     let loopback = open(&cable.a, "lo", settings()).expect("loopback has generic mode");
     let said = loopback.capabilities().to_string();
     assert!(said.starts_with("lo: generic XDP (native refused: "), "{said}");
