@@ -5,7 +5,7 @@
 //! the place of the BTH is a guess, the length that the last frame's headers had; a packet to
 //! another kind of path is moved once.
 
-use roxe_wire::{Bth, FrameTemplate, ICRC_LEN, Icrc, IcrcCover, Mtu, Room};
+use roxe_wire::{FrameTemplate, ICRC_LEN, Mtu, Room, icrc};
 
 use crate::port::{Outgoing, Seal};
 
@@ -65,8 +65,11 @@ impl Framer {
             return Framed::Unsendable;
         };
         if seal == Seal::Compute {
-            let icrc = compute(&cover, &first[at..], second, len - ICRC_LEN).to_le_bytes();
-            copy_in(first, second, frame_len - ICRC_LEN, &icrc);
+            let in_first = len.min(first.len() - at);
+            let first = &mut first[at..at + in_first];
+            if !icrc::seal(&cover, Room { first, second: &mut second[..len - in_first] }) {
+                return Framed::Unsendable;
+            }
         }
         Framed::Frame { packet_len: len, frame_len }
     }
@@ -75,18 +78,6 @@ impl Framer {
 /// The identification of every IPv4 header: with "don't fragment" set it means nothing, and a
 /// receiver that does not see it can assume it.
 const IDENTIFICATION: u16 = 0;
-
-/// The ICRC over `len` bytes from the BTH on.
-fn compute(cover: &IcrcCover, first: &[u8], second: &[u8], len: usize) -> u32 {
-    let (first, rest) = first.split_at(len.min(first.len()));
-    let second = &second[..len - first.len()];
-    debug_assert!(rest.is_empty() || second.is_empty());
-    // All of the BTH is in the first piece: that one has room for every header.
-    debug_assert!(first.len() >= Bth::LEN || second.is_empty());
-    let mut icrc = Icrc::over(cover, first);
-    icrc.update(second);
-    icrc.finish()
-}
 
 /// Copies what stands at `at` of the two pieces.
 fn copy_out(first: &[u8], second: &[u8], at: usize, to: &mut [u8]) {

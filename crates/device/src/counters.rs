@@ -1,0 +1,457 @@
+//! Counters: why packets vanished, what happened to queue pairs, how much traffic there was.
+//!
+//! Everything is counted once, under what it is: a [`DropReason`], a [`Count`] of the transport, a
+//! [`DeviceCount`]. The table [`NAMES`] says under which names it is shown. Some have several,
+//! because dashboards know the names of Linux's rxe and of mlx5. Where these two use one name
+//! differently, the plain name has mlx5's meaning, and rxe's has `rxe_` in front.
+
+use roxe_transport::adapter::Count;
+use roxe_wire::DropReason;
+
+use Of::{Device, Drop, Transport};
+use Whose::{Mlx5, Ours, Rxe};
+
+/// What a device counts besides drops and what its queue pairs report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceCount {
+    /// Packets sent, all kinds.
+    PacketsSent,
+    /// Their bytes from BTH to ICRC.
+    BytesSent,
+    /// Packets received that passed all checks which need no queue pair, the ICRC among them.
+    PacketsReceived,
+    /// Their bytes from BTH to ICRC.
+    BytesReceived,
+    /// Packets received with the congestion mark CE.
+    EcnMarked,
+    /// Congestion notifications sent.
+    CnpSent,
+    /// Congestion notifications that slowed a queue pair down.
+    CnpHandled,
+    /// Congestion notifications for a queue pair that takes none.
+    CnpIgnored,
+    /// Completion queues that overran.
+    CqOverrun,
+    /// Completions that found no room.
+    CqeLost,
+    /// Limit events of shared receive queues.
+    SrqLimitReached,
+    /// Copies of multicast datagrams delivered to members.
+    MulticastCopies,
+    /// Queue pairs put into error because a rule that must hold inside did not.
+    BrokenInvariant,
+}
+
+/// What a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Packets dropped for the reason with this [`DropReason::name`].
+    Drop(&'static str),
+    /// What queue pairs report.
+    Transport(Count),
+    /// What the device does itself.
+    Device(DeviceCount),
+}
+
+/// Whose meaning a name has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The name is ours.
+    Ours,
+    /// The name and meaning of Linux's rxe driver.
+    Rxe,
+    /// The name and meaning of NVIDIA's mlx5 driver.
+    Mlx5,
+}
+
+/// A counter as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Lower case with underscores, stable.
+    pub name: &'static str,
+    /// Where the name comes from.
+    pub whose: Whose,
+    /// What is counted.
+    pub of: Of,
+}
+
+const fn row(name: &'static str, whose: Whose, of: Of) -> Name {
+    Name { name, whose, of }
+}
+
+/// All names, in the order in which they are shown. What each counts is said where it is defined:
+/// at the variant of [`DropReason`], [`Count`] or [`DeviceCount`].
+#[rustfmt::skip]
+pub const NAMES: &[Name] = &[
+    // traffic
+    row("rdma_tx_packets",              Mlx5, Device(DeviceCount::PacketsSent)),
+    row("rdma_tx_bytes",                Mlx5, Device(DeviceCount::BytesSent)),
+    row("rdma_rx_packets",              Mlx5, Device(DeviceCount::PacketsReceived)),
+    row("rdma_rx_bytes",                Mlx5, Device(DeviceCount::BytesReceived)),
+    row("sent_pkts",                    Rxe,  Device(DeviceCount::PacketsSent)),
+    row("rcvd_pkts",                    Rxe,  Device(DeviceCount::PacketsReceived)),
+    row("multicast_copies",             Ours, Device(DeviceCount::MulticastCopies)),
+    // requests received
+    row("rx_write_requests",            Mlx5, Transport(Count::WriteRequests)),
+    row("rx_read_requests",             Mlx5, Transport(Count::ReadRequests)),
+    row("rx_atomic_requests",           Mlx5, Transport(Count::AtomicRequests)),
+    row("duplicate_request",            Mlx5, Transport(Count::DuplicateRequest)),
+    row("out_of_sequence",              Mlx5, Transport(Count::OutOfSequence)),
+    row("rxe_out_of_sequence",          Rxe,  Transport(Count::SequenceNakSent)),
+    row("out_of_buffer",                Mlx5, Transport(Count::OutOfBuffer)),
+    row("resp_local_length_error",      Mlx5, Transport(Count::ResponderLengthError)),
+    row("resp_remote_access_errors",    Mlx5, Transport(Count::AccessRefused)),
+    row("resp_cqe_error",               Mlx5, Transport(Count::ResponderCqeError)),
+    row("resp_cqe_flush_error",         Mlx5, Transport(Count::ResponderFlushed)),
+    // answers sent
+    row("ack_sent",                     Ours, Transport(Count::AckSent)),
+    row("nak_sequence_sent",            Ours, Transport(Count::SequenceNakSent)),
+    row("nak_fatal_sent",               Ours, Transport(Count::FatalNakSent)),
+    row("send_rnr_err",                 Rxe,  Transport(Count::RnrNakSent)),
+    row("read_replayed",                Ours, Transport(Count::ReadReplayed)),
+    row("atomic_replayed",              Ours, Transport(Count::AtomicReplayed)),
+    row("duplicate_dropped",            Ours, Transport(Count::DuplicateDropped)),
+    // answers received, or not
+    row("rnr_nak_retry_err",            Mlx5, Transport(Count::RnrNakReceived)),
+    row("rcvd_rnr_err",                 Rxe,  Transport(Count::RnrNakReceived)),
+    row("packet_seq_err",               Mlx5, Transport(Count::SequenceNakReceived)),
+    row("rcvd_seq_err",                 Rxe,  Transport(Count::SequenceNakReceived)),
+    row("implied_nak_seq_err",          Mlx5, Transport(Count::ImpliedNak)),
+    row("local_ack_timeout_err",        Mlx5, Transport(Count::AckTimeout)),
+    row("retrans_pkts",                 Ours, Transport(Count::Retransmitted)),
+    row("ghost_response",               Ours, Transport(Count::GhostResponse)),
+    row("bad_response",                 Ours, Transport(Count::BadResponse)),
+    row("req_remote_invalid_request",   Mlx5, Transport(Count::RemoteInvalidRequest)),
+    row("req_remote_access_errors",     Mlx5, Transport(Count::RemoteAccessError)),
+    row("req_remote_operation_errors",  Ours, Transport(Count::RemoteOperationError)),
+    row("req_transport_retries_exceeded", Mlx5, Transport(Count::RetryExceeded)),
+    row("retry_exceeded_err",           Rxe,  Transport(Count::RetryExceeded)),
+    row("req_rnr_retries_exceeded",     Mlx5, Transport(Count::RnrRetryExceeded)),
+    row("retry_rnr_exceeded_err",       Rxe,  Transport(Count::RnrRetryExceeded)),
+    row("req_cqe_error",                Mlx5, Transport(Count::RequesterCqeError)),
+    row("req_cqe_flush_error",          Mlx5, Transport(Count::RequesterFlushed)),
+    // congestion
+    row("np_ecn_marked_roce_packets",   Mlx5, Device(DeviceCount::EcnMarked)),
+    row("np_cnp_sent",                  Mlx5, Device(DeviceCount::CnpSent)),
+    row("rp_cnp_handled",               Mlx5, Device(DeviceCount::CnpHandled)),
+    row("rp_cnp_ignored",               Mlx5, Device(DeviceCount::CnpIgnored)),
+    // queues
+    row("cq_overrun",                   Ours, Device(DeviceCount::CqOverrun)),
+    row("cqe_lost",                     Ours, Device(DeviceCount::CqeLost)),
+    row("srq_limit_reached",            Ours, Device(DeviceCount::SrqLimitReached)),
+    row("broken_invariant",             Ours, Device(DeviceCount::BrokenInvariant)),
+    // dropped by a queue pair
+    row("drop_wrong_state",             Ours, Transport(Count::WrongState)),
+    row("uc_drop_msg",                  Ours, Transport(Count::UcMessageDropped)),
+    row("ud_no_rwqe",                   Ours, Transport(Count::UdNoBuffer)),
+    row("ud_too_long",                  Ours, Transport(Count::UdTooLong)),
+    // dropped before
+    row("truncated",                    Ours, Drop("truncated")),
+    row("not_ip",                       Ours, Drop("not_ip")),
+    row("roce_v1",                      Ours, Drop("roce_v1")),
+    row("too_many_vlan_tags",           Ours, Drop("too_many_vlan_tags")),
+    row("ip_version",                   Ours, Drop("ip_version")),
+    row("ip_options",                   Ours, Drop("ip_options")),
+    row("ip_header_length",             Ours, Drop("ip_header_length")),
+    row("ip_checksum",                  Ours, Drop("ip_checksum")),
+    row("ip_fragment",                  Ours, Drop("ip_fragment")),
+    row("ip_extension",                 Ours, Drop("ip_extension")),
+    row("not_udp",                      Ours, Drop("not_udp")),
+    row("other_udp_port",               Ours, Drop("other_udp_port")),
+    row("udp_length",                   Ours, Drop("udp_length")),
+    row("udp_checksum",                 Ours, Drop("udp_checksum")),
+    row("packet_length",                Ours, Drop("packet_length")),
+    row("bad_tver",                     Ours, Drop("bad_tver")),
+    row("bad_opcode",                   Ours, Drop("bad_opcode")),
+    row("header_missing",               Ours, Drop("header_missing")),
+    row("pad_count",                    Ours, Drop("pad_count")),
+    row("bad_syndrome",                 Ours, Drop("bad_syndrome")),
+    row("icrc_bad",                     Ours, Drop("icrc_bad")),
+    row("rx_icrc_encapsulated",         Mlx5, Drop("icrc_bad")),
+    row("mad_length",                   Ours, Drop("mad_length")),
+    row("mad_header",                   Ours, Drop("mad_header")),
+    row("mad_attribute",                Ours, Drop("mad_attribute")),
+    row("unknown_qp",                   Ours, Drop("unknown_qp")),
+    row("wrong_service",                Ours, Drop("wrong_service")),
+    row("wrong_qp_state",               Ours, Drop("wrong_qp_state")),
+    row("addr_mismatch",                Ours, Drop("addr_mismatch")),
+    row("bad_pkey",                     Ours, Drop("bad_pkey")),
+    row("bad_qkey",                     Ours, Drop("bad_qkey")),
+    row("other_drop",                   Ours, Drop(OTHER_DROP)),
+];
+
+/// All counters of a device. They only ever rise, and wrap after 2⁶⁴.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    drops: [u64; DROPS],
+    transport: [u64; COUNTS],
+    device: [u64; DEVICE_COUNTS],
+}
+
+impl Counters {
+    /// All 0.
+    pub const fn new() -> Self {
+        Self { drops: [0; DROPS], transport: [0; COUNTS], device: [0; DEVICE_COUNTS] }
+    }
+
+    /// A packet was dropped.
+    pub fn drop(&mut self, reason: DropReason) {
+        bump(&mut self.drops[drop_index(reason)], 1);
+    }
+
+    /// A queue pair reported something.
+    pub fn transport(&mut self, what: Count) {
+        bump(&mut self.transport[what as usize], 1);
+    }
+
+    /// The device did something, `amount` times.
+    pub fn device(&mut self, what: DeviceCount, amount: u64) {
+        bump(&mut self.device[what as usize], amount);
+    }
+
+    /// A packet of so many bytes from BTH to ICRC was sent.
+    pub fn sent(&mut self, bytes: usize) {
+        self.device(DeviceCount::PacketsSent, 1);
+        self.device(DeviceCount::BytesSent, bytes as u64);
+    }
+
+    /// A packet of so many bytes from BTH to ICRC was received.
+    pub fn received(&mut self, bytes: usize) {
+        self.device(DeviceCount::PacketsReceived, 1);
+        self.device(DeviceCount::BytesReceived, bytes as u64);
+    }
+
+    /// How often something happened.
+    pub fn value(&self, of: Of) -> u64 {
+        match of {
+            Drop(name) => DROP_NAMES
+                .iter()
+                .position(|known| *known == name)
+                .map_or(0, |index| self.drops[index]),
+            Transport(count) => self.transport[count as usize],
+            Device(count) => self.device[count as usize],
+        }
+    }
+
+    /// The counter with this name; `None` when there is none.
+    pub fn by_name(&self, name: &str) -> Option<u64> {
+        NAMES.iter().find(|row| row.name == name).map(|row| self.value(row.of))
+    }
+
+    /// All counters by name, in the order of [`NAMES`].
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        NAMES.iter().map(|row| (row.name, self.value(row.of)))
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What one queue pair reported. Takes memory from the first report on, so that a queue pair which
+/// does nothing costs a pointer.
+#[derive(Clone, Debug, Default)]
+pub struct QpCounters(Option<Box<[u64; COUNTS]>>);
+
+impl QpCounters {
+    /// All 0.
+    pub const fn new() -> Self {
+        Self(None)
+    }
+
+    /// The queue pair reported something.
+    pub fn count(&mut self, what: Count) {
+        let counts = self.0.get_or_insert_with(|| Box::new([0; COUNTS]));
+        bump(&mut counts[what as usize], 1);
+    }
+
+    /// How often it reported this.
+    pub fn value(&self, what: Count) -> u64 {
+        self.0.as_ref().map_or(0, |counts| counts[what as usize])
+    }
+
+    /// All counters by name: the rows of [`NAMES`] that are about queue pairs.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        NAMES.iter().filter_map(|row| match row.of {
+            Transport(count) => Some((row.name, self.value(count))),
+            Drop(_) | Device(_) => None,
+        })
+    }
+}
+
+fn bump(counter: &mut u64, amount: u64) {
+    *counter = counter.wrapping_add(amount);
+}
+
+/// Where a reason is in [`DROP_NAMES`].
+const fn drop_index(reason: DropReason) -> usize {
+    match reason {
+        DropReason::Truncated { .. } => 0,
+        DropReason::NotIp { .. } => 1,
+        DropReason::RoceV1 => 2,
+        DropReason::TooManyVlanTags => 3,
+        DropReason::IpVersion { .. } => 4,
+        DropReason::IpOptions { .. } => 5,
+        DropReason::IpHeaderLength { .. } => 6,
+        DropReason::IpChecksum { .. } => 7,
+        DropReason::IpFragment => 8,
+        DropReason::IpExtension { .. } => 9,
+        DropReason::NotUdp { .. } => 10,
+        DropReason::OtherUdpPort { .. } => 11,
+        DropReason::UdpLength { .. } => 12,
+        DropReason::UdpChecksum { .. } => 13,
+        DropReason::PacketLength { .. } => 14,
+        DropReason::TransportVersion { .. } => 15,
+        DropReason::ReservedOpcode { .. } => 16,
+        DropReason::HeaderMissing { .. } => 17,
+        DropReason::PadCount { .. } => 18,
+        DropReason::ReservedSyndrome { .. } => 19,
+        DropReason::IcrcMismatch { .. } => 20,
+        DropReason::MadLength { .. } => 21,
+        DropReason::MadHeader { .. } => 22,
+        DropReason::MadAttribute { .. } => 23,
+        DropReason::NoSuchQp { .. } => 24,
+        DropReason::WrongService => 25,
+        DropReason::WrongQpState => 26,
+        DropReason::WrongAddress => 27,
+        DropReason::PKeyMismatch { .. } => 28,
+        DropReason::QKeyMismatch { .. } => 29,
+        _ => DROPS - 1,
+    }
+}
+
+/// The names of all reasons, in the order of [`DropReason`]; then that of reasons which this table
+/// does not know yet.
+#[rustfmt::skip]
+const DROP_NAMES: [&str; DROPS] = [
+    "truncated", "not_ip", "roce_v1", "too_many_vlan_tags", "ip_version", "ip_options",
+    "ip_header_length", "ip_checksum", "ip_fragment", "ip_extension", "not_udp", "other_udp_port",
+    "udp_length", "udp_checksum", "packet_length", "bad_tver", "bad_opcode", "header_missing",
+    "pad_count", "bad_syndrome", "icrc_bad", "mad_length", "mad_header", "mad_attribute",
+    "unknown_qp", "wrong_service", "wrong_qp_state", "addr_mismatch", "bad_pkey", "bad_qkey",
+    OTHER_DROP,
+];
+
+/// The name of drops for a reason without a counter of its own.
+const OTHER_DROP: &str = "other_drop";
+
+const DROPS: usize = 31;
+
+/// One more than the last variant of [`Count`].
+const COUNTS: usize = Count::COUNT;
+
+/// One more than the last variant of [`DeviceCount`].
+const DEVICE_COUNTS: usize = DeviceCount::BrokenInvariant as usize + 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each reason, in order.
+    const REASONS: [DropReason; DROPS - 1] = [
+        DropReason::Truncated { have: 0, need: 0 },
+        DropReason::NotIp { ether_type: 0 },
+        DropReason::RoceV1,
+        DropReason::TooManyVlanTags,
+        DropReason::IpVersion { version: 0 },
+        DropReason::IpOptions { ihl: 0 },
+        DropReason::IpHeaderLength { ihl: 0 },
+        DropReason::IpChecksum { expected: 0, found: 0 },
+        DropReason::IpFragment,
+        DropReason::IpExtension { next_header: 0 },
+        DropReason::NotUdp { protocol: 0 },
+        DropReason::OtherUdpPort { port: 0 },
+        DropReason::UdpLength { udp: 0, ip: 0 },
+        DropReason::UdpChecksum { expected: 0, found: 0 },
+        DropReason::PacketLength { len: 0 },
+        DropReason::TransportVersion { version: 0 },
+        DropReason::ReservedOpcode { code: 0 },
+        DropReason::HeaderMissing { have: 0, need: 0 },
+        DropReason::PadCount { pad: 0, payload: 0 },
+        DropReason::ReservedSyndrome { value: 0 },
+        DropReason::IcrcMismatch { expected: 0, found: 0 },
+        DropReason::MadLength { len: 0 },
+        DropReason::MadHeader { base_version: 0, class: 0, class_version: 0, method: 0 },
+        DropReason::MadAttribute { attribute: 0 },
+        DropReason::NoSuchQp { qpn: 0 },
+        DropReason::WrongService,
+        DropReason::WrongQpState,
+        DropReason::WrongAddress,
+        DropReason::PKeyMismatch { p_key: 0 },
+        DropReason::QKeyMismatch { q_key: 0 },
+    ];
+
+    #[test]
+    fn every_reason_has_its_own_counter_under_its_name() {
+        for (index, reason) in REASONS.into_iter().enumerate() {
+            let mut counters = Counters::new();
+            counters.drop(reason);
+            assert_eq!(drop_index(reason), index);
+            assert_eq!(counters.by_name(reason.name()), Some(1), "{}", reason.name());
+            let all: u64 = counters.drops.iter().sum();
+            assert_eq!(all, 1);
+        }
+    }
+
+    #[test]
+    fn everything_that_is_counted_is_shown() {
+        for index in 0..COUNTS {
+            let shown = |row: &&Name| matches!(row.of, Transport(count) if count as usize == index);
+            assert!(NAMES.iter().any(|row| shown(&row)), "Count {index}");
+        }
+        for index in 0..DEVICE_COUNTS {
+            let shown = |row: &&Name| matches!(row.of, Device(count) if count as usize == index);
+            assert!(NAMES.iter().any(|row| shown(&row)), "DeviceCount {index}");
+        }
+        for name in DROP_NAMES {
+            assert!(NAMES.iter().any(|row| row.of == Drop(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_name_is_used_twice() {
+        let mut names: Vec<&str> = NAMES.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+        assert_eq!(Counters::new().by_name("no_such_counter"), None);
+    }
+
+    #[test]
+    fn what_happened_is_shown_under_each_of_its_names() {
+        let mut counters = Counters::new();
+        counters.sent(100);
+        counters.sent(24);
+        counters.received(60);
+        counters.transport(Count::SequenceNakSent);
+        counters.device(DeviceCount::CqeLost, u64::MAX);
+        counters.device(DeviceCount::CqeLost, 2);
+        let shown: Vec<_> = counters.iter().filter(|(_, value)| *value > 0).collect();
+        assert_eq!(
+            shown,
+            [
+                ("rdma_tx_packets", 2),
+                ("rdma_tx_bytes", 124),
+                ("rdma_rx_packets", 1),
+                ("rdma_rx_bytes", 60),
+                ("sent_pkts", 2),
+                ("rcvd_pkts", 1),
+                ("rxe_out_of_sequence", 1),
+                ("nak_sequence_sent", 1),
+                ("cqe_lost", 1),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_silent_queue_pair_costs_a_pointer() {
+        assert_eq!(size_of::<QpCounters>(), size_of::<usize>());
+        let mut counters = QpCounters::new();
+        assert_eq!(counters.value(Count::AckTimeout), 0);
+        counters.count(Count::AckTimeout);
+        counters.count(Count::AckTimeout);
+        let shown: Vec<_> = counters.iter().filter(|(_, value)| *value > 0).collect();
+        assert_eq!(shown, [("local_ack_timeout_err", 2)]);
+    }
+}

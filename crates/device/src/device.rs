@@ -1,0 +1,291 @@
+//! The emulated adapter.
+//!
+//! It moves only when one of its calls moves it, and it never reads a clock, a socket, a thread or
+//! a random source of its own.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use roxe_transport::adapter::QpEvent;
+use roxe_transport::qp_state::{QpState, ServiceType};
+use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
+use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
+use roxe_wire::{Instant, Qpn};
+
+use crate::adapter::{Belongings, QpAdapter, flushed};
+use crate::counters::Counters;
+use crate::gid_table::GidTable;
+use crate::host_memory::HostMemory;
+use crate::limits::Limits;
+use crate::memory::MemoryTable;
+use crate::multicast::MulticastGroups;
+use crate::path::Paths;
+use crate::protection_domain::{Pd, ProtectionDomains};
+use crate::queue_pair_numbers::QueuePairNumbers;
+use crate::slots::Slots;
+use crate::tables::Tables;
+use crate::timers::{Armed, Timers};
+use crate::transmit::{Kind, Standing, Turns};
+
+/// The emulated adapter: all its objects, and the queues between them and the wire.
+#[derive(Debug)]
+pub struct Device<H> {
+    pub(crate) limits: Limits,
+    pub(crate) numbers: QueuePairNumbers,
+    pub(crate) queue_pairs: ByNumber,
+    pub(crate) tables: Tables<H>,
+    pub(crate) turns: Turns,
+    timers: Timers,
+}
+
+/// A queue pair and what the device keeps about it.
+#[derive(Debug)]
+pub(crate) struct QpSlot {
+    pub(crate) qp: QueuePair,
+    pub(crate) own: Belongings,
+    /// Whom a connected queue pair talks to; packets from elsewhere are dropped.
+    pub(crate) peer: Option<Peer>,
+    pub(crate) path: Option<PathId>,
+    pub(crate) standing: Standing,
+    pub(crate) armed: Armed,
+}
+
+/// The queue pairs, each in the slot that its number leads to.
+#[derive(Debug, Default)]
+pub(crate) struct ByNumber(Vec<Option<QpSlot>>);
+
+impl ByNumber {
+    pub(crate) fn get(&self, index: u32) -> Option<&QpSlot> {
+        self.0.get(index as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut QpSlot> {
+        self.0.get_mut(index as usize)?.as_mut()
+    }
+
+    pub(crate) fn put(&mut self, index: u32, slot: QpSlot) {
+        let index = index as usize;
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index] = Some(slot);
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<QpSlot> {
+        self.0.get_mut(index as usize)?.take()
+    }
+}
+
+/// The two addresses of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Ours.
+    pub own: IpAddr,
+    /// The peer's.
+    pub other: IpAddr,
+}
+
+/// What a queue pair is made of: `ibv_qp_init_attr`.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePairInit {
+    /// Its service.
+    pub service: ServiceType,
+    /// Its protection domain.
+    pub pd: Pd,
+    /// Where its send requests complete.
+    pub send_cq: CqId,
+    /// Where its receives complete.
+    pub receive_cq: CqId,
+    /// The shared receive queue it takes receives from; `None` for one of its own.
+    pub srq: Option<ReceiveQueueId>,
+    /// How large its send queue is.
+    pub send: SendCapacity,
+    /// How many receives it may hold, and scatter elements of each.
+    pub receive: ReceiveCapacity,
+    /// Whether every send request is completed.
+    pub signal_all: bool,
+}
+
+/// How large a receive queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveCapacity {
+    /// Requests.
+    pub depth: u32,
+    /// Scatter elements of one.
+    pub max_sge: u32,
+}
+
+/// Names a completion queue of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CqId(pub u32);
+
+/// Names a receive queue of a device; applications see only the shared ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReceiveQueueId(pub u32);
+
+/// What the application should hear about: `ibv_async_event`, and completion channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Something happened to a queue pair.
+    QueuePair(Qpn, QpEvent),
+    /// A completion queue that was armed has a completion.
+    CompletionNotify(CqId),
+    /// A completion queue overflowed.
+    CompletionQueueError(CqId),
+    /// A shared receive queue runs short.
+    SrqLimitReached(ReceiveQueueId),
+}
+
+/// A packet to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where it goes.
+    pub path: PathId,
+    /// What was written.
+    pub packet: Emitted,
+}
+
+impl<H: HostMemory> Device<H> {
+    /// A device without any object. Who has the seed can compute its keys and numbers.
+    pub fn new(limits: Limits, seed: u64, host: H) -> Self {
+        Self {
+            numbers: QueuePairNumbers::new(seed, limits.max_qp),
+            queue_pairs: ByNumber::default(),
+            tables: Tables {
+                pds: ProtectionDomains::new(limits.max_pd),
+                memory: MemoryTable::new(seed, limits.max_mr, limits.max_mw),
+                host,
+                completion_queues: Slots::new(limits.max_cq),
+                receive_queues: Slots::new(limits.max_qp.saturating_add(limits.max_srq)),
+                gids: GidTable::new(limits.gid_table_len),
+                paths: Paths::new(limits.max_paths()),
+                groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),
+                counters: Counters::new(),
+                events: VecDeque::new(),
+            },
+            turns: Turns::default(),
+            timers: Timers::default(),
+            limits,
+        }
+    }
+
+    /// Runs one call of a queue pair with its adapter, and sees to what follows from it.
+    pub(crate) fn with<R>(
+        &mut self,
+        index: u32,
+        call: impl FnOnce(&mut QueuePair, &mut QpAdapter<'_, H>) -> R,
+    ) -> Option<R> {
+        let slot = self.queue_pairs.get_mut(index)?;
+        let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
+        let result = call(&mut slot.qp, &mut adapter);
+        if slot.qp.has_response() {
+            self.turns.ready(index, &mut slot.standing, Kind::Response);
+        }
+        if slot.qp.has_request() {
+            self.turns.ready(index, &mut slot.standing, Kind::Request);
+        }
+        self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
+        Some(result)
+    }
+
+    /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
+    pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
+        let Outlet { room, elide } = outlet;
+        while let Some((index, kind)) = self.turns.next() {
+            let slot = self.queue_pairs.get_mut(index)?;
+            let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
+            let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
+            let outlet = Outlet { room, elide };
+            let packet = match kind {
+                Kind::Response => slot.qp.poll_response(outlet, &mut adapter),
+                Kind::Request => slot.qp.poll_request(now, outlet, &mut adapter),
+            };
+            let more = match kind {
+                Kind::Response => slot.qp.has_response(),
+                Kind::Request => slot.qp.has_request(),
+            };
+            self.turns.done(&mut slot.standing, kind, packet.is_some(), more);
+            self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
+            let Some(packet) = packet else { continue };
+            let Some(path) = packet.path.or(slot.path) else { continue };
+            self.tables.counters.sent(packet.len);
+            return Some(Transmit { path, packet });
+        }
+        None
+    }
+
+    /// When to call [`Device::handle_timeout`]; may change after any other call.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Time has passed. A spurious call does nothing.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((at, index)) = self.timers.pop(now) {
+            let Some(slot) = self.queue_pairs.get_mut(index) else { continue };
+            if slot.armed.disarm(at) {
+                self.with(index, |qp, adapter| qp.handle_timeout(now, adapter));
+            }
+        }
+    }
+
+    /// What the application should hear about. Call until `None`.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.tables.events.pop_front()
+    }
+
+    /// Takes in a send request: `ibv_post_send`.
+    ///
+    /// # Errors
+    /// The request is refused; nothing was queued.
+    pub fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let index = self.numbers.slot_of(qpn).ok_or(PostError::NoSuchQueue)?;
+        if let Some(target) = request.target {
+            let pd = self.queue_pairs.get(index).map(|slot| slot.own.pd);
+            let handle = pd.and_then(|pd| self.tables.paths.handle(target.path, pd));
+            if handle.is_none() {
+                return Err(PostError::NoTarget);
+            }
+        }
+        self.with(index, |qp, adapter| qp.post_send(request, adapter))
+            .unwrap_or(Err(PostError::NoSuchQueue))
+    }
+
+    /// Takes in a receive request: `ibv_post_recv`. In state Error it is flushed at once.
+    ///
+    /// # Errors
+    /// The request is refused; nothing was queued.
+    pub fn post_receive(
+        &mut self,
+        qpn: Qpn,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
+        let slot = self
+            .numbers
+            .slot_of(qpn)
+            .and_then(|index| self.queue_pairs.get(index))
+            .ok_or(PostError::NoSuchQueue)?;
+        if slot.own.shared {
+            return Err(PostError::SharedReceiveQueue);
+        }
+        match slot.qp.state() {
+            QpState::Reset => Err(PostError::WrongState),
+            QpState::Error => {
+                let completion = flushed(request.wr_id, qpn);
+                let cq = slot.own.receive_cq;
+                self.tables.complete(cq, completion);
+                Ok(())
+            }
+            _ => {
+                let queue = slot.own.receive_queue;
+                let queue = self.tables.receive_queue_mut(queue);
+                queue.ok_or(PostError::NoSuchQueue)?.post(request)
+            }
+        }
+    }
+
+    /// Takes completions out of a queue: `ibv_poll_cq`. Says how many of `room` were filled.
+    pub fn poll_completions(&mut self, cq: CqId, room: &mut [Completion]) -> usize {
+        self.tables.cq_mut(cq).map_or(0, |queue| queue.poll(room))
+    }
+}

@@ -1,0 +1,235 @@
+//! Queue pair numbers: how they are given out, and how a received one leads to its queue pair.
+//!
+//! IBA vol 1 §9.2, §10.2.4. Inside, a queue pair is a slot. Outside it has a number of 24 bits that
+//! scrambles the slot together with how often the slot was used before. So numbers cannot be
+//! guessed from each other; a packet's number leads to the slot without a search; and a number
+//! comes back only after its slot was used in all other generations, so that late packets of a
+//! destroyed queue pair meet nobody.
+
+use core::fmt;
+
+use roxe_wire::Qpn;
+
+use crate::scramble::{Purpose, Scramble, seed_for};
+use crate::slots::SlotNumbers;
+
+/// All queue pair numbers of a device.
+#[derive(Clone, Debug)]
+pub struct QueuePairNumbers {
+    scramble: Scramble,
+    /// An index is `generation << slot_bits | slot`.
+    slot_bits: u32,
+    most: u32,
+    numbers: SlotNumbers,
+    slots: Vec<Slot>,
+    /// The slot of queue pair 1.
+    gsi: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Which use of the slot this is, or the next one will be.
+    generation: u32,
+    /// The number of the queue pair that is there.
+    number: Option<Qpn>,
+}
+
+impl QueuePairNumbers {
+    /// The most queue pairs that a device can have: then each slot has 64 generations, more than
+    /// there are reserved numbers.
+    pub const MOST: u32 = 1 << 18;
+
+    /// None given out, `most` to give, but no more than [`QueuePairNumbers::MOST`].
+    pub fn new(seed: u64, most: u32) -> Self {
+        let most = most.min(Self::MOST);
+        Self {
+            scramble: Scramble::new(seed_for(seed, Purpose::QueuePairNumbers)),
+            slot_bits: most.next_power_of_two().trailing_zeros(),
+            most,
+            numbers: SlotNumbers::new(most),
+            slots: Vec::new(),
+            gsi: None,
+        }
+    }
+
+    /// A number that nobody has, and the slot it leads to. Slots are small numbers, reused.
+    ///
+    /// # Errors
+    /// [`QpnError::TooMany`].
+    pub fn allocate(&mut self) -> Result<(Qpn, u32), QpnError> {
+        let slot = self.take_slot()?;
+        let generations = 1 << (24 - self.slot_bits);
+        let number = (0..generations).find_map(|_| {
+            let generation = self.slots[slot as usize].generation;
+            self.slots[slot as usize].generation = (generation + 1) % generations;
+            let number = Qpn::new(self.scramble.number(generation << self.slot_bits | slot));
+            (!is_reserved(number)).then_some(number)
+        });
+        let number = number.ok_or(QpnError::TooMany { most: self.most })?;
+        self.slots[slot as usize].number = Some(number);
+        Ok((number, slot))
+    }
+
+    /// The number 1, for the queue pair of connection management, and a slot for it.
+    ///
+    /// # Errors
+    /// [`QpnError::Taken`], [`QpnError::TooMany`].
+    pub fn allocate_gsi(&mut self) -> Result<(Qpn, u32), QpnError> {
+        if self.gsi.is_some() {
+            return Err(QpnError::Taken);
+        }
+        let slot = self.take_slot()?;
+        self.gsi = Some(slot);
+        self.slots[slot as usize].number = Some(Qpn::GSI);
+        Ok((Qpn::GSI, slot))
+    }
+
+    /// The queue pair is destroyed: its number leads nowhere, its slot can be used again. Says
+    /// which slot that was; `None` when nobody had the number.
+    pub fn release(&mut self, number: Qpn) -> Option<u32> {
+        let slot = self.slot_of(number)?;
+        self.slots[slot as usize].number = None;
+        if number == Qpn::GSI {
+            self.gsi = None;
+        }
+        self.numbers.give_back(slot);
+        Some(slot)
+    }
+
+    /// The slot of the queue pair with this number.
+    pub fn slot_of(&self, number: Qpn) -> Option<u32> {
+        if number == Qpn::GSI {
+            return self.gsi;
+        }
+        let slot = self.scramble.index(number.get()) & ((1 << self.slot_bits) - 1);
+        let found = self.slots.get(slot as usize)?;
+        (found.number == Some(number)).then_some(slot)
+    }
+
+    /// The number of the queue pair in this slot.
+    pub fn number_of(&self, slot: u32) -> Option<Qpn> {
+        self.slots.get(slot as usize)?.number
+    }
+
+    fn take_slot(&mut self) -> Result<u32, QpnError> {
+        let slot = self.numbers.take().ok_or(QpnError::TooMany { most: self.most })?;
+        if slot as usize == self.slots.len() {
+            self.slots.push(Slot { generation: 0, number: None });
+        }
+        Ok(slot)
+    }
+}
+
+/// Numbers that mean something else: 0 and 1 are for management, 0xffffff for all members of a
+/// multicast group, and below 16 is what other stacks keep for themselves.
+//= 06-6.1
+fn is_reserved(number: Qpn) -> bool {
+    number.get() < FIRST || number == Qpn::MULTICAST
+}
+
+/// Why there is no number. `ENOMEM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpnError {
+    /// The device has as many queue pairs as it can.
+    TooMany {
+        /// How many.
+        most: u32,
+    },
+    /// There is a queue pair 1 already.
+    Taken,
+}
+
+impl fmt::Display for QpnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { most } => write!(f, "all {most} queue pairs are in use"),
+            Self::Taken => f.write_str("there is a queue pair 1 already"),
+        }
+    }
+}
+
+impl core::error::Error for QpnError {}
+
+/// The smallest number that is given out.
+const FIRST: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::PATIENCE;
+
+    #[test]
+    fn a_number_leads_to_its_slot_while_it_lives() {
+        let mut numbers = QueuePairNumbers::new(1, 65_536);
+        let all: Vec<(Qpn, u32)> = (0..65_536).map(|_| numbers.allocate().unwrap()).collect();
+        assert_eq!(numbers.allocate(), Err(QpnError::TooMany { most: 65_536 }));
+        let mut sorted: Vec<u32> = all.iter().map(|(number, _)| number.get()).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 65_536);
+        for &(number, slot) in &all {
+            assert!(slot < 65_536 && !is_reserved(number));
+            assert_eq!(numbers.slot_of(number), Some(slot));
+            assert_eq!(numbers.number_of(slot), Some(number));
+        }
+        let (number, slot) = all[77];
+        assert_eq!(numbers.release(number), Some(slot));
+        assert_eq!((numbers.release(number), numbers.slot_of(number)), (None, None));
+        assert_eq!(numbers.number_of(slot), None);
+        let (other, same_slot) = numbers.allocate().unwrap();
+        assert_eq!(same_slot, slot);
+        assert_ne!(other, number);
+    }
+
+    #[test]
+    fn a_number_rests_as_long_as_it_can() {
+        let mut numbers = QueuePairNumbers::new(2, 1 << 14);
+        let first = numbers.allocate().unwrap().0;
+        numbers.release(first);
+        let mut between = 0;
+        loop {
+            let (number, _) = numbers.allocate().unwrap();
+            numbers.release(number);
+            if number == first {
+                break;
+            }
+            between += 1;
+        }
+        let reserved = FIRST + 1;
+        assert!(between >= 1024 * PATIENCE as u32 - reserved, "{between}");
+    }
+
+    #[test]
+    fn what_nobody_has_leads_nowhere() {
+        let mut numbers = QueuePairNumbers::new(3, 100);
+        let (number, _) = numbers.allocate().unwrap();
+        let found = (0..1 << 24)
+            .step_by(31)
+            .map(Qpn::new)
+            .filter(|&n| n != number && numbers.slot_of(n).is_some());
+        assert_eq!(found.count(), 0);
+        assert_eq!(numbers.number_of(100), None);
+        assert!(QueuePairNumbers::new(0, 0).allocate().is_err());
+        assert_eq!(QueuePairNumbers::new(0, u32::MAX).most, QueuePairNumbers::MOST);
+    }
+
+    #[test]
+    fn queue_pair_1_is_there_once() {
+        let mut numbers = QueuePairNumbers::new(3, 2);
+        assert_eq!(numbers.slot_of(Qpn::GSI), None);
+        let (number, slot) = numbers.allocate_gsi().unwrap();
+        assert_eq!((number, numbers.slot_of(Qpn::GSI)), (Qpn::GSI, Some(slot)));
+        assert_eq!(numbers.allocate_gsi(), Err(QpnError::Taken));
+        assert_ne!(numbers.allocate().unwrap().1, slot);
+        assert_eq!(numbers.release(Qpn::GSI), Some(slot));
+        assert_eq!(numbers.allocate_gsi(), Ok((Qpn::GSI, slot)));
+    }
+
+    //= 06-6.1 test
+    #[test]
+    fn reserved_numbers_end_where_they_should() {
+        let reserved = |n| is_reserved(Qpn::new(n));
+        assert!(reserved(0) && reserved(1) && reserved(15) && reserved(0xff_ffff));
+        assert!(!reserved(16) && !reserved(0xff_fffe));
+    }
+}

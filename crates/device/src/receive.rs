@@ -1,0 +1,145 @@
+//! A packet arrives: whose it is, and whether it may come in.
+//!
+//! IBA vol 1 §9.6 (header validation), in that order. Each refusal is a [`DropReason`] and a
+//! counter; none is answered, and none touches a queue pair's state.
+
+use roxe_transport::check_q_key;
+use roxe_transport::qp_state::ServiceType;
+use roxe_wire::opcode::Service;
+use roxe_wire::{Body, Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
+
+use crate::counters::DeviceCount;
+use crate::device::{Device, QpSlot};
+use crate::host_memory::HostMemory;
+
+impl<H: HostMemory> Device<H> {
+    /// A packet came in: how it was addressed, and its bytes from BTH to ICRC in one or two pieces.
+    /// Bad packets are counted, not reported.
+    pub fn handle_packet(&mut self, now: Instant, received: Received<'_>) {
+        if let Err(reason) = self.take_in(now, &received) {
+            self.tables.counters.drop(reason);
+        }
+    }
+
+    fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
+        let parsed = Packet::parse(received.body);
+        if let Err(reason @ DropReason::ReservedOpcode { .. }) = parsed {
+            return self.reserved(received, reason);
+        }
+        let packet = parsed?;
+        check_icrc(received)?;
+        self.tables.counters.received(received.body.len());
+        let bth = &packet.headers.bth;
+        if bth.dest_qp == Qpn::MULTICAST {
+            return self.deliver_to_group(now, received, &packet);
+        }
+        let index = self.find(bth.dest_qp)?;
+        let slot = self.slot(index)?;
+        check_slot(slot, packet.opcode.service, bth, received)?;
+        if packet.opcode.service == Service::Ud {
+            let own = if bth.dest_qp == Qpn::GSI { QKey::GSI } else { slot.qp.attributes().q_key };
+            check_q_key(own, &packet)?;
+        }
+        let grh = grh_of(received, packet.opcode.service);
+        self.with(index, |qp, adapter| qp.handle_packet(now, &packet, &grh, adapter));
+        Ok(())
+    }
+
+    /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
+    fn reserved(&mut self, received: &Received<'_>, reason: DropReason) -> Result<(), DropReason> {
+        check_icrc(received)?;
+        let Body::Whole { first, .. } = received.body else { return Err(reason) };
+        let bth = Bth::parse(*first.first_chunk().ok_or(reason)?)?;
+        let index = self.find(bth.dest_qp)?;
+        let service = Service::of_code(bth.opcode).ok_or(reason)?;
+        check_slot(self.slot(index)?, service, &bth, received)?;
+        self.with(index, |qp, adapter| qp.handle_reserved(&bth, adapter));
+        Err(reason)
+    }
+
+    fn find(&self, qpn: Qpn) -> Result<u32, DropReason> {
+        self.numbers.slot_of(qpn).ok_or_else(|| DropReason::NoSuchQp { qpn: qpn.get() })
+    }
+
+    fn slot(&self, index: u32) -> Result<&QpSlot, DropReason> {
+        self.queue_pairs.get(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
+    }
+
+    /// A copy for each member of the group that has the right keys.
+    fn deliver_to_group(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let group = Gid::from_ip(received.addressing.destination);
+        if packet.opcode.service != Service::Ud || !group.is_multicast() {
+            return Err(DropReason::WrongService);
+        }
+        let grh = grh_of(received, Service::Ud);
+        for turn in 0.. {
+            let Some(&qpn) = self.tables.groups.members(group).get(turn) else { break };
+            let Ok(index) = self.find(qpn) else { continue };
+            let Ok(slot) = self.slot(index) else { continue };
+            let checked = check_slot(slot, Service::Ud, &packet.headers.bth, received)
+                .and_then(|()| check_q_key(slot.qp.attributes().q_key, packet));
+            match checked {
+                Ok(()) => {
+                    self.tables.counters.device(DeviceCount::MulticastCopies, 1);
+                    self.with(index, |qp, adapter| {
+                        qp.handle_packet(now, packet, &grh, adapter);
+                    });
+                }
+                Err(reason) => self.tables.counters.drop(reason),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A port that cannot see what the ICRC covers says so; elided bytes have none.
+fn check_icrc(received: &Received<'_>) -> Result<(), DropReason> {
+    match received.body {
+        Body::Whole { .. } => received.check_icrc().unwrap_or(Ok(())),
+        Body::Elided { .. } => Ok(()),
+    }
+}
+
+/// What the queue pair by itself asks of a packet: service, state, address, partition.
+fn check_slot(
+    slot: &QpSlot,
+    service: Service,
+    bth: &Bth,
+    received: &Received<'_>,
+) -> Result<(), DropReason> {
+    let own = slot.qp.service();
+    let fits = match service {
+        Service::Rc => own == ServiceType::Rc,
+        Service::Uc => own == ServiceType::Uc,
+        Service::Ud => own == ServiceType::Ud,
+        Service::Cnp => true,
+        Service::Rd | Service::Xrc => false,
+    };
+    if !fits {
+        return Err(DropReason::WrongService);
+    }
+    if !slot.qp.state().receives() {
+        return Err(DropReason::WrongQpState);
+    }
+    if let Some(peer) = slot.peer {
+        let addressing = &received.addressing;
+        if (addressing.destination, addressing.source) != (peer.own, peer.other) {
+            return Err(DropReason::WrongAddress);
+        }
+    }
+    if !bth.p_key.matches(slot.qp.attributes().p_key) {
+        return Err(DropReason::PKeyMismatch { p_key: bth.p_key.0 });
+    }
+    Ok(())
+}
+
+/// What a datagram's buffer begins with; nobody looks at it for the other services.
+fn grh_of(received: &Received<'_>, service: Service) -> Grh {
+    let nothing = Grh::from_bytes([0; Grh::LEN]);
+    if service == Service::Ud { received.grh().unwrap_or(nothing) } else { nothing }
+}

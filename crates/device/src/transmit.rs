@@ -1,0 +1,119 @@
+//! Who sends next: answers before requests, and queue pairs in turn.
+//!
+//! A queue pair that is ready stands in one of two rings, once in each at the most. It may send a
+//! few packets in a row before the next one gets its turn, so that what it needs stays in cache;
+//! none can keep the others waiting longer than that.
+
+use std::collections::VecDeque;
+
+/// How many packets one queue pair sends in a row while others wait.
+const TURN: u32 = 16;
+
+/// What a queue pair's slot remembers of the rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    in_responses: bool,
+    in_requests: bool,
+}
+
+/// The two rings.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    responses: Ring,
+    requests: Ring,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    slots: VecDeque<u32>,
+    /// Packets that the front one has sent in this turn.
+    sent: u32,
+}
+
+/// Which of the rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Answers to peers.
+    Response,
+    /// Requests of our own.
+    Request,
+}
+
+impl Turns {
+    /// The queue pair in `slot` has something to send.
+    pub(crate) fn ready(&mut self, slot: u32, standing: &mut Standing, kind: Kind) {
+        let (ring, inside) = match kind {
+            Kind::Response => (&mut self.responses, &mut standing.in_responses),
+            Kind::Request => (&mut self.requests, &mut standing.in_requests),
+        };
+        if !*inside {
+            *inside = true;
+            ring.slots.push_back(slot);
+        }
+    }
+
+    /// Whose turn it is. Ask [`Turns::done`] afterwards.
+    pub(crate) fn next(&self) -> Option<(u32, Kind)> {
+        let response = self.responses.slots.front().map(|slot| (*slot, Kind::Response));
+        response.or_else(|| self.requests.slots.front().map(|slot| (*slot, Kind::Request)))
+    }
+
+    /// The queue pair whose turn it was sent a packet or had none, and is ready for more or not.
+    pub(crate) fn done(&mut self, standing: &mut Standing, kind: Kind, sent: bool, more: bool) {
+        let (ring, inside) = match kind {
+            Kind::Response => (&mut self.responses, &mut standing.in_responses),
+            Kind::Request => (&mut self.requests, &mut standing.in_requests),
+        };
+        ring.sent += 1;
+        if !more || !sent {
+            ring.slots.pop_front();
+            ring.sent = 0;
+            *inside = false;
+        } else if ring.sent >= TURN {
+            ring.slots.rotate_left(1);
+            ring.sent = 0;
+        }
+    }
+
+    /// The queue pair in `slot` is gone.
+    pub(crate) fn forget(&mut self, slot: u32) {
+        for ring in [&mut self.responses, &mut self.requests] {
+            if ring.slots.front() == Some(&slot) {
+                ring.sent = 0;
+            }
+            ring.slots.retain(|other| *other != slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_go_first_and_queue_pairs_take_turns() {
+        let mut turns = Turns::default();
+        let mut standing = [Standing::default(); 3];
+        for slot in [0, 1] {
+            turns.ready(slot, &mut standing[slot as usize], Kind::Request);
+            turns.ready(slot, &mut standing[slot as usize], Kind::Request);
+        }
+        turns.ready(2, &mut standing[2], Kind::Response);
+        assert_eq!(turns.next(), Some((2, Kind::Response)));
+        turns.done(&mut standing[2], Kind::Response, true, false);
+        let mut order = Vec::new();
+        for _ in 0..4 * TURN {
+            let (slot, kind) = turns.next().unwrap();
+            order.push(slot);
+            turns.done(&mut standing[slot as usize], kind, true, true);
+        }
+        let expected = [0, 1, 0, 1].map(|slot| [slot; TURN as usize]).concat();
+        assert_eq!(order, expected);
+        turns.done(&mut standing[0], Kind::Request, false, true);
+        assert_eq!(turns.next(), Some((1, Kind::Request)));
+        turns.forget(1);
+        assert_eq!(turns.next(), None);
+        turns.ready(0, &mut standing[0], Kind::Request);
+        assert_eq!(turns.next(), Some((0, Kind::Request)));
+    }
+}

@@ -1,0 +1,257 @@
+//! Two devices back to back: what one sends, the other receives, framed and sealed as on a wire.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use roxe_device::address_handle::AddressVector;
+use roxe_device::gid_table::GidEntry;
+use roxe_device::memory::Registration;
+use roxe_device::protection_domain::Pd;
+use roxe_device::{
+    CqId, Device, HostRegion, Limits, QueuePairInit, ReceiveCapacity, ReceiveQueueId, VecMemory,
+};
+use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
+use roxe_transport::work::{
+    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, Extra,
+    ReceiveRequest, SendOperation, SendRequest, Sge,
+};
+use roxe_transport::{Outlet, SendCapacity};
+use roxe_wire::{
+    AckTimeout, Frame, FrameTemplate, Gid, GidType, Instant, IpPair, LKey, MacAddress, Mtu, PKey,
+    Path, Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, StaticRate, icrc,
+};
+
+/// One end.
+pub(crate) struct End {
+    pub(crate) device: Device<VecMemory>,
+    pub(crate) address: IpAddr,
+    pub(crate) pd: Pd,
+    pub(crate) cq: CqId,
+    pub(crate) region: HostRegion,
+    /// Key of a region over all of `region`, from address 0 on.
+    pub(crate) key: LKey,
+}
+
+pub(crate) const MEMORY: usize = 1 << 20;
+
+pub(crate) fn all_rights() -> AccessFlags {
+    AccessFlags::from_bits(0x31f).unwrap()
+}
+
+impl End {
+    pub(crate) fn new(number: u8) -> Self {
+        let mut host = VecMemory::default();
+        let region = host.add(vec![0; MEMORY]);
+        let mut device = Device::new(Limits::DEFAULT, u64::from(number), host);
+        let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, number));
+        let gid = Gid::from_ip(address);
+        device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None }).unwrap();
+        let pd = device.alloc_pd().unwrap();
+        let cq = device.create_completion_queue(4096).unwrap();
+        let access = all_rights();
+        let len = MEMORY as u64;
+        let what = Registration { pd, host: region, va: 0, len, access };
+        let key = device.register_memory(&what).unwrap();
+        Self { device, address, pd, cq, region, key }
+    }
+
+    pub(crate) fn create(&mut self, service: ServiceType, srq: Option<ReceiveQueueId>) -> Qpn {
+        self.device
+            .create_queue_pair(&QueuePairInit {
+                service,
+                pd: self.pd,
+                send_cq: self.cq,
+                receive_cq: self.cq,
+                srq,
+                send: SendCapacity { depth: 64, max_sge: 4, max_inline: 128 },
+                receive: ReceiveCapacity { depth: 64, max_sge: 4 },
+                signal_all: true,
+            })
+            .unwrap()
+    }
+
+    pub(crate) fn vector(to: IpAddr) -> AddressVector {
+        AddressVector {
+            source_gid: 0,
+            destination: Gid::from_ip(to),
+            traffic_class: 0,
+            hop_limit: 64,
+            flow_label: 0,
+            service_level: 0,
+            static_rate: StaticRate::MAX,
+        }
+    }
+
+    /// Takes a queue pair through the states to RTS.
+    pub(crate) fn connect(&mut self, qpn: Qpn, peer: Qpn, to: IpAddr, mtu: Mtu) {
+        let service = self.device.query_queue_pair(qpn).unwrap().service;
+        let values = attributes(qpn, peer, mtu);
+        let vector = Self::vector(to);
+        for (state, given) in steps(service) {
+            let given = AttributeMask::of(given);
+            self.device
+                .modify_queue_pair(qpn, state, given, &values, Some(&vector))
+                .unwrap_or_else(|error| panic!("to {state}: {error}"));
+        }
+    }
+
+    pub(crate) fn sge(&self, va: u64, len: u32) -> Sge {
+        Sge { va, len, l_key: self.key }
+    }
+
+    pub(crate) fn post(&mut self, qpn: Qpn, wr_id: u64, operation: SendOperation, sge: Sge) {
+        let sges = [sge];
+        let request = SendRequest {
+            wr_id,
+            operation,
+            data: Data::Regions(&sges),
+            signaled: true,
+            solicited: false,
+            fence: false,
+            target: None,
+        };
+        self.device.post_send(qpn, &request).unwrap();
+    }
+
+    pub(crate) fn post_receive(&mut self, qpn: Qpn, wr_id: u64, sge: Sge) {
+        let request = ReceiveRequest { wr_id, sges: &[sge] };
+        self.device.post_receive(qpn, &request).unwrap();
+    }
+
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        &self.device.host().bytes(self.region).unwrap()[at..at + len]
+    }
+
+    pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
+        let memory = self.device.host_mut().bytes_mut(self.region).unwrap();
+        memory[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// All completions that wait.
+    pub(crate) fn completions(&mut self) -> Vec<Completion> {
+        let mut room = [BLANK; 64];
+        let mut all = Vec::new();
+        loop {
+            let some = self.device.poll_completions(self.cq, &mut room);
+            if some == 0 {
+                return all;
+            }
+            all.extend_from_slice(&room[..some]);
+        }
+    }
+
+    /// The next frame that leaves.
+    pub(crate) fn frame(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let mut packet = vec![0; 4200];
+        let outlet = Outlet { room: Room::whole(&mut packet), elide: false };
+        let transmit = self.device.poll_transmit(now, outlet)?;
+        let len = transmit.packet.len + roxe_wire::ICRC_LEN;
+        let to = self.device.paths().get(transmit.path).unwrap().addressing;
+        let template = FrameTemplate::new(&Path {
+            ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
+            vlan: to.vlan,
+            ip: IpPair::new(to.source, to.destination).unwrap(),
+            traffic_class: to.traffic_class,
+            hop_limit: to.hop_limit,
+            flow_label: to.flow_label,
+            source_port: to.source_port,
+        });
+        let at = template.headers_len();
+        let mut frame = vec![0; at + len];
+        frame[at..].copy_from_slice(&packet[..len]);
+        let (outer, body) = frame.split_at_mut(at);
+        let cover = template.write(u16::try_from(len).unwrap(), 7, outer).unwrap();
+        let value = icrc::expected(&cover, roxe_wire::Body::whole(body)).unwrap();
+        *body.last_chunk_mut().unwrap() = value.to_le_bytes();
+        Some(frame)
+    }
+
+    pub(crate) fn receive(&mut self, now: Instant, frame: &[u8]) {
+        let frame = Frame::parse(RawFrame::ethernet(frame)).unwrap();
+        self.device.handle_packet(now, frame.received());
+    }
+}
+
+const BLANK: Completion = Completion {
+    wr_id: 0,
+    status: CompletionStatus::Success,
+    opcode: CompletionOpcode::Send,
+    byte_len: 0,
+    extra: Extra::None,
+    qpn: Qpn::new(0),
+    source_qp: Qpn::new(0),
+    grh: false,
+    solicited: false,
+};
+
+pub(crate) fn attributes(qpn: Qpn, peer: Qpn, mtu: Mtu) -> Attributes {
+    Attributes {
+        qpn,
+        dest_qp: peer,
+        path_mtu: mtu,
+        access: all_rights(),
+        q_key: QKey(0x1111_1111),
+        p_key: PKey::DEFAULT,
+        sq_psn: Psn::new(qpn.get()),
+        rq_psn: Psn::new(peer.get()),
+        max_rd_atomic: 8,
+        max_dest_rd_atomic: 8,
+        timeout: AckTimeout::new(14).unwrap(),
+        retry_cnt: 6,
+        rnr_retry: 6,
+        min_rnr_timer: RnrTimer::from_bits(12),
+    }
+}
+
+fn steps(service: ServiceType) -> Vec<(QpState, &'static [A])> {
+    match service {
+        ServiceType::Rc => vec![
+            (QpState::Init, &[A::PkeyIndex, A::Port, A::AccessFlags]),
+            (
+                QpState::Rtr,
+                &[A::Av, A::PathMtu, A::DestQpn, A::RqPsn, A::MaxDestRdAtomic, A::MinRnrTimer],
+            ),
+            (QpState::Rts, &[A::Timeout, A::RetryCnt, A::RnrRetry, A::SqPsn, A::MaxQpRdAtomic]),
+        ],
+        ServiceType::Uc => vec![
+            (QpState::Init, &[A::PkeyIndex, A::Port, A::AccessFlags]),
+            (QpState::Rtr, &[A::Av, A::PathMtu, A::DestQpn, A::RqPsn]),
+            (QpState::Rts, &[A::SqPsn]),
+        ],
+        ServiceType::Ud => vec![
+            (QpState::Init, &[A::PkeyIndex, A::Port, A::Qkey]),
+            (QpState::Rtr, &[]),
+            (QpState::Rts, &[A::SqPsn]),
+        ],
+    }
+}
+
+/// Moves frames both ways until nothing moves.
+pub(crate) fn settle(a: &mut End, b: &mut End, now: Instant) {
+    loop {
+        let mut moved = false;
+        while let Some(frame) = a.frame(now) {
+            b.receive(now, &frame);
+            moved = true;
+        }
+        while let Some(frame) = b.frame(now) {
+            a.receive(now, &frame);
+            moved = true;
+        }
+        if !moved {
+            return;
+        }
+    }
+}
+
+pub(crate) fn pair(service: ServiceType, mtu: Mtu) -> (End, Qpn, End, Qpn) {
+    let (mut a, mut b) = (End::new(1), End::new(2));
+    let (qa, qb) = (a.create(service, None), b.create(service, None));
+    let (to_a, to_b) = (a.address, b.address);
+    a.connect(qa, qb, to_b, mtu);
+    b.connect(qb, qa, to_a, mtu);
+    (a, qa, b, qb)
+}
+
+pub(crate) const fn remote(va: u64, key: LKey) -> roxe_transport::work::Remote {
+    roxe_transport::work::Remote { va, r_key: RKey(key.0) }
+}
