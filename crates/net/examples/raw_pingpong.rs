@@ -6,8 +6,10 @@
 //! One thread on each side, on a core of its own where there are two. Throughput: payload is copied
 //! from user memory into frames and from frames into user memory, with at most 128 packets on the
 //! way; once with ICRCs as written and not checked, once sealed and checked. Round trips: a packet
-//! there and back, by looking all the time and by sleeping. Each line is the best of three runs.
+//! there and back, by looking all the time and by sleeping; beside it the kernel's UDP sockets, as
+//! other load moves both. Each line is the best of three runs.
 
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
@@ -64,14 +66,19 @@ fn main() {
     for (what, spin) in [("looking", Duration::MAX), ("sleeping", Duration::ZERO)] {
         for payload in [0, 1024, 4096] {
             let settings = Settings { spin, ..settings };
-            let runs = (0..3).map(|_| round_trips(open(settings), payload));
-            let best = runs.min_by_key(|times| times[times.len() / 2]).expect("there are three");
-            let at =
-                |share: f64| best[(best.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
-            let frame = payload + HEADERS;
-            println!("{what:<26} {frame:>6} {:>9.1} {:>9.1} {:>9.1}", at(0.0), at(0.5), at(0.99));
+            report(what, payload + HEADERS, || round_trips(open(settings), payload));
         }
+        let kernel = format!("kernel UDP, {what}");
+        report(&kernel, HEADERS, || kernel_round_trips(&cable, spin.is_zero()));
     }
+}
+
+/// Prints the best of three runs.
+fn report(what: &str, frame: usize, run: impl Fn() -> Vec<Duration>) {
+    let runs = (0..3).map(|_| run());
+    let best = runs.min_by_key(|times| times[times.len() / 2]).expect("there are three");
+    let at = |share: f64| best[(best.len() as f64 * share) as usize].as_nanos() as f64 / 1e3;
+    println!("{what:<26} {frame:>6} {:>9.1} {:>9.1} {:>9.1}", at(0.0), at(0.5), at(0.99));
 }
 
 /// Packets a second that arrive.
@@ -169,6 +176,45 @@ fn round_trips([mut here, mut there]: [AfXdp; 2], payload: usize) -> Vec<Duratio
             (0..ROUND_TRIPS).map(round_trip).skip(ROUND_TRIPS / 10).collect();
         stop.store(true, Ordering::Relaxed);
         waker.wake();
+        times
+    });
+    times.sort();
+    times
+}
+
+/// The same through sockets of the kernel.
+fn kernel_round_trips(cable: &Cable, sleeps: bool) -> Vec<Duration> {
+    let bind = |namespace: &namespace::Namespace, address: &str| {
+        namespace.run(|| UdpSocket::bind(address)).expect("the port is free")
+    };
+    let [here, there] = [bind(&cable.a, "192.0.2.1:5000"), bind(&cable.b, "192.0.2.2:5000")];
+    here.connect("192.0.2.2:5000").expect("there is a route");
+    there.connect("192.0.2.1:5000").expect("there is a route");
+    for socket in [&here, &there] {
+        socket.set_read_timeout(Some(Duration::from_secs(1))).expect("it can be set");
+        socket.set_nonblocking(!sleeps).expect("it can be set");
+    }
+    let stop = AtomicBool::new(false);
+    let mut times = thread::scope(|scope| {
+        scope.spawn(|| {
+            pin(1);
+            let mut bytes = [0; PACKET];
+            while !stop.load(Ordering::Relaxed) {
+                if there.recv(&mut bytes).is_ok() {
+                    there.send(&bytes).expect("it can be sent");
+                }
+            }
+        });
+        pin(0);
+        let round_trip = |_| {
+            let started = Clock::now();
+            here.send(&[0; PACKET]).expect("it can be sent");
+            while here.recv(&mut [0; PACKET]).is_err() {}
+            started.elapsed()
+        };
+        let times: Vec<Duration> =
+            (0..ROUND_TRIPS).map(round_trip).skip(ROUND_TRIPS / 10).collect();
+        stop.store(true, Ordering::Relaxed);
         times
     });
     times.sort();

@@ -149,14 +149,14 @@ impl AfXdp {
 
         let bell = Doorbell::new()
             .map_err(|source| OpenError::System { what: "make an eventfd", source })?;
-        let summary = summarize(name, &settings, &attachment, zero_copy, path_mtu);
+        let summary = summarize(&interface, &settings, &attachment, zero_copy, path_mtu);
         Ok(Self {
             program,
             frames,
             capabilities: Capabilities { path_mtu, zero_copy, verifies_icrc: true, summary },
             bell,
             spin: settings.spin,
-            framer: Framer::new(),
+            framer: Framer::new(interface.mtu as usize + LINK_HEADERS),
             arrived: Vec::with_capacity(BATCH + 1),
             traffic: Traffic::default(),
             kicks: 0,
@@ -396,7 +396,7 @@ fn bind(
 
 /// What the port is, for people: what was wanted and not to be had is said.
 fn summarize(
-    name: &str,
+    interface: &Interface,
     settings: &Settings,
     attachment: &Attachment,
     zero_copy: bool,
@@ -412,7 +412,12 @@ fn summarize(
         (false, ZeroCopy::Off) => "copy mode",
         (false, _) => "copy mode (the driver has no zero-copy)",
     };
-    format!("{name}: {mode}, {copy}, queue {}, path MTU {path_mtu}", settings.queue)
+    let (name, queue) = (&interface.name, settings.queue);
+    let others = match socket::receive_queues(interface) {
+        1 => String::new(),
+        all => format!(" of {all} (RoCEv2 on others goes to the kernel, see `ethtool -L {name}`)"),
+    };
+    format!("{name}: {mode}, {copy}, queue {queue}{others}, path MTU {path_mtu}")
 }
 
 /// What the system said, out of an error of xsk-rs.
@@ -427,9 +432,12 @@ fn system_error(error: &dyn Error) -> io::Error {
 /// The largest packet with its headers takes this many chunks.
 const FRAMES_PER_PACKET: usize = 2;
 const _: () = assert!(
-    crate::framing::MAX_HEADERS + (Mtu::B4096.bytes() + Mtu::HEADROOM) as usize
+    crate::framing::MAX_AROUND_PAYLOAD + Mtu::B4096.bytes() as usize
         <= FRAMES_PER_PACKET * umem::CHUNK_ROOM
 );
+
+/// What a frame may be longer than the MTU: Ethernet header and VLAN tag.
+const LINK_HEADERS: usize = 18;
 
 /// How often a spin looks for packets between two looks at the clock.
 const LOOKS: u32 = 16;
@@ -439,3 +447,7 @@ const FULL_PAUSE: Duration = Duration::from_micros(100);
 
 /// So often a sleeper looks whether the interface is still there.
 const ALIVE_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[path = "../tests/namespace/mod.rs"]
+mod namespace;

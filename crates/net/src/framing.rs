@@ -5,13 +5,15 @@
 //! the place of the BTH is a guess, the length that the last frame's headers had; a packet to
 //! another kind of path is moved once.
 
-use roxe_wire::{FrameTemplate, ICRC_LEN, Room, icrc};
+use roxe_wire::{FrameTemplate, ICRC_LEN, Mtu, Room, icrc};
 
 use crate::port::{Outgoing, Seal};
 
 /// Makes frames in memory that has two pieces at most.
 #[derive(Debug)]
 pub(crate) struct Framer {
+    /// The longest frame that the network takes.
+    max_frame: usize,
     /// Where the BTH of the next packet is put.
     guess: usize,
     /// A packet on its way to another place.
@@ -23,15 +25,15 @@ pub(crate) struct Framer {
 pub(crate) enum Framed {
     /// A packet of `packet_len` bytes in a frame of `frame_len`.
     Frame { packet_len: usize, frame_len: usize },
-    /// A packet that does not fit, or has no room for its ICRC.
+    /// A packet that is too long for the network, or too short for an ICRC.
     Unsendable,
     /// Nothing.
     Nothing,
 }
 
 impl Framer {
-    pub(crate) fn new() -> Self {
-        Self { guess: 42, moved: Vec::new() }
+    pub(crate) fn new(max_frame: usize) -> Self {
+        Self { max_frame, guess: 42, moved: Vec::new() }
     }
 
     /// Asks `source` for a packet and puts it into a frame that begins in `first`, which has room
@@ -48,7 +50,8 @@ impl Framer {
         };
         let at = path.headers_len();
         let frame_len = at + len;
-        let fits = frame_len.max(self.guess + len) <= first.len() + second.len();
+        let fits = frame_len <= self.max_frame
+            && frame_len.max(self.guess + len) <= first.len() + second.len();
         let Some(packet_len) = u16::try_from(len).ok().filter(|_| fits && len >= ICRC_LEN) else {
             return Framed::Unsendable;
         };
@@ -97,8 +100,8 @@ fn copy_in(first: &mut [u8], second: &mut [u8], at: usize, from: &[u8]) {
     }
 }
 
-/// The most bytes of a frame's headers, for whoever makes room.
-pub(crate) const MAX_HEADERS: usize = FrameTemplate::MAX;
+/// Bytes that a packet takes at most beside its payload, from the Ethernet header to the ICRC.
+pub(crate) const MAX_AROUND_PAYLOAD: usize = FrameTemplate::MAX + Mtu::HEADROOM as usize - 48;
 
 #[cfg(test)]
 mod tests;

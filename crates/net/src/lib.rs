@@ -3,7 +3,7 @@
 //! | question | module |
 //! |---|---|
 //! | what a port can do, and what it counts | [`FramePort`] and its module |
-//! | frames of a network interface | [`af_xdp`] (cargo feature `af_xdp`) |
+//! | frames of a network interface | `af_xdp` (cargo feature `af_xdp`) |
 //! | ports inside one process, for tests | [`memory`] |
 //! | interfaces, routes, and whose MAC a packet needs | [`neighbor`] |
 //! | what a port recorded, to be read again | [`capture_file`] |

@@ -14,7 +14,7 @@ use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
 
 use crate::Waker;
 use crate::doorbell::Doorbell;
-use crate::framing::{Framed, Framer, MAX_HEADERS};
+use crate::framing::{Framed, Framer, MAX_AROUND_PAYLOAD};
 use crate::port::{BATCH, Capabilities, FramePort, Outgoing, Sent, Traffic, Wake};
 
 /// Two ports back to back.
@@ -33,6 +33,7 @@ pub fn segment<const N: usize>(path_mtu: Mtu) -> io::Result<[MemoryPort; N]> {
     let bells: Vec<Doorbell> = (0..N).map(|_| Doorbell::new()).collect::<io::Result<_>>()?;
     let inboxes: Vec<Arc<Inbox>> = bells.iter().map(Inbox::new).collect();
     let mut bells = bells.into_iter();
+    let max_frame = path_mtu.bytes() as usize + MAX_AROUND_PAYLOAD;
     Ok(array::from_fn(|me| MemoryPort {
         capabilities: Capabilities {
             path_mtu,
@@ -48,8 +49,8 @@ pub fn segment<const N: usize>(path_mtu: Mtu) -> io::Result<[MemoryPort; N]> {
             .filter(|(other, _)| *other != me)
             .map(|(_, inbox)| Arc::clone(inbox))
             .collect(),
-        framer: Framer::new(),
-        outgoing: vec![0; MAX_HEADERS + (path_mtu.bytes() + Mtu::HEADROOM) as usize],
+        framer: Framer::new(max_frame),
+        outgoing: vec![0; max_frame],
         arrived: Vec::with_capacity(BATCH),
         traffic: Traffic::default(),
     }))

@@ -75,6 +75,37 @@ pub trait FramePort {
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }
 
+/// A port of a kind that is chosen at run time.
+impl<P: FramePort + ?Sized> FramePort for Box<P> {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+
+    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        (**self).receive(now, sink)
+    }
+
+    fn transmit<'p>(
+        &mut self,
+        now: Instant,
+        source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
+    ) -> Sent {
+        (**self).transmit(now, source)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Wake {
+        (**self).wait(timeout)
+    }
+
+    fn waker(&self) -> Waker {
+        (**self).waker()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        (**self).counters()
+    }
+}
+
 /// What a port can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -198,3 +229,6 @@ impl Traffic {
 
 /// The most packets that one call of `receive` or `transmit` moves.
 pub(crate) const BATCH: usize = 64;
+
+#[cfg(test)]
+mod tests;

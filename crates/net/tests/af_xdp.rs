@@ -6,8 +6,9 @@
 
 mod namespace;
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
@@ -184,6 +185,12 @@ fn what_the_port_is_can_be_read() {
     let plain = Settings { zero_copy: ZeroCopy::Off, ..GENERIC };
     assert_eq!(summary(plain), "va: generic XDP, copy mode, queue 0, path MTU 4096");
 
+    let four = Namespace::new();
+    four.ip("link add vq numtxqueues 4 numrxqueues 4 mtu 1500 type veth peer name vr");
+    let port = open(&four, "vq", settings()).expect("a port can be opened");
+    let said = port.capabilities().to_string();
+    assert!(said.contains("queue 0 of 4 (RoCEv2 on others goes to the kernel, "), "{said}");
+
     let loopback = open(&cable.a, "lo", settings()).expect("loopback has generic mode");
     let said = loopback.capabilities().to_string();
     assert!(said.starts_with("lo: generic XDP (native refused: "), "{said}");
@@ -263,6 +270,23 @@ fn a_full_receiver_loses_and_the_sender_goes_on() {
     assert_eq!(receive(&mut b, 1), [packet(7, 100)[..96].to_vec()]);
 }
 
+#[test]
+fn what_exceeds_the_mtu_is_counted_and_not_sent() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let [mut a, mut b] = ports(&cable, settings());
+    let path = path(true, false, None);
+    for len in [4128, 1476, 1472] {
+        assert!(send(&mut a, &path, &packet(1, len)));
+    }
+    // 1476 bytes behind 28 of IP and UDP are over the MTU by what a VLAN tag would take.
+    assert_eq!(receive(&mut b, 2).iter().map(Vec::len).collect::<Vec<_>>(), [1472, 1468]);
+    assert_eq!(count(&a, "tx_unsendable"), 1);
+    assert_eq!(count(&a, "tx_packets"), 2);
+}
+
 /// Everything but RoCEv2 goes to the kernel: ARP and neighbour discovery, TCP, UDP to other ports,
 /// ICMP errors, and fragments even to port 4791.
 #[test]
@@ -334,6 +358,44 @@ fn the_program_goes_with_the_port() {
     }
 }
 
+/// A process that is killed cannot clean up: the kernel does.
+#[test]
+fn the_program_goes_with_the_process() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    for mode in ["native", "generic"] {
+        let mut process = cable.a.run(|| {
+            Command::new(std::env::current_exe().expect("this test is a program"))
+                .args(["--exact", "hold_a_port_open", "--nocapture"])
+                .env(HOLD, mode)
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it can be run")
+        });
+        let said = BufReader::new(process.stdout.take().expect("it is piped"));
+        assert!(said.lines().any(|line| line.is_ok_and(|line| line.contains(mode))));
+        assert!(cable.a.ip("link show va").contains("xdp"));
+        process.kill().expect("it runs");
+        process.wait().expect("it ends");
+        assert!(!cable.a.ip("link show va").contains("xdp"), "{mode}");
+        drop(open(&cable.a, "va", settings()).expect("nothing is left of it"));
+    }
+}
+
+/// What the process of the test above runs; nothing by itself.
+#[test]
+fn hold_a_port_open() {
+    let Ok(mode) = std::env::var(HOLD) else { return };
+    let mode = if mode == "generic" { Mode::Generic } else { Mode::Native };
+    let port = AfXdp::open("va", Settings { mode, ..settings() }).expect("it can be opened");
+    println!("{}", port.capabilities());
+    thread::sleep(Duration::from_secs(60));
+}
+
+const HOLD: &str = "ROXE_TEST_HOLD_A_PORT";
+
 #[test]
 fn a_second_port_is_told_about_the_first() {
     if !is_root() {
@@ -388,6 +450,7 @@ fn what_is_wrong_is_said() {
 
 #[test]
 fn missing_capabilities_are_named() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
     if !is_root() {
         return;
@@ -407,6 +470,14 @@ fn missing_capabilities_are_named() {
     let socket = without(CapabilitySet::NET_RAW);
     assert!(socket.starts_with("not allowed to open an AF_XDP socket"), "{socket}");
     assert!(socket.ends_with("missing is CAP_NET_RAW"), "{socket}");
+
+    // The limit is the process's, but other tests have the capability that lifts it.
+    let before = getrlimit(Resource::Memlock);
+    let little = Rlimit { current: Some(64 << 10), ..before };
+    setrlimit(Resource::Memlock, little).expect("a limit can be lowered");
+    let memory = without(CapabilitySet::IPC_LOCK);
+    setrlimit(Resource::Memlock, before).expect("it was so before");
+    assert!(memory.starts_with("the frames take 16384 KiB of locked memory: "), "{memory}");
 }
 
 #[test]

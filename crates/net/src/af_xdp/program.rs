@@ -3,7 +3,7 @@
 //! It is held by a bpf_link in both modes, so that it goes when the port or its process goes,
 //! however that ends.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "bpf_link_create has no safe form")]
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -9,7 +9,7 @@
 //! Once is not enough, because the kernel gives a frame back (on the receive or completion ring)
 //! before it says that the frame's place on the ring it came by is free.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "memory shared with the kernel")]
 
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;

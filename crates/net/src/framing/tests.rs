@@ -53,7 +53,7 @@ fn round_trip(framer: &mut Framer, path: &FrameTemplate, len: usize, pieces: [us
 #[test]
 fn any_path_any_length_any_cut() {
     let paths = [(false, false), (true, true), (true, false), (false, true)];
-    let mut framer = Framer::new();
+    let mut framer = Framer::new(2000);
     for len in [16, 20, 116, 120, 124, 128, 132, 136, 140, 144, 180] {
         // Every change from one kind of path to another.
         for first in paths {
@@ -72,13 +72,16 @@ fn what_does_not_fit_is_refused() {
     let path = template(false, false);
     let frame = |len| {
         let mut outgoing = Some(Outgoing { path: &path, len, seal: Seal::Compute });
-        Framer::new().frame(&mut [0; 100], &mut [0; 20], &mut |_| outgoing.take())
+        Framer::new(2000).frame(&mut [0; 100], &mut [0; 20], &mut |_| outgoing.take())
     };
     assert_eq!(frame(78), Framed::Frame { packet_len: 78, frame_len: 120 });
     assert_eq!(frame(79), Framed::Unsendable);
     assert_eq!(frame(3), Framed::Unsendable);
     assert_eq!(frame(usize::MAX / 2), Framed::Unsendable);
-    let nothing = Framer::new().frame(&mut [0; 100], &mut [], &mut |_| None);
+    let mut outgoing = Some(Outgoing { path: &path, len: 79, seal: Seal::Compute });
+    let too_long = Framer::new(120).frame(&mut [0; 200], &mut [], &mut |_| outgoing.take());
+    assert_eq!(too_long, Framed::Unsendable);
+    let nothing = Framer::new(2000).frame(&mut [0; 100], &mut [], &mut |_| None);
     assert_eq!(nothing, Framed::Nothing);
 }
 
@@ -87,7 +90,7 @@ fn a_seal_that_was_written_stays() {
     let path = template(false, false);
     let mut bytes = [0; 100];
     let mut outgoing = Some(Outgoing { path: &path, len: 20, seal: Seal::AsWritten });
-    let framed = Framer::new().frame(&mut bytes, &mut [], &mut |room| {
+    let framed = Framer::new(2000).frame(&mut bytes, &mut [], &mut |room| {
         room.first[..20].fill(0x5a);
         outgoing.take()
     });

@@ -28,7 +28,7 @@ fn send(port: &mut MemoryPort, path: &FrameTemplate, lens: &[usize]) -> Sent {
 }
 
 /// The lengths of what arrives, each packet looked at.
-fn receive(port: &mut MemoryPort) -> Vec<usize> {
+fn receive(port: &mut dyn FramePort) -> Vec<usize> {
     let mut lens = Vec::new();
     while port.receive(Instant::ZERO, &mut |packet| {
         let cover = packet.cover.expect("a whole frame arrived");
@@ -57,7 +57,8 @@ fn packets_reach_everybody_else() {
 
 #[test]
 fn the_largest_packet_fits() {
-    let [mut a, mut b] = pair(Mtu::B4096).expect("a pair");
+    let [mut a, b] = pair(Mtu::B4096).expect("a pair");
+    let mut b: Box<dyn FramePort> = Box::new(b);
     let len = 4096 + 12 + 28 + 4;
     send(&mut a, &path(), &[len]);
     assert_eq!(receive(&mut b), [len]);

@@ -2,6 +2,7 @@
 //! so that a test leaves nothing behind however it ends, and any number of tests run side by side.
 
 #![allow(dead_code, reason = "each user takes what it needs")]
+#![allow(unsafe_code, reason = "a thread leaves its namespace")]
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, AsRawFd as _};

@@ -1,4 +1,6 @@
 use super::*;
+use crate::af_xdp::find;
+use crate::af_xdp::namespace::{Cable, is_root};
 
 #[test]
 fn counters_have_the_names_of_the_header() {
@@ -74,9 +76,7 @@ fn frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 
 #[test]
 fn every_verdict() {
-    if std::fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) != 0)
-    {
-        eprintln!("skipped: needs root to load an XDP program; run it by sudo -E");
+    if !is_root() {
         return;
     }
     for takes_frags in [true, false] {
@@ -84,10 +84,7 @@ fn every_verdict() {
         let loaded = if takes_frags {
             Loaded::load(&mut storage, &mut unused).expect("the verifier takes it")
         } else {
-            let mut open = RedirectRoceSkelBuilder::default().open(&mut storage).expect("it opens");
-            open.progs.redirect_frags.set_autoload(false);
-            let skeleton = open.load().expect("the verifier takes it");
-            Loaded { skeleton, takes_frags }
+            linear(&mut storage)
         };
         let totals = || {
             let map = MapHandle::try_from(&loaded.skeleton.maps.stats).expect("it is there");
@@ -103,4 +100,32 @@ fn every_verdict() {
             }
         }
     }
+}
+
+/// As on a kernel that knows no other.
+fn linear(storage: &mut Storage) -> Loaded<'_> {
+    let mut open = RedirectRoceSkelBuilder::default().open(storage).expect("it opens");
+    open.progs.redirect_frags.set_autoload(false);
+    let skeleton = open.load().expect("the verifier takes it");
+    Loaded { skeleton, takes_frags: false }
+}
+
+#[test]
+fn a_linear_program_takes_no_large_mtu() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    cable.a.run(|| {
+        let interface = find("va").expect("there is va");
+        let mut storage = MaybeUninit::uninit();
+        let linear = linear(&mut storage);
+        let refused = linear.attach(&interface, Mode::Native).err().expect("4200 is too large");
+        assert!(matches!(refused, OpenError::MtuTooLarge { mtu: 4200, .. }), "{refused}");
+        // Left the choice, the port says what it took instead, and why.
+        let (_attached, attachment) = linear.attach(&interface, Mode::Auto).expect("it can");
+        assert!(!attachment.native);
+        let refusal = attachment.refusal.expect("native mode was tried");
+        assert_eq!(Errno::from_io_error(&refusal), Some(Errno::RANGE));
+    });
 }
