@@ -156,6 +156,37 @@ pub(crate) const fn operation_name(operation: Operation) -> &'static str {
     }
 }
 
+impl Note {
+    /// What kind of fact it is: one stable word.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Message { .. } => "message",
+            Self::MessageEnd { .. } => "message_end",
+            Self::Retransmission { .. } => "retransmission",
+            Self::FillsGap => "fills_gap",
+            Self::Old => "old",
+            Self::Gap { .. } => "gap",
+            Self::Restart => "restart",
+            Self::Acknowledges { .. } => "acknowledges",
+            Self::DuplicateAck => "duplicate_ack",
+            Self::RequestNotSeen => "request_not_seen",
+            Self::SequenceNak { .. } => "sequence_nak",
+            Self::ReceiverNotReady { .. } => "receiver_not_ready",
+            Self::FatalNak { .. } => "fatal_nak",
+            Self::AnswersRead { .. } => "answers_read",
+            Self::Answers { .. } => "answers",
+            Self::AnsweredBefore => "answered_before",
+            Self::ResponseGap { .. } => "response_gap",
+            Self::ReadRest { .. } => "read_rest",
+            Self::CongestionNotification { .. } => "congestion_notification",
+            Self::CongestionExperienced => "congestion_experienced",
+            Self::Dropped => "dropped",
+            Self::Multicast => "multicast",
+            Self::Management(_) => "management",
+        }
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

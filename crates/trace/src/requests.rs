@@ -226,6 +226,7 @@ impl Requests {
             Place::Next => self.take_new(packet, frame, notes, findings, summary),
             Place::Ahead(missing) => {
                 notes.push(Note::Gap { missing });
+                summary.gaps += 1;
                 self.lose_count();
                 self.take_new(packet, frame, notes, findings, summary);
             }

@@ -1,0 +1,380 @@
+//! One line a frame: columns that stay aligned, then what the headers say and what it all means.
+
+use std::net::IpAddr;
+
+use roxe_trace::{Finding, IcrcVerdict, Note};
+use roxe_wire::opcode::{Operation, Service};
+use roxe_wire::{
+    Aeth, AtomicEth, Credits, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome,
+};
+
+use crate::examine::{Batch, Content, Entry, Outer, Row};
+use crate::explain::filter::Filter;
+use crate::explain::ink::{Ink, Style};
+
+/// Writes lines. A column is as wide as its widest cell so far; the first batch is measured before
+/// it is written, so that short captures are aligned throughout.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    widths: [usize; TITLES.len()],
+    /// Digits behind the point: microseconds until a time needs more.
+    time_digits: usize,
+    started: bool,
+    endpoints: Endpoints,
+}
+
+/// What stands above the columns, and whether they are aligned to the right.
+const TITLES: [(&str, bool); 10] = [
+    ("#", true),
+    ("time", true),
+    ("from → to", false),
+    ("opcode", false),
+    ("QP", false),
+    ("PSN", true),
+    ("rel", false),
+    ("flags", false),
+    ("bytes", true),
+    ("ICRC", false),
+];
+
+impl Lines {
+    pub(crate) fn new() -> Self {
+        Self {
+            widths: TITLES.map(|(title, _)| title.chars().count()),
+            time_digits: 6,
+            started: false,
+            endpoints: Endpoints::default(),
+        }
+    }
+
+    /// Measures a first batch and writes the titles. Later ones pass unseen.
+    pub(crate) fn begin(&mut self, batch: &Batch, filter: Option<&Filter>, ink: &mut Ink) {
+        if std::mem::replace(&mut self.started, true) {
+            return;
+        }
+        let at = ink.at();
+        let shown = |entry: &Entry<'_>| filter.is_none_or(|filter| filter.matches(entry));
+        for entry in batch.entries().filter(shown) {
+            self.columns(entry.row, ink);
+            ink.truncate(at);
+        }
+        ink.style(Style::Dim);
+        for (column, (title, _)) in TITLES.into_iter().enumerate() {
+            self.cell(column, ink, |_, ink| ink.str(title));
+        }
+        ink.str("meaning");
+        ink.plain();
+        ink.byte(b'\n');
+    }
+
+    /// The line of one frame.
+    pub(crate) fn line(&mut self, entry: &Entry<'_>, ink: &mut Ink) {
+        let row = entry.row;
+        self.columns(row, ink);
+        let start = ink.at();
+        match &row.content {
+            Content::Packet { opcode, headers, .. } => details(opcode, headers, ink),
+            Content::Broken(reason) => {
+                ink.style(Style::Red);
+                ink.str("dropped: ");
+                ink.display(reason);
+                ink.plain();
+            }
+        }
+        if let Some(tag) = row.outer.and_then(|outer| outer.vlan[0]) {
+            separate(start, ink, " ");
+            ink.str("vlan ");
+            ink.number(tag.id());
+            if tag.priority() != 0 {
+                ink.str(" priority ");
+                ink.number(tag.priority());
+            }
+        }
+        for note in entry.notes {
+            separate(start, ink, " · ");
+            note_text(note, ink);
+        }
+        for finding in entry.findings {
+            separate(start, ink, " · ");
+            finding_text(finding, ink);
+        }
+        while ink.bytes().ends_with(b" ") {
+            ink.truncate(ink.at() - 1);
+        }
+        ink.byte(b'\n');
+    }
+
+    /// The aligned part.
+    fn columns(&mut self, row: &Row, ink: &mut Ink) {
+        if row.since_start_ns % 1000 != 0 {
+            self.time_digits = 9;
+        }
+        self.cell(0, ink, |_, ink| ink.number(row.number));
+        self.cell(1, ink, |lines, ink| time(row.since_start_ns, lines.time_digits, ink));
+        self.cell(2, ink, |lines, ink| match &row.outer {
+            Some(outer) => lines.endpoints.write(outer, ink),
+            None => ink.byte(b'?'),
+        });
+        let Content::Packet { opcode, headers, payload_len } = &row.content else {
+            ink.style(Style::Red);
+            self.cell(3, ink, |_, ink| ink.byte(b'-'));
+            ink.plain();
+            for column in 4..TITLES.len() - 1 {
+                self.cell(column, ink, |_, _| {});
+            }
+            return self.icrc(row.icrc, ink);
+        };
+        let bth = &headers.bth;
+        ink.style(Style::Bold);
+        self.cell(3, ink, |_, ink| opcode_text(opcode, ink));
+        ink.plain();
+        self.cell(4, ink, |_, ink| {
+            if let Some(source) = row.source_qp {
+                ink.hex(source.get().into(), 1);
+            }
+            ink.str("→");
+            ink.hex(bth.dest_qp.get().into(), 1);
+        });
+        self.cell(5, ink, |_, ink| ink.number(bth.psn.get()));
+        self.cell(6, ink, |_, ink| {
+            if let Some(relative) = row.relative_psn {
+                if relative >= 0 {
+                    ink.byte(b'+');
+                }
+                ink.number(relative);
+            }
+        });
+        self.cell(7, ink, |_, ink| flags(row, headers, ink));
+        self.cell(8, ink, |_, ink| ink.number(*payload_len));
+        self.icrc(row.icrc, ink);
+    }
+
+    fn icrc(&mut self, verdict: IcrcVerdict, ink: &mut Ink) {
+        let (text, style) = match verdict {
+            IcrcVerdict::Good => ("ok", Style::Green),
+            IcrcVerdict::Bad { .. } => ("BAD", Style::Red),
+            IcrcVerdict::Unknown => ("?", Style::Yellow),
+        };
+        ink.style(style);
+        self.cell(9, ink, |_, ink| ink.str(text));
+        ink.plain();
+    }
+
+    /// One cell and the gap behind it.
+    #[inline]
+    fn cell(&mut self, column: usize, ink: &mut Ink, write: impl FnOnce(&mut Self, &mut Ink)) {
+        let at = ink.at();
+        write(self, ink);
+        let width = ink.width_from(at);
+        let column_width = &mut self.widths[column];
+        *column_width = width.max(*column_width);
+        let room = *column_width - width;
+        if TITLES[column].1 {
+            ink.indent(at, room);
+            ink.str("  ");
+        } else {
+            ink.fill(b' ', room + 2);
+        }
+    }
+}
+
+/// Something between two pieces of a line, unless nothing stands before.
+fn separate(start: usize, ink: &mut Ink, between: &str) {
+    if ink.at() > start {
+        ink.str(between);
+    }
+}
+
+/// `source → destination`, remembered: the same few follow each other.
+#[derive(Debug, Default)]
+struct Endpoints {
+    known: [Option<(IpAddr, IpAddr, Vec<u8>)>; 4],
+    next: usize,
+}
+
+impl Endpoints {
+    fn write(&mut self, outer: &Outer, ink: &mut Ink) {
+        let pair = (outer.source, outer.destination);
+        let found = self.known.iter().flatten().find(|known| (known.0, known.1) == pair);
+        if let Some((_, _, text)) = found {
+            ink.raw(text);
+            return;
+        }
+        let text = format!("{} → {}", pair.0, pair.1).into_bytes();
+        ink.raw(&text);
+        self.known[self.next] = Some((pair.0, pair.1, text));
+        self.next = (self.next + 1) % self.known.len();
+    }
+}
+
+/// Seconds since the first frame.
+fn time(nanos: i64, digits: usize, ink: &mut Ink) {
+    if nanos < 0 {
+        ink.byte(b'-');
+    }
+    let nanos = nanos.unsigned_abs();
+    ink.number(nanos / 1_000_000_000);
+    ink.byte(b'.');
+    let fraction = nanos % 1_000_000_000;
+    ink.digits(if digits == 9 { fraction } else { fraction / 1000 }, digits);
+}
+
+/// The name as people say it: `SEND_ONLY`, `UD SEND_ONLY`, `ACK`. RC is not said.
+fn opcode_text(opcode: &Opcode, ink: &mut Ink) {
+    if !matches!(opcode.service, Service::Rc | Service::Cnp) {
+        ink.str(opcode.service.name());
+        ink.byte(b' ');
+    }
+    ink.str(match opcode.operation {
+        Operation::Acknowledge => "ACK",
+        Operation::AtomicAcknowledge => "ATOMIC_ACK",
+        _ => &opcode.name[opcode.name.find('_').map_or(0, |at| at + 1)..],
+    });
+}
+
+/// S solicited, A answer asked for, M migrated, E congestion experienced, F FECN, B BECN.
+fn flags(row: &Row, headers: &Headers, ink: &mut Ink) {
+    let bth = &headers.bth;
+    let marked = row.outer.is_some_and(|outer| outer.traffic_class.ecn() == Ecn::Ce);
+    let all = [
+        (bth.solicited, b'S'),
+        (bth.ack_req, b'A'),
+        (bth.mig_req, b'M'),
+        (marked, b'E'),
+        (bth.fecn, b'F'),
+        (bth.becn, b'B'),
+    ];
+    for (_, letter) in all.into_iter().filter(|(set, _)| *set) {
+        ink.byte(letter);
+    }
+}
+
+/// The extension headers in words.
+fn details(opcode: &Opcode, headers: &Headers, ink: &mut Ink) {
+    let start = ink.at();
+    if let Some(rdeth) = headers.rdeth {
+        ink.str("EE context ");
+        ink.hex(rdeth.ee_context.get().into(), 1);
+    }
+    // Everybody knows the key of QP 1.
+    if let Some(deth) = headers.deth.filter(|deth| deth.q_key != QKey::GSI) {
+        separate(start, ink, " ");
+        ink.str("q_key ");
+        ink.hex(deth.q_key.0.into(), 8);
+    }
+    if let Some(xrceth) = headers.xrceth {
+        separate(start, ink, " ");
+        ink.str("srq ");
+        ink.hex(xrceth.xrc_srq.get().into(), 1);
+    }
+    if let Some(feth) = headers.feth {
+        separate(start, ink, " ");
+        flush(&feth, ink);
+    }
+    if let Some(reth) = headers.reth {
+        separate(start, ink, " ");
+        ink.str("va ");
+        ink.hex(reth.va, 1);
+        ink.str(" rkey ");
+        ink.hex(reth.r_key.0.into(), 1);
+        ink.str(" len ");
+        ink.number(reth.dma_len);
+    }
+    if let Some(atomic) = headers.atomic_eth {
+        separate(start, ink, " ");
+        operands(opcode.operation, &atomic, ink);
+    }
+    if let Some(ack) = headers.atomic_ack_eth {
+        separate(start, ink, " ");
+        ink.str("original ");
+        operand(ack.original, ink);
+    }
+    if let Some(aeth) = headers.aeth {
+        separate(start, ink, " ");
+        acknowledgement(opcode.operation, aeth, ink);
+    }
+    if let Some(immediate) = headers.imm_dt {
+        separate(start, ink, " ");
+        ink.str("imm ");
+        ink.hex(immediate.0.into(), 8);
+    }
+    if let Some(ieth) = headers.ieth {
+        separate(start, ink, " ");
+        ink.str("invalidates rkey ");
+        ink.hex(ieth.r_key.0.into(), 1);
+    }
+}
+
+fn flush(feth: &Feth, ink: &mut Ink) {
+    ink.str("make ");
+    ink.str(match feth.selectivity {
+        FlushSelectivity::Range => "a range",
+        FlushSelectivity::MemoryRegion => "the whole region",
+        FlushSelectivity::Reserved(_) => "what nobody knows",
+    });
+    ink.str(match (feth.placement.global_visibility, feth.placement.persistence) {
+        (true, true) => " visible and persistent:",
+        (true, false) => " visible:",
+        (false, true) => " persistent:",
+        (false, false) => " nothing in particular:",
+    });
+}
+
+fn operands(operation: Operation, atomic: &AtomicEth, ink: &mut Ink) {
+    ink.str("va ");
+    ink.hex(atomic.va, 1);
+    ink.str(" rkey ");
+    ink.hex(atomic.r_key.0.into(), 1);
+    if operation == Operation::CompareSwap {
+        ink.str(" compare ");
+        operand(atomic.compare, ink);
+        ink.str(" swap ");
+    } else {
+        ink.str(" add ");
+    }
+    operand(atomic.swap_add, ink);
+}
+
+/// Small operands are counters, large ones are addresses or patterns.
+fn operand(value: u64, ink: &mut Ink) {
+    if value < 1 << 32 { ink.number(value) } else { ink.hex(value, 16) }
+}
+
+/// `ACK credits 24 msn 4`. Data that comes with a plain ACK says so by being there.
+fn acknowledgement(operation: Operation, aeth: Aeth, ink: &mut Ink) {
+    match aeth.syndrome {
+        Syndrome::Ack(Credits::INVALID) if operation != Operation::Acknowledge => {}
+        Syndrome::Ack(Credits::INVALID) => ink.str("ACK "),
+        other => {
+            ink.display(other);
+            ink.byte(b' ');
+        }
+    }
+    ink.str("msn ");
+    ink.number(aeth.msn.get());
+}
+
+fn note_text(note: &Note, ink: &mut Ink) {
+    let style = match note {
+        Note::Retransmission { .. }
+        | Note::Gap { .. }
+        | Note::ReadRest { .. }
+        | Note::SequenceNak { .. }
+        | Note::ReceiverNotReady { .. }
+        | Note::FatalNak { .. }
+        | Note::CongestionExperienced
+        | Note::CongestionNotification { .. } => Style::Yellow,
+        Note::Dropped => Style::Red,
+        _ => Style::Cyan,
+    };
+    ink.style(style);
+    ink.display(note);
+    ink.plain();
+}
+
+fn finding_text(finding: &Finding, ink: &mut Ink) {
+    ink.style(Style::Red);
+    ink.str("! ");
+    ink.display(finding);
+    ink.plain();
+}
