@@ -4,9 +4,7 @@ use std::net::IpAddr;
 
 use roxe_trace::{Finding, IcrcVerdict, Note};
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{
-    Aeth, AtomicEth, Credits, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome,
-};
+use roxe_wire::{Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome};
 
 use crate::examine::{Batch, Content, Entry, Outer, Row};
 use crate::explain::filter::Filter;
@@ -126,7 +124,7 @@ impl Lines {
         };
         let bth = &headers.bth;
         ink.style(Style::Bold);
-        self.cell(3, ink, |_, ink| opcode_text(opcode, ink));
+        self.cell(3, ink, |_, ink| opcode_text(opcode, headers.aeth, ink));
         ink.plain();
         self.cell(4, ink, |_, ink| {
             if let Some(source) = row.source_qp {
@@ -219,14 +217,18 @@ fn time(nanos: i64, digits: usize, ink: &mut Ink) {
     ink.digits(if digits == 9 { fraction } else { fraction / 1000 }, digits);
 }
 
-/// The name as people say it: `SEND_ONLY`, `UD SEND_ONLY`, `ACK`. RC is not said.
-fn opcode_text(opcode: &Opcode, ink: &mut Ink) {
+/// The name as people say it: `SEND_ONLY`, `UD SEND_ONLY`, `ACK`, `NAK`. RC is not said.
+fn opcode_text(opcode: &Opcode, aeth: Option<Aeth>, ink: &mut Ink) {
     if !matches!(opcode.service, Service::Rc | Service::Cnp) {
         ink.str(opcode.service.name());
         ink.byte(b' ');
     }
     ink.str(match opcode.operation {
-        Operation::Acknowledge => "ACK",
+        Operation::Acknowledge => match aeth.map(|aeth| aeth.syndrome) {
+            Some(Syndrome::RnrNak(_)) => "RNR_NAK",
+            Some(Syndrome::Nak(_)) => "NAK",
+            _ => "ACK",
+        },
         Operation::AtomicAcknowledge => "ATOMIC_ACK",
         _ => &opcode.name[opcode.name.find('_').map_or(0, |at| at + 1)..],
     });
@@ -340,11 +342,30 @@ fn operand(value: u64, ink: &mut Ink) {
     if value < 1 << 32 { ink.number(value) } else { ink.hex(value, 16) }
 }
 
-/// `ACK credits 24 msn 4`. Data that comes with a plain ACK says so by being there.
+/// `credits 24 msn 4`, `wait 5.12 ms msn 4`, `PSN sequence error msn 4`: the opcode has said what
+/// kind it is, unless it is none of an acknowledgement.
 fn acknowledgement(operation: Operation, aeth: Aeth, ink: &mut Ink) {
+    let is_told = operation == Operation::Acknowledge;
     match aeth.syndrome {
-        Syndrome::Ack(Credits::INVALID) if operation != Operation::Acknowledge => {}
-        Syndrome::Ack(Credits::INVALID) => ink.str("ACK "),
+        Syndrome::Ack(credits) => {
+            if let Some(count) = credits.count() {
+                ink.str("credits ");
+                ink.number(count);
+                ink.byte(b' ');
+            }
+        }
+        Syndrome::RnrNak(timer) if is_told => {
+            let wait_10us = u64::try_from(timer.duration().as_micros() / 10).unwrap_or(0);
+            ink.str("wait ");
+            ink.number(wait_10us / 100);
+            ink.byte(b'.');
+            ink.digits(wait_10us % 100, 2);
+            ink.str(" ms ");
+        }
+        Syndrome::Nak(code) if is_told => {
+            ink.str(code.name());
+            ink.byte(b' ');
+        }
         other => {
             ink.display(other);
             ink.byte(b' ');

@@ -10,6 +10,7 @@
 //! neither breaks a rule. IBA vol 1 chapter 9.7 holds most of the rules; see [`Rule`].
 #![forbid(unsafe_code)]
 
+mod completed;
 mod datagram;
 mod flow;
 mod note;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use roxe_wire::opcode::Operation;
 use roxe_wire::{NakCode, Qpn};
@@ -18,6 +17,13 @@ pub enum Note {
         operation: Operation,
         /// Its length in bytes, where the first packet tells.
         len: Option<u64>,
+    },
+    /// A packet in the middle of a message.
+    Part {
+        /// The message, counted from 1 in this direction of the conversation.
+        number: u64,
+        /// The packet's place in it, counted from 1.
+        part: u64,
     },
     /// A message ends with this packet.
     MessageEnd {
@@ -36,8 +42,11 @@ pub enum Note {
         cause: Cause,
     },
     /// A PSN that comes late: newer ones were seen before it.
-    FillsGap,
-    /// A PSN from before the capture began, or long ago.
+    FillsGap {
+        /// Why it comes now, as far as can be seen.
+        cause: Cause,
+    },
+    /// Sent before, but so long ago that the frame is forgotten.
     Old,
     /// Packets before this one were not captured: lost on the way here, or not yet sent.
     Gap {
@@ -68,8 +77,6 @@ pub enum Note {
     ReceiverNotReady {
         /// The frame that found none, if it was seen.
         frame: Option<u64>,
-        /// How long the requester shall wait.
-        wait: Duration,
     },
     /// A refusal that ends the connection.
     FatalNak {
@@ -135,7 +142,21 @@ pub enum Cause {
         frame: u64,
     },
     /// No NAK was seen: the requester waited too long, or the network doubled the frame.
-    Unknown,
+    NoneSeen,
+    /// It follows another packet that was sent again for no reason that was seen.
+    Continues,
+}
+
+/// A remark behind something else.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SequenceNak { frame } => write!(f, " (NAK in frame {frame})"),
+            Self::ReceiverNotReady { frame } => write!(f, " (RNR NAK in frame {frame})"),
+            Self::NoneSeen => f.write_str(" (no NAK seen)"),
+            Self::Continues => Ok(()),
+        }
+    }
 }
 
 /// How an operation is called in a sentence.
@@ -161,9 +182,10 @@ impl Note {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Message { .. } => "message",
+            Self::Part { .. } => "part",
             Self::MessageEnd { .. } => "message_end",
             Self::Retransmission { .. } => "retransmission",
-            Self::FillsGap => "fills_gap",
+            Self::FillsGap { .. } => "fills_gap",
             Self::Old => "old",
             Self::Gap { .. } => "gap",
             Self::Restart => "restart",
@@ -197,19 +219,15 @@ impl fmt::Display for Note {
                     None => Ok(()),
                 }
             }
+            Self::Part { number, part } => write!(f, "message {number}, packet {part}"),
             Self::MessageEnd { number, packets, bytes } => {
                 write!(f, "ends message {number} ({packets} packets, {bytes} B)")
             }
             Self::Retransmission { of, cause } => {
-                write!(f, "retransmission of frame {of}")?;
-                match cause {
-                    Cause::SequenceNak { frame } => write!(f, " (NAK in frame {frame})"),
-                    Cause::ReceiverNotReady { frame } => write!(f, " (RNR NAK in frame {frame})"),
-                    Cause::Unknown => Ok(()),
-                }
+                write!(f, "retransmission of frame {of}{cause}")
             }
-            Self::FillsGap => f.write_str("fills a gap"),
-            Self::Old => f.write_str("PSN older than what is remembered"),
+            Self::FillsGap { cause } => write!(f, "fills a gap{cause}"),
+            Self::Old => f.write_str("sent before, longer ago than is remembered"),
             Self::Gap { missing: 1 } => f.write_str("gap of 1 PSN before"),
             Self::Gap { missing } => write!(f, "gap of {missing} PSNs before"),
             Self::Restart => f.write_str("PSNs start anew: a new connection"),
@@ -219,19 +237,16 @@ impl fmt::Display for Note {
             Self::Acknowledges { first, last, packets } => {
                 write!(f, "acknowledges frames {first}–{last} ({packets} packets)")
             }
-            Self::DuplicateAck => f.write_str("duplicate ACK"),
+            Self::DuplicateAck => f.write_str("acknowledged before"),
             Self::RequestNotSeen => f.write_str("its request was not captured"),
             Self::SequenceNak { from: Some(frame) } => {
                 write!(f, "asks again from frame {frame} on")
             }
             Self::SequenceNak { from: None } => f.write_str("asks again from its PSN on"),
-            Self::ReceiverNotReady { frame, wait } => {
-                f.write_str("no receive buffer")?;
-                if let Some(frame) = frame {
-                    write!(f, " for frame {frame}")?;
-                }
-                write!(f, ", wait {}", Millis(*wait))
+            Self::ReceiverNotReady { frame: Some(frame) } => {
+                write!(f, "no receive buffer for frame {frame}")
             }
+            Self::ReceiverNotReady { frame: None } => f.write_str("no receive buffer"),
             Self::FatalNak { code, frame } => {
                 write!(f, "refuses")?;
                 if let Some(frame) = frame {
@@ -257,34 +272,5 @@ impl fmt::Display for Note {
             Self::Multicast => f.write_str("to a multicast group"),
             Self::Management(text) => f.write_str(text),
         }
-    }
-}
-
-/// A wait in milliseconds, without trailing zeros.
-struct Millis(Duration);
-
-impl fmt::Display for Millis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0.as_micros();
-        match micros % 1000 {
-            0 => write!(f, "{} ms", micros / 1000),
-            rest if rest % 10 == 0 => write!(f, "{}.{:02} ms", micros / 1000, rest / 10),
-            rest => write!(f, "{}.{rest:03} ms", micros / 1000),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_read_as_milliseconds() {
-        let text = |micros| Millis(Duration::from_micros(micros)).to_string();
-        assert_eq!(text(655_360), "655.36 ms");
-        assert_eq!(text(10), "0.01 ms");
-        assert_eq!(text(5_120), "5.12 ms");
-        assert_eq!(text(2_000), "2 ms");
-        assert_eq!(text(1_001), "1.001 ms");
     }
 }

@@ -88,26 +88,22 @@ impl Tracer {
         *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
 
         // A CNP concerns what the peer sends: it belongs to the connection of its destination.
-        let index = self.flows.find_or_add(
-            FlowKey {
-                source: frame.ip.source(),
-                destination: frame.ip.destination(),
-                service: if service == Service::Cnp { Service::Rc } else { service } as u8,
-                dest_qp: bth.dest_qp,
-                source_qp: *source_qp,
-            },
-            service,
-            frame.udp.source_port,
-            number,
-        );
-        *conversation = self.flows.get(index).conversation;
-        let counts = &mut self.flows.get_mut(index).counts;
-        counts.frames += 1;
-        if frame.ip.traffic_class().ecn() == Ecn::Ce {
-            counts.marked += 1;
-            notes.push(Note::CongestionExperienced);
-        }
+        let key = FlowKey {
+            source: frame.ip.source(),
+            destination: frame.ip.destination(),
+            service: if service == Service::Cnp { Service::Rc } else { service } as u8,
+            dest_qp: bth.dest_qp,
+            source_qp: *source_qp,
+        };
         if let IcrcVerdict::Bad { expected, found } = icrc {
+            // No field can be trusted, so nothing is learned from it.
+            let known = self.flows.find(&key);
+            *conversation = known.map_or(0, |index| self.flows.get(index).conversation);
+            let counts = match known {
+                Some(index) => &mut self.flows.get_mut(index).counts,
+                None => &mut self.flows.forgotten,
+            };
+            counts.frames += 1;
             counts.icrc_errors += 1;
             notes.push(Note::Dropped);
             findings.push(Finding {
@@ -116,6 +112,14 @@ impl Tracer {
                 expected: format!("0x{expected:08x}"),
             });
             return;
+        }
+        let index = self.flows.find_or_add(key, service, frame.udp.source_port, number);
+        *conversation = self.flows.get(index).conversation;
+        let counts = &mut self.flows.get_mut(index).counts;
+        counts.frames += 1;
+        if frame.ip.traffic_class().ecn() == Ecn::Ce {
+            counts.marked += 1;
+            notes.push(Note::CongestionExperienced);
         }
         if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum() {
             findings.push(Finding {
@@ -165,11 +169,8 @@ impl Tracer {
                     requests.observe(packet, number, notes, findings, counts);
                     *relative_psn = requests.relative(bth.psn);
                 }
-                let flow = self.flows.get(index);
-                *conversation = flow.conversation;
-                if source_qp.is_none() {
-                    *source_qp = flow.peer.map(|peer| self.flows.get(peer).key.dest_qp);
-                }
+                *conversation = self.flows.get(index).conversation;
+                *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
             }
         }
     }
