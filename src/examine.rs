@@ -35,6 +35,26 @@ pub(crate) struct Row {
     bytes: Range<usize>,
 }
 
+impl Row {
+    /// To be filled.
+    const EMPTY: Self = Self {
+        number: 0,
+        time: Timestamp::from_nanos(0),
+        since_start_ns: 0,
+        wire_len: 0,
+        outer: None,
+        content: Content::Broken(DropReason::RoceV1),
+        icrc: IcrcVerdict::Unknown,
+        conversation: 0,
+        source_qp: None,
+        relative_psn: None,
+        notes: 0..0,
+        findings: 0..0,
+        mad: None,
+        bytes: 0..0,
+    };
+}
+
 /// What stands before the packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outer {
@@ -60,7 +80,9 @@ pub(crate) enum Content {
 /// Frames on their way from the one who examines to the one who prints.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
+    /// Those from `len` on are of earlier use.
     rows: Vec<Row>,
+    len: usize,
     notes: Vec<Note>,
     findings: Vec<Finding>,
     mads: Vec<Mad>,
@@ -75,22 +97,22 @@ pub(crate) struct Entry<'a> {
     pub(crate) notes: &'a [Note],
     pub(crate) findings: &'a [Finding],
     pub(crate) mad: Option<&'a Mad>,
-    /// The frame's first bytes: at least all headers.
+    /// The frame's first bytes, at least all headers; if they are kept.
     pub(crate) bytes: &'a [u8],
 }
 
 impl Batch {
     pub(crate) fn len(&self) -> usize {
-        self.rows.len()
+        self.len
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.len == 0
     }
 
     /// Empties it, and keeps its memory.
     pub(crate) fn clear(&mut self) {
-        self.rows.clear();
+        self.len = 0;
         self.notes.clear();
         self.findings.clear();
         self.mads.clear();
@@ -98,7 +120,7 @@ impl Batch {
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.rows.iter().map(|row| Entry {
+        self.rows[..self.len].iter().map(|row| Entry {
             row,
             notes: &self.notes[row.notes.clone()],
             findings: &self.findings[row.findings.clone()],
@@ -130,6 +152,7 @@ pub(crate) struct Examiner {
     pub(crate) tally: Tally,
     observation: Observation,
     start: Option<Timestamp>,
+    keep_bytes: bool,
 }
 
 /// How much of each frame a batch keeps: Ethernet, two tags, IPv6, UDP and the longest packet
@@ -137,6 +160,11 @@ pub(crate) struct Examiner {
 const KEPT: usize = 14 + 8 + 40 + 8 + roxe_wire::MAX_HEADERS_LEN;
 
 impl Examiner {
+    /// One that keeps each frame's header bytes, for those who want to see them.
+    pub(crate) fn keeping_bytes(keep_bytes: bool) -> Self {
+        Self { keep_bytes, ..Self::default() }
+    }
+
     /// Takes in the next frame; adds a row if it is RoCEv2.
     pub(crate) fn examine(&mut self, record: &Record<'_>, batch: &mut Batch) {
         let raw = RawFrame {
@@ -150,26 +178,23 @@ impl Examiner {
             wire_len: record.wire_len as usize,
         };
         let start = self.start.get_or_insert(record.time).as_nanos();
-        let mut row = Row {
-            number: record.number,
-            time: record.time,
-            since_start_ns: record.time.as_nanos().wrapping_sub(start).cast_signed(),
-            wire_len: record.wire_len,
-            outer: None,
-            content: Content::Broken(DropReason::RoceV1),
-            icrc: IcrcVerdict::Unknown,
-            conversation: 0,
-            source_qp: None,
-            relative_psn: None,
-            notes: batch.notes.len()..batch.notes.len(),
-            findings: batch.findings.len()..batch.findings.len(),
-            mad: None,
-            bytes: 0..0,
-        };
+        let Batch { rows, len, notes, findings, mads, bytes } = batch;
+        if rows.len() == *len {
+            rows.push(Row::EMPTY);
+        }
+        let row = &mut rows[*len];
+        row.number = record.number;
+        row.time = record.time;
+        row.since_start_ns = record.time.as_nanos().wrapping_sub(start).cast_signed();
+        row.wire_len = record.wire_len;
+        (row.outer, row.icrc) = (None, IcrcVerdict::Unknown);
+        (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
+        (row.notes.start, row.findings.start) = (notes.len(), findings.len());
+        row.mad = None;
         match Frame::parse(raw) {
-            Ok(frame) => self.examine_frame(&frame, record, &mut row, batch),
+            Ok(frame) => self.examine_frame(&frame, record, row, notes, findings, mads),
             Err(reason) if !reason.is_other_traffic() && is_for_roce(raw) => {
-                self.broken(reason, record, &mut row, batch);
+                self.broken(reason, record, row, findings);
             }
             Err(_) => {
                 self.tally.other += 1;
@@ -177,13 +202,14 @@ impl Examiner {
             }
         }
         self.tally.roce += 1;
-        row.notes.end = batch.notes.len();
-        row.findings.end = batch.findings.len();
+        (row.notes.end, row.findings.end) = (notes.len(), findings.len());
         self.tally.findings += row.findings.len() as u64;
-        let at = batch.bytes.len();
-        batch.bytes.extend_from_slice(&record.data[..record.data.len().min(KEPT)]);
-        row.bytes = at..batch.bytes.len();
-        batch.rows.push(row);
+        row.bytes.start = bytes.len();
+        if self.keep_bytes {
+            bytes.extend_from_slice(&record.data[..record.data.len().min(KEPT)]);
+        }
+        row.bytes.end = bytes.len();
+        *len += 1;
     }
 
     fn examine_frame(
@@ -191,7 +217,9 @@ impl Examiner {
         frame: &Frame<'_>,
         record: &Record<'_>,
         row: &mut Row,
-        batch: &mut Batch,
+        notes: &mut Vec<Note>,
+        findings: &mut Vec<Finding>,
+        mads: &mut Vec<Mad>,
     ) {
         row.outer = Some(Outer {
             source: frame.ip.source(),
@@ -206,7 +234,7 @@ impl Examiner {
         row.icrc = IcrcVerdict::of(frame);
         let packet = match Packet::parse(frame.body) {
             Ok(packet) => packet,
-            Err(reason) => return self.broken(reason, record, row, batch),
+            Err(reason) => return self.broken(reason, record, row, findings),
         };
         row.content = Content::Packet {
             opcode: packet.opcode,
@@ -218,13 +246,13 @@ impl Examiner {
         row.conversation = self.observation.conversation;
         row.source_qp = self.observation.source_qp;
         row.relative_psn = self.observation.relative_psn;
-        batch.notes.append(&mut self.observation.notes);
-        batch.findings.append(&mut self.observation.findings);
+        notes.append(&mut self.observation.notes);
+        findings.append(&mut self.observation.findings);
         if packet.opcode.service == Service::Ud && packet.headers.bth.dest_qp == Qpn::GSI {
             let [first, _] = packet.payload.pieces();
             if let Ok(mad) = Mad::parse(first) {
-                row.mad = Some(batch.mads.len());
-                batch.mads.push(mad);
+                row.mad = Some(mads.len());
+                mads.push(mad);
             }
         }
     }
@@ -235,7 +263,7 @@ impl Examiner {
         reason: DropReason,
         record: &Record<'_>,
         row: &mut Row,
-        batch: &mut Batch,
+        findings: &mut Vec<Finding>,
     ) {
         row.content = Content::Broken(reason);
         if is_cut_by_capture(reason, record) {
@@ -245,13 +273,13 @@ impl Examiner {
         self.tally.malformed += 1;
         if let IcrcVerdict::Bad { expected, found } = row.icrc {
             // Whatever else is wrong may come of the same flipped bit.
-            batch.findings.push(Finding {
+            findings.push(Finding {
                 rule: Rule::Icrc,
                 seen: format!("ICRC 0x{found:08x}"),
                 expected: format!("0x{expected:08x}"),
             });
         } else if !is_manufacturers(reason) {
-            batch.findings.push(Finding {
+            findings.push(Finding {
                 rule: Rule::Format,
                 seen: reason.to_string(),
                 expected: "a RoCEv2 packet".to_owned(),

@@ -55,7 +55,9 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
             ink,
             out: &mut out,
         };
-        let mut examiner = Examiner::default();
+        // Plain lines come of the parsed headers alone.
+        let keep_bytes = arguments.json || arguments.verbose || filter.is_some();
+        let mut examiner = Examiner::keeping_bytes(keep_bytes);
         let read = CaptureReader::open(file).map(|mut reader| {
             let result = pass(&mut reader, &mut examiner, &mut printer);
             (reader, result)
@@ -85,7 +87,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
 }
 
 /// How many frames go to the printer at once.
-const BATCH: usize = 1024;
+const BATCH: usize = 512;
 
 /// How many batches go round.
 const BATCHES: usize = 4;
@@ -104,7 +106,13 @@ fn pass(
             // The other end is here.
             let _ = empty_to.send(Batch::default());
         }
-        let printing = scope.spawn(move || printer.print_all(&full_from, &empty_to));
+        let printing = thread::Builder::new()
+            .name("print".to_owned())
+            .spawn_scoped(scope, move || printer.print_all(&full_from, &empty_to));
+        let printing = match printing {
+            Ok(printing) => printing,
+            Err(error) => return (Ok(()), Err(error)),
+        };
         let read = read_all(reader, examiner, &full_to, &empty_from);
         drop(full_to);
         match printing.join() {

@@ -5,6 +5,8 @@
 
 use std::fmt::{self, Write as _};
 
+use roxe_trace::Words;
+
 /// A buffer of text, with or without colours.
 #[derive(Debug, Default)]
 pub(crate) struct Ink {
@@ -49,12 +51,6 @@ impl Ink {
     #[inline]
     pub(crate) fn str(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
-    }
-
-    /// Bytes that are text already.
-    #[inline]
-    pub(crate) fn raw(&mut self, text: &[u8]) {
-        self.bytes.extend_from_slice(text);
     }
 
     #[inline]
@@ -104,14 +100,6 @@ impl Ink {
         self.bytes.resize(self.bytes.len() + count, byte);
     }
 
-    /// Moves what stands from `at` on by `count` spaces to the right.
-    pub(crate) fn indent(&mut self, at: usize, count: usize) {
-        let end = self.bytes.len();
-        self.fill(b' ', count);
-        self.bytes.copy_within(at..end, at + count);
-        self.bytes[at..at + count].fill(b' ');
-    }
-
     /// How many characters stand from `at` on.
     pub(crate) fn width_from(&self, at: usize) -> usize {
         let is_first = |byte: &&u8| **byte & 0xc0 != 0x80;
@@ -136,6 +124,20 @@ impl Ink {
         if self.coloured {
             self.str("\x1b[0m");
         }
+    }
+}
+
+impl Words for Ink {
+    fn say(&mut self, text: &str) {
+        self.str(text);
+    }
+
+    fn count(&mut self, number: u64) {
+        self.number(number);
+    }
+
+    fn show(&mut self, value: &dyn fmt::Display) {
+        self.display(value);
     }
 }
 
@@ -176,12 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn width_counts_characters_and_indenting_moves_them() {
+    fn width_counts_characters() {
         let mut ink = Ink::new(false);
         ink.str("a→b");
-        assert_eq!(ink.width_from(0), 3);
-        ink.indent(1, 2);
-        assert_eq!(ink.bytes(), "a  →b".as_bytes());
+        assert_eq!((ink.width_from(0), ink.width_from(1)), (3, 2));
     }
 
     #[test]

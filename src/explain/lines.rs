@@ -35,6 +35,17 @@ const TITLES: [(&str, bool); 10] = [
     ("ICRC", false),
 ];
 
+const NUMBER: usize = 0;
+const TIME: usize = 1;
+const ENDPOINTS: usize = 2;
+const OPCODE: usize = 3;
+const QPS: usize = 4;
+const PSN: usize = 5;
+const RELATIVE: usize = 6;
+const FLAGS: usize = 7;
+const PAYLOAD: usize = 8;
+const ICRC: usize = 9;
+
 impl Lines {
     pub(crate) fn new() -> Self {
         Self {
@@ -57,8 +68,14 @@ impl Lines {
             ink.truncate(at);
         }
         ink.style(Style::Dim);
-        for (column, (title, _)) in TITLES.into_iter().enumerate() {
-            self.cell(column, ink, |_, ink| ink.str(title));
+        for (column, (title, to_the_right)) in TITLES.into_iter().enumerate() {
+            let width = title.chars().count();
+            if to_the_right {
+                self.right(column, title, ink);
+            } else {
+                ink.str(title);
+                self.fill(column, width, ink);
+            }
         }
         ink.str("meaning");
         ink.plain();
@@ -104,37 +121,39 @@ impl Lines {
 
     /// The aligned part.
     fn columns(&mut self, row: &Row, ink: &mut Ink) {
-        if row.since_start_ns % 1000 != 0 {
-            self.time_digits = 9;
+        self.right(NUMBER, itoa::Buffer::new().format(row.number), ink);
+        self.time(row.since_start_ns, ink);
+        match &row.outer {
+            Some(outer) => {
+                let (at, width) = (ink.at(), self.endpoints.write(outer, ink));
+                debug_assert_eq!(width, ink.width_from(at));
+                self.fill(ENDPOINTS, width, ink);
+            }
+            None => self.left(ENDPOINTS, ink, |ink| ink.byte(b'?')),
         }
-        self.cell(0, ink, |_, ink| ink.number(row.number));
-        self.cell(1, ink, |lines, ink| time(row.since_start_ns, lines.time_digits, ink));
-        self.cell(2, ink, |lines, ink| match &row.outer {
-            Some(outer) => lines.endpoints.write(outer, ink),
-            None => ink.byte(b'?'),
-        });
         let Content::Packet { opcode, headers, payload_len } = &row.content else {
             ink.style(Style::Red);
-            self.cell(3, ink, |_, ink| ink.byte(b'-'));
+            self.left(OPCODE, ink, |ink| ink.byte(b'-'));
             ink.plain();
-            for column in 4..TITLES.len() - 1 {
-                self.cell(column, ink, |_, _| {});
+            for column in OPCODE + 1..ICRC {
+                self.fill(column, 0, ink);
             }
             return self.icrc(row.icrc, ink);
         };
         let bth = &headers.bth;
         ink.style(Style::Bold);
-        self.cell(3, ink, |_, ink| opcode_text(opcode, headers.aeth, ink));
+        self.left(OPCODE, ink, |ink| opcode_text(opcode, headers.aeth, ink));
         ink.plain();
-        self.cell(4, ink, |_, ink| {
-            if let Some(source) = row.source_qp {
-                ink.hex(source.get().into(), 1);
-            }
-            ink.str("→");
-            ink.hex(bth.dest_qp.get().into(), 1);
-        });
-        self.cell(5, ink, |_, ink| ink.number(bth.psn.get()));
-        self.cell(6, ink, |_, ink| {
+        let start = ink.at();
+        if let Some(source) = row.source_qp {
+            ink.hex(source.get().into(), 1);
+        }
+        ink.str("→");
+        ink.hex(bth.dest_qp.get().into(), 1);
+        // An arrow is one character of three bytes.
+        self.fill(QPS, ink.at() - start - 2, ink);
+        self.right(PSN, itoa::Buffer::new().format(bth.psn.get()), ink);
+        self.left(RELATIVE, ink, |ink| {
             if let Some(relative) = row.relative_psn {
                 if relative >= 0 {
                     ink.byte(b'+');
@@ -142,8 +161,8 @@ impl Lines {
                 ink.number(relative);
             }
         });
-        self.cell(7, ink, |_, ink| flags(row, headers, ink));
-        self.cell(8, ink, |_, ink| ink.number(*payload_len));
+        self.left(FLAGS, ink, |ink| flags(row, headers, ink));
+        self.right(PAYLOAD, itoa::Buffer::new().format(*payload_len), ink);
         self.icrc(row.icrc, ink);
     }
 
@@ -154,27 +173,69 @@ impl Lines {
             IcrcVerdict::Unknown => ("?", Style::Yellow),
         };
         ink.style(style);
-        self.cell(9, ink, |_, ink| ink.str(text));
+        self.left(ICRC, ink, |ink| ink.str(text));
         ink.plain();
     }
 
-    /// One cell and the gap behind it.
-    #[inline]
-    fn cell(&mut self, column: usize, ink: &mut Ink, write: impl FnOnce(&mut Self, &mut Ink)) {
-        let at = ink.at();
-        write(self, ink);
-        let width = ink.width_from(at);
-        let column_width = &mut self.widths[column];
-        *column_width = width.max(*column_width);
-        let room = *column_width - width;
-        if TITLES[column].1 {
-            ink.indent(at, room);
-            ink.str("  ");
-        } else {
-            ink.fill(b' ', room + 2);
+    /// Seconds since the first frame.
+    fn time(&mut self, nanos: i64, ink: &mut Ink) {
+        let fraction = nanos.unsigned_abs() % 1_000_000_000;
+        if fraction % 1000 != 0 {
+            self.time_digits = 9;
         }
+        let sign = if nanos < 0 { "-" } else { "" };
+        let mut buffer = itoa::Buffer::new();
+        let seconds = buffer.format(nanos.unsigned_abs() / 1_000_000_000);
+        self.indent(TIME, sign.len() + seconds.len() + 1 + self.time_digits, ink);
+        ink.str(sign);
+        ink.str(seconds);
+        ink.byte(b'.');
+        let shown = if self.time_digits == 9 { fraction } else { fraction / 1000 };
+        ink.digits(shown, self.time_digits);
+        ink.str(GAP);
+    }
+
+    /// A cell of ASCII text to the right of its column.
+    #[inline]
+    fn right(&mut self, column: usize, text: &str, ink: &mut Ink) {
+        self.indent(column, text.len(), ink);
+        ink.str(text);
+        ink.str(GAP);
+    }
+
+    /// A cell of ASCII text to the left of its column.
+    #[inline]
+    fn left(&mut self, column: usize, ink: &mut Ink, write: impl FnOnce(&mut Ink)) {
+        let at = ink.at();
+        write(ink);
+        self.fill(column, ink.at() - at, ink);
+    }
+
+    /// The spaces before a cell to the right.
+    #[inline]
+    fn indent(&mut self, column: usize, width: usize, ink: &mut Ink) {
+        let room = self.room(column, width);
+        ink.fill(b' ', room);
+    }
+
+    /// The spaces behind a cell to the left.
+    #[inline]
+    fn fill(&mut self, column: usize, width: usize, ink: &mut Ink) {
+        let room = self.room(column, width);
+        ink.fill(b' ', room + GAP.len());
+    }
+
+    /// How many characters a column is wider than a cell. It grows with its cells.
+    #[inline]
+    fn room(&mut self, column: usize, width: usize) -> usize {
+        let column = &mut self.widths[column];
+        *column = width.max(*column);
+        *column - width
     }
 }
+
+/// Between columns.
+const GAP: &str = "  ";
 
 /// Something between two pieces of a line, unless nothing stands before.
 fn separate(start: usize, ink: &mut Ink, between: &str) {
@@ -186,35 +247,34 @@ fn separate(start: usize, ink: &mut Ink, between: &str) {
 /// `source → destination`, remembered: the same few follow each other.
 #[derive(Debug, Default)]
 struct Endpoints {
-    known: [Option<(IpAddr, IpAddr, Vec<u8>)>; 4],
+    known: [Option<Pair>; 4],
     next: usize,
 }
 
-impl Endpoints {
-    fn write(&mut self, outer: &Outer, ink: &mut Ink) {
-        let pair = (outer.source, outer.destination);
-        let found = self.known.iter().flatten().find(|known| (known.0, known.1) == pair);
-        if let Some((_, _, text)) = found {
-            ink.raw(text);
-            return;
-        }
-        let text = format!("{} → {}", pair.0, pair.1).into_bytes();
-        ink.raw(&text);
-        self.known[self.next] = Some((pair.0, pair.1, text));
-        self.next = (self.next + 1) % self.known.len();
-    }
+/// Two addresses, and how they look.
+#[derive(Debug)]
+struct Pair {
+    addresses: (IpAddr, IpAddr),
+    text: String,
+    width: usize,
 }
 
-/// Seconds since the first frame.
-fn time(nanos: i64, digits: usize, ink: &mut Ink) {
-    if nanos < 0 {
-        ink.byte(b'-');
+impl Endpoints {
+    /// Writes both; returns how many characters.
+    fn write(&mut self, outer: &Outer, ink: &mut Ink) -> usize {
+        let addresses = (outer.source, outer.destination);
+        let found = self.known.iter().flatten().find(|known| known.addresses == addresses);
+        if let Some(pair) = found {
+            ink.str(&pair.text);
+            return pair.width;
+        }
+        let text = format!("{} → {}", addresses.0, addresses.1);
+        let width = text.chars().count();
+        ink.str(&text);
+        self.known[self.next] = Some(Pair { addresses, text, width });
+        self.next = (self.next + 1) % self.known.len();
+        width
     }
-    let nanos = nanos.unsigned_abs();
-    ink.number(nanos / 1_000_000_000);
-    ink.byte(b'.');
-    let fraction = nanos % 1_000_000_000;
-    ink.digits(if digits == 9 { fraction } else { fraction / 1000 }, digits);
 }
 
 /// The name as people say it: `SEND_ONLY`, `UD SEND_ONLY`, `ACK`, `NAK`. RC is not said.
@@ -389,7 +449,7 @@ fn note_text(note: &Note, ink: &mut Ink) {
         _ => Style::Cyan,
     };
     ink.style(style);
-    ink.display(note);
+    note.tell(ink);
     ink.plain();
 }
 

@@ -20,7 +20,7 @@ mod rule;
 mod summary;
 mod tracer;
 
-pub use note::{Cause, Note};
+pub use note::{Cause, Note, Words};
 pub use rule::{Finding, Rule};
 pub use summary::{ConversationSummary, OperationCount, Summary};
 pub use tracer::{Endpoint, IcrcVerdict, Observation, Seen, Tracer};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use roxe_wire::Qpn;
 use roxe_wire::opcode::Operation;
-use roxe_wire::{NakCode, Qpn};
 
 /// A fact about a frame that its bytes alone do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,8 +80,6 @@ pub enum Note {
     },
     /// A refusal that ends the connection.
     FatalNak {
-        /// Why.
-        code: NakCode,
         /// The frame refused, if it was seen.
         frame: Option<u64>,
     },
@@ -147,18 +145,6 @@ pub enum Cause {
     Continues,
 }
 
-/// A remark behind something else.
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SequenceNak { frame } => write!(f, " (NAK in frame {frame})"),
-            Self::ReceiverNotReady { frame } => write!(f, " (RNR NAK in frame {frame})"),
-            Self::NoneSeen => f.write_str(" (no NAK seen)"),
-            Self::Continues => Ok(()),
-        }
-    }
-}
-
 /// How an operation is called in a sentence.
 pub(crate) const fn operation_name(operation: Operation) -> &'static str {
     match operation {
@@ -209,68 +195,160 @@ impl Note {
     }
 }
 
+/// Where a note's words go: text as it is, numbers as numbers. Whoever writes millions of notes can
+/// do that without the formatting machinery.
+pub trait Words {
+    /// Some text.
+    fn say(&mut self, text: &str);
+    /// A number, in decimal.
+    fn count(&mut self, number: u64);
+    /// Something rare that knows how it looks.
+    fn show(&mut self, value: &dyn fmt::Display);
+}
+
+/// The words of a note through the formatting machinery.
+struct Formatted<'a, 'b>(&'a mut fmt::Formatter<'b>, fmt::Result);
+
+impl Words for Formatted<'_, '_> {
+    fn say(&mut self, text: &str) {
+        self.1 = self.1.and_then(|()| self.0.write_str(text));
+    }
+
+    fn count(&mut self, number: u64) {
+        self.show(&number);
+    }
+
+    fn show(&mut self, value: &dyn fmt::Display) {
+        self.1 = self.1.and_then(|()| write!(self.0, "{value}"));
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut formatted = Formatted(f, Ok(()));
+        self.tell(&mut formatted);
+        formatted.1
+    }
+}
+
+/// A piece of a sentence.
+enum Piece<'a> {
+    Text(&'a str),
+    Number(u64),
+}
+
+impl<'a> From<&'a str> for Piece<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Piece<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Piece<'_> {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+/// Says one piece after the other.
+macro_rules! tell {
+    ($words:expr, $($piece:expr),+) => {{
+        $( match Piece::from($piece) {
+            Piece::Text(text) => $words.say(text),
+            Piece::Number(number) => $words.count(number),
+        } )+
+    }};
+}
+
+impl Note {
+    /// The fact in words.
+    pub fn tell(&self, words: &mut impl Words) {
         match self {
             Self::Message { number, operation, len } => {
-                write!(f, "message {number}: {}", operation_name(*operation))?;
-                match len {
-                    Some(len) => write!(f, " of {len} B"),
-                    None => Ok(()),
+                tell!(words, "message ", *number, ": ", operation_name(*operation));
+                if let Some(len) = len {
+                    tell!(words, " of ", *len, " B");
                 }
             }
-            Self::Part { number, part } => write!(f, "message {number}, packet {part}"),
+            Self::Part { number, part } => tell!(words, "message ", *number, ", packet ", *part),
             Self::MessageEnd { number, packets, bytes } => {
-                write!(f, "ends message {number} ({packets} packets, {bytes} B)")
+                tell!(words, "ends message ", *number, " (");
+                tell!(words, *packets, " packets, ", *bytes, " B)");
             }
             Self::Retransmission { of, cause } => {
-                write!(f, "retransmission of frame {of}{cause}")
+                tell!(words, "retransmission of frame ", *of);
+                cause.tell(words);
             }
-            Self::FillsGap { cause } => write!(f, "fills a gap{cause}"),
-            Self::Old => f.write_str("sent before, longer ago than is remembered"),
-            Self::Gap { missing: 1 } => f.write_str("gap of 1 PSN before"),
-            Self::Gap { missing } => write!(f, "gap of {missing} PSNs before"),
-            Self::Restart => f.write_str("PSNs start anew: a new connection"),
+            Self::FillsGap { cause } => {
+                tell!(words, "fills a gap");
+                cause.tell(words);
+            }
+            Self::Old => tell!(words, "sent before, longer ago than is remembered"),
+            Self::Gap { missing: 1 } => tell!(words, "gap of 1 PSN before"),
+            Self::Gap { missing } => tell!(words, "gap of ", *missing, " PSNs before"),
+            Self::Restart => tell!(words, "PSNs start anew: a new connection"),
             Self::Acknowledges { first, last, packets: 1 } if first == last => {
-                write!(f, "acknowledges frame {first}")
+                tell!(words, "acknowledges frame ", *first);
             }
             Self::Acknowledges { first, last, packets } => {
-                write!(f, "acknowledges frames {first}–{last} ({packets} packets)")
+                tell!(words, "acknowledges frames ", *first, "–", *last);
+                tell!(words, " (", *packets, " packets)");
             }
-            Self::DuplicateAck => f.write_str("acknowledged before"),
-            Self::RequestNotSeen => f.write_str("its request was not captured"),
+            Self::DuplicateAck => tell!(words, "acknowledged before"),
+            Self::RequestNotSeen => tell!(words, "its request was not captured"),
             Self::SequenceNak { from: Some(frame) } => {
-                write!(f, "asks again from frame {frame} on")
+                tell!(words, "asks again from frame ", *frame, " on");
             }
-            Self::SequenceNak { from: None } => f.write_str("asks again from its PSN on"),
+            Self::SequenceNak { from: None } => tell!(words, "asks again from its PSN on"),
             Self::ReceiverNotReady { frame: Some(frame) } => {
-                write!(f, "no receive buffer for frame {frame}")
+                tell!(words, "no receive buffer for frame ", *frame);
             }
-            Self::ReceiverNotReady { frame: None } => f.write_str("no receive buffer"),
-            Self::FatalNak { code, frame } => {
-                write!(f, "refuses")?;
-                if let Some(frame) = frame {
-                    write!(f, " frame {frame}")?;
-                }
-                write!(f, ": {code}; the connection ends")
+            Self::ReceiverNotReady { frame: None } => tell!(words, "no receive buffer"),
+            Self::FatalNak { frame: Some(frame) } => {
+                tell!(words, "refuses frame ", *frame, "; the connection ends");
             }
+            Self::FatalNak { frame: None } => tell!(words, "refuses; the connection ends"),
             Self::AnswersRead { frame, part, of } => {
-                write!(f, "answers READ of frame {frame} ({part} of {of})")
+                tell!(words, "answers READ of frame ", *frame);
+                tell!(words, " (", *part, " of ", *of, ")");
             }
             Self::Answers { frame, operation } => {
-                write!(f, "answers {} of frame {frame}", operation_name(*operation))
+                tell!(words, "answers ", operation_name(*operation), " of frame ", *frame);
             }
-            Self::AnsweredBefore => f.write_str("answered before"),
-            Self::ResponseGap { missing: 1 } => f.write_str("1 response before is missing"),
-            Self::ResponseGap { missing } => write!(f, "{missing} responses before are missing"),
-            Self::ReadRest { of } => write!(f, "asks for the missing rest of frame {of}"),
+            Self::AnsweredBefore => tell!(words, "answered before"),
+            Self::ResponseGap { missing: 1 } => tell!(words, "1 response before is missing"),
+            Self::ResponseGap { missing } => {
+                tell!(words, *missing, " responses before are missing");
+            }
+            Self::ReadRest { of } => tell!(words, "asks for the missing rest of frame ", *of),
             Self::CongestionNotification { to: (address, qp) } => {
-                write!(f, "congestion: QP {qp} of {address} shall slow down")
+                tell!(words, "congestion: QP ");
+                words.show(qp);
+                tell!(words, " of ");
+                words.show(address);
+                tell!(words, " shall slow down");
             }
-            Self::CongestionExperienced => f.write_str("marked: congestion experienced"),
-            Self::Dropped => f.write_str("the receiver drops it"),
-            Self::Multicast => f.write_str("to a multicast group"),
-            Self::Management(text) => f.write_str(text),
+            Self::CongestionExperienced => tell!(words, "marked: congestion experienced"),
+            Self::Dropped => tell!(words, "the receiver drops it"),
+            Self::Multicast => tell!(words, "to a multicast group"),
+            Self::Management(text) => tell!(words, text.as_str()),
+        }
+    }
+}
+
+impl Cause {
+    /// A remark behind something else.
+    fn tell(self, words: &mut impl Words) {
+        match self {
+            Self::SequenceNak { frame } => tell!(words, " (NAK in frame ", frame, ")"),
+            Self::ReceiverNotReady { frame } => tell!(words, " (RNR NAK in frame ", frame, ")"),
+            Self::NoneSeen => tell!(words, " (no NAK seen)"),
+            Self::Continues => {}
         }
     }
 }

@@ -81,7 +81,7 @@ fn acknowledge(
                 requests.ask_back(psn, Cause::SequenceNak { frame });
                 notes.push(Note::SequenceNak { from: refused });
             } else {
-                notes.push(Note::FatalNak { code, frame: refused });
+                notes.push(Note::FatalNak { frame: refused });
             }
         }
     }
