@@ -47,8 +47,10 @@ pub enum DropReason {
         /// What it says.
         found: u16,
     },
-    /// A fragment: RoCEv2 packets are never fragmented.
+    /// The first fragment of a packet: RoCEv2 packets are never fragmented.
     IpFragment,
+    /// A fragment other than the first: only the first shows whose it is.
+    LaterFragment,
     /// An IPv6 extension header: RoCEv2 has none.
     IpExtension {
         /// The next-header value.
@@ -165,49 +167,68 @@ pub enum DropReason {
 
 impl DropReason {
     /// Whether the frame simply is not RoCEv2, and thus nobody's fault: other Ethertypes,
-    /// protocols and ports.
+    /// protocols and ports, and fragments that do not show theirs.
     pub const fn is_other_traffic(self) -> bool {
         matches!(
             self,
-            Self::NotIp { .. } | Self::RoceV1 | Self::NotUdp { .. } | Self::OtherUdpPort { .. }
+            Self::NotIp { .. }
+                | Self::RoceV1
+                | Self::LaterFragment
+                | Self::NotUdp { .. }
+                | Self::OtherUdpPort { .. }
         )
     }
+}
 
-    /// The counter's name: lower case with underscores, stable.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Truncated { .. } => "truncated",
-            Self::NotIp { .. } => "not_ip",
-            Self::RoceV1 => "roce_v1",
-            Self::TooManyVlanTags => "too_many_vlan_tags",
-            Self::IpVersion { .. } => "ip_version",
-            Self::IpOptions { .. } => "ip_options",
-            Self::IpHeaderLength { .. } => "ip_header_length",
-            Self::IpChecksum { .. } => "ip_checksum",
-            Self::IpFragment => "ip_fragment",
-            Self::IpExtension { .. } => "ip_extension",
-            Self::NotUdp { .. } => "not_udp",
-            Self::OtherUdpPort { .. } => "other_udp_port",
-            Self::UdpLength { .. } => "udp_length",
-            Self::UdpChecksum { .. } => "udp_checksum",
-            Self::PacketLength { .. } => "packet_length",
-            Self::TransportVersion { .. } => "bad_tver",
-            Self::ReservedOpcode { .. } => "bad_opcode",
-            Self::HeaderMissing { .. } => "header_missing",
-            Self::PadCount { .. } => "pad_count",
-            Self::ReservedSyndrome { .. } => "bad_syndrome",
-            Self::IcrcMismatch { .. } => "icrc_bad",
-            Self::MadLength { .. } => "mad_length",
-            Self::MadHeader { .. } => "mad_header",
-            Self::MadAttribute { .. } => "mad_attribute",
-            Self::NoSuchQp { .. } => "unknown_qp",
-            Self::WrongService => "wrong_service",
-            Self::WrongQpState => "wrong_qp_state",
-            Self::WrongAddress => "addr_mismatch",
-            Self::PKeyMismatch { .. } => "bad_pkey",
-            Self::QKeyMismatch { .. } => "bad_qkey",
+/// The counters: a reason's pattern, its counter's name.
+macro_rules! counters {
+    ($($reason:pat => $name:literal),* $(,)?) => {
+        impl DropReason {
+            /// The names of all counters, in the order of the checks.
+            pub const NAMES: &[&str] = &[$($name),*];
+
+            /// The counter's name: lower case with underscores, stable.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($reason => $name),*
+                }
+            }
         }
-    }
+    };
+}
+
+counters! {
+    Self::Truncated { .. } => "truncated",
+    Self::NotIp { .. } => "not_ip",
+    Self::RoceV1 => "roce_v1",
+    Self::TooManyVlanTags => "too_many_vlan_tags",
+    Self::IpVersion { .. } => "ip_version",
+    Self::IpOptions { .. } => "ip_options",
+    Self::IpHeaderLength { .. } => "ip_header_length",
+    Self::IpChecksum { .. } => "ip_checksum",
+    Self::IpFragment => "ip_fragment",
+    Self::LaterFragment => "later_fragment",
+    Self::IpExtension { .. } => "ip_extension",
+    Self::NotUdp { .. } => "not_udp",
+    Self::OtherUdpPort { .. } => "other_udp_port",
+    Self::UdpLength { .. } => "udp_length",
+    Self::UdpChecksum { .. } => "udp_checksum",
+    Self::PacketLength { .. } => "packet_length",
+    Self::TransportVersion { .. } => "bad_tver",
+    Self::ReservedOpcode { .. } => "bad_opcode",
+    Self::HeaderMissing { .. } => "header_missing",
+    Self::PadCount { .. } => "pad_count",
+    Self::ReservedSyndrome { .. } => "bad_syndrome",
+    Self::IcrcMismatch { .. } => "icrc_bad",
+    Self::MadLength { .. } => "mad_length",
+    Self::MadHeader { .. } => "mad_header",
+    Self::MadAttribute { .. } => "mad_attribute",
+    Self::NoSuchQp { .. } => "unknown_qp",
+    Self::WrongService => "wrong_service",
+    Self::WrongQpState => "wrong_qp_state",
+    Self::WrongAddress => "addr_mismatch",
+    Self::PKeyMismatch { .. } => "bad_pkey",
+    Self::QKeyMismatch { .. } => "bad_qkey",
 }
 
 impl fmt::Display for DropReason {
@@ -228,6 +249,7 @@ impl fmt::Display for DropReason {
                 write!(f, "IPv4 header checksum 0x{found:04x}, should be 0x{expected:04x}")
             }
             Self::IpFragment => f.write_str("IP fragment"),
+            Self::LaterFragment => f.write_str("IP fragment other than the first"),
             Self::IpExtension { next_header } => {
                 write!(f, "IPv6 extension header {next_header}, RoCEv2 has none")
             }

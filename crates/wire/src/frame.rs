@@ -8,11 +8,14 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{
-    EtherType, Ethernet2Header, IpNumber, Ipv4Header, Ipv4HeaderSlice, Ipv6Header, Ipv6HeaderSlice,
-    SingleVlanHeader, SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
+    EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv4HeaderSlice,
+    Ipv6ExtensionSlice, Ipv6ExtensionsSlice, Ipv6Header, Ipv6HeaderSlice, SingleVlanHeader,
+    SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
 };
 
-use crate::{Body, DropReason, IcrcCover};
+use crate::icrc::Word;
+use crate::{Body, DropReason, Grh, IcrcCover, icrc};
+use etherparse::checksum::Sum16BitWords;
 
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
@@ -220,6 +223,8 @@ pub struct Frame<'a> {
     pub body: Body<'a>,
     /// Bytes behind the ICRC: Ethernet padding.
     pub padding: usize,
+    /// From the IP header to the end of the first piece.
+    from_ip: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
@@ -274,6 +279,7 @@ impl<'a> Frame<'a> {
             EtherType(0x8915) => return Err(DropReason::RoceV1),
             EtherType(ether_type) => return Err(DropReason::NotIp { ether_type }),
         };
+        let from_ip = raw.first.get(at..).unwrap_or_default();
         at += ip.bytes().len();
         let udp = UdpHeaderSlice::from_slice(raw.first.get(at..).unwrap_or_default())
             .map_err(|_| raw.cut_at(at + 8))?;
@@ -307,12 +313,13 @@ impl<'a> Frame<'a> {
             },
             body,
             padding: raw.wire_len - end,
+            from_ip,
         })
     }
 
     /// What the ICRC covers before the BTH.
-    pub fn icrc_cover(&self) -> IcrcCover {
-        IcrcCover::new(self.ip, self.udp.emit())
+    pub fn icrc_cover(&self) -> IcrcCover<'a> {
+        IcrcCover::in_frame(self.ip, self.udp.checksum, self.from_ip)
     }
 
     /// Whether the UDP checksum is 0 or right; `None` when the bytes are not all here.
@@ -379,21 +386,26 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
     if protocol != IpNumber::UDP.0 {
         return Err(DropReason::NotUdp { protocol });
     }
+    let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 20));
+    let offset = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff;
+    if offset != 0 {
+        return Err(DropReason::LaterFragment);
+    }
+    check_port(slice, usize::from(ihl) * 4)?;
     if ihl > 5 {
         return Err(DropReason::IpOptions { ihl });
     }
-    let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 20))?;
+    let header = header?;
     if header.is_fragmenting_payload() {
         return Err(DropReason::IpFragment);
     }
-    let expected = header.to_header().calc_header_checksum();
-    let found = header.header_checksum();
-    if expected != found {
-        return Err(DropReason::IpChecksum { expected, found });
+    if Sum16BitWords::new().add_slice(bytes).ones_complement() != 0 {
+        let mut unsummed = *bytes;
+        unsummed[10..12].fill(0);
+        let expected = Sum16BitWords::new().add_slice(&unsummed).ones_complement().to_be();
+        return Err(DropReason::IpChecksum { expected, found: header.header_checksum() });
     }
-    let payload = header
-        .payload_len()
-        .map_err(|_| DropReason::UdpLength { udp: 0, ip: header.total_len() })?;
+    let payload = header.total_len().saturating_sub(20);
     Ok((IpHeader::V4(bytes), payload))
 }
 
@@ -406,19 +418,49 @@ fn parse_ipv6<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
         return Err(DropReason::IpVersion { version });
     }
     let header = Ipv6HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 40))?;
-    match header.next_header() {
-        IpNumber::UDP => Ok((IpHeader::V6(bytes), header.payload_length())),
-        IpNumber::IPV6_FRAGMENTATION_HEADER => Err(DropReason::IpFragment),
-        number if number.is_ipv6_ext_header_value() => {
-            Err(DropReason::IpExtension { next_header: number.0 })
+    let next = header.next_header();
+    if next == IpNumber::UDP {
+        return Ok((IpHeader::V6(bytes), header.payload_length()));
+    }
+    if !next.is_ipv6_ext_header_value() {
+        return Err(DropReason::NotUdp { protocol: next.0 });
+    }
+    // Whose it is stands behind the extension headers.
+    let behind = slice.get(40..).unwrap_or_default();
+    let (extensions, last, behind, _) = Ipv6ExtensionsSlice::from_slice_lax(next, behind);
+    let mut fragment = false;
+    for extension in extensions {
+        if let Ipv6ExtensionSlice::Fragment(header) = extension {
+            fragment |= header.is_fragmenting_payload();
+            if header.fragment_offset() != IpFragOffset::ZERO {
+                return Err(DropReason::LaterFragment);
+            }
         }
-        number => Err(DropReason::NotUdp { protocol: number.0 }),
+    }
+    if last != IpNumber::UDP {
+        return Err(DropReason::NotUdp { protocol: last.0 });
+    }
+    check_port(behind, 0)?;
+    Err(if fragment {
+        DropReason::IpFragment
+    } else {
+        DropReason::IpExtension { next_header: next.0 }
+    })
+}
+
+/// Whether the UDP header at `at` has RoCE's port; if it is cut off nobody can tell.
+fn check_port(slice: &[u8], at: usize) -> Result<(), DropReason> {
+    match slice.get(at + 2..at + 4) {
+        Some(&[high, low]) if u16::from_be_bytes([high, low]) != ROCE_PORT => {
+            Err(DropReason::OtherUdpPort { port: u16::from_be_bytes([high, low]) })
+        }
+        _ => Ok(()),
     }
 }
 
 /// The UDP checksum over pseudo-header, header and packet. Never 0.
 fn udp_checksum(ip: IpHeader<'_>, udp: Udp, pieces: [&[u8]; 2]) -> u16 {
-    let mut sum = etherparse::checksum::Sum16BitWords::new();
+    let mut sum = Sum16BitWords::new();
     sum = match ip {
         IpHeader::V4(bytes) => sum.add_slice(&bytes[12..20]),
         IpHeader::V6(bytes) => sum.add_slice(&bytes[8..40]),
@@ -458,6 +500,23 @@ pub struct Addressing {
     pub vlan: Option<VlanTag>,
 }
 
+impl Addressing {
+    /// The path that the packet came on, in its own direction, with Ethernet addresses of zeros:
+    /// [`FrameTemplate::icrc_cover`] of it is the cover of a packet whose headers a port does not
+    /// see, if the identification is known. `None` when the addresses are of two families.
+    pub fn path(&self) -> Option<Path> {
+        Some(Path {
+            ethernet: (MacAddress::default(), MacAddress::default()),
+            vlan: self.vlan,
+            ip: IpPair::new(self.source, self.destination)?,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            flow_label: self.flow_label,
+            source_port: self.source_port,
+        })
+    }
+}
+
 /// A packet as a port hands it to the engine: how it was addressed, and its bytes from BTH to ICRC.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
@@ -468,9 +527,36 @@ pub struct Received<'a> {
     pub ip_header: Option<IpHeader<'a>>,
     /// What the ICRC covers before the BTH; `None` where a port cannot know it, so that the ICRC
     /// cannot be verified.
-    pub cover: Option<IcrcCover>,
+    pub cover: Option<IcrcCover<'a>>,
     /// From BTH to ICRC.
     pub body: Body<'a>,
+}
+
+impl Received<'_> {
+    /// Whether the ICRC is right; `None` when that cannot be known, because the cover or some of
+    /// the bytes are not here.
+    ///
+    /// # Errors
+    /// Those of [`icrc::check`].
+    pub fn check_icrc(&self) -> Option<Result<(), DropReason>> {
+        match (&self.cover, self.body) {
+            (Some(cover), Body::Whole { .. }) => Some(icrc::check(cover, self.body)),
+            _ => None,
+        }
+    }
+
+    /// What a datagram's receive buffer begins with. Formed from the addressing when the IP header
+    /// is not here, then with identification 0; `None` when even that is impossible: addresses of
+    /// two families, or more bytes than IP can carry.
+    pub fn grh(&self) -> Option<Grh> {
+        match self.ip_header {
+            Some(ip) => Some(Grh::new(ip)),
+            None => {
+                let template = FrameTemplate::new(&self.addressing.path()?);
+                template.grh(u16::try_from(self.body.len()).ok()?, 0)
+            }
+        }
+    }
 }
 
 /// Where frames of one path go: what is the same in each of them.
@@ -530,6 +616,10 @@ pub struct FrameTemplate {
     ip_at: usize,
     /// Where the packet begins.
     len: usize,
+    /// The ICRC over these headers, were the bytes that vary all zero.
+    crc: u32,
+    /// The IPv4 header's checksum in the making, of the bytes that do not vary.
+    sum: Sum16BitWords,
 }
 
 impl FrameTemplate {
@@ -543,7 +633,8 @@ impl FrameTemplate {
             IpPair::V4 { .. } => EtherType::IPV4,
             IpPair::V6 { .. } => EtherType::IPV6,
         };
-        let mut template = Self { bytes: [0; Self::MAX], ip_at: 0, len: 0 };
+        let mut template =
+            Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0, sum: Sum16BitWords::new() };
         template.put(
             &Ethernet2Header {
                 source: source.0,
@@ -575,6 +666,9 @@ impl FrameTemplate {
                 }
                 .to_bytes();
                 header[1] = path.traffic_class.0;
+                header[10..12].fill(0);
+                header[2..4].fill(0);
+                template.sum = Sum16BitWords::new().add_slice(&header);
                 template.put(&header);
             }
             IpPair::V6 { source, destination } => {
@@ -598,7 +692,49 @@ impl FrameTemplate {
             ..UdpHeader::default()
         };
         template.put(&udp.to_bytes());
+        let from_ip = &template.bytes[template.ip_at..template.len];
+        let ip = match path.ip {
+            IpPair::V4 { .. } => from_ip.first_chunk().map(IpHeader::V4),
+            IpPair::V6 { .. } => from_ip.first_chunk().map(IpHeader::V6),
+        };
+        if let Some(ip) = ip {
+            template.crc = IcrcCover::in_frame(ip, 0, from_ip).crc();
+        }
         template
+    }
+
+    /// What the ICRC covers before the BTH of a packet of `packet_len` bytes from BTH to ICRC, for
+    /// a port that takes packets without headers and forms the same ones itself. `None` when the
+    /// packet is too long for IP.
+    pub fn icrc_cover(&self, packet_len: u16, identification: u16) -> Option<IcrcCover<'static>> {
+        let udp_len = packet_len.checked_add(8)?;
+        let change = if self.is_ipv4() {
+            let ip_len = udp_len.checked_add(20)?;
+            V4_LENGTH.change(ip_len)
+                ^ V4_IDENTIFICATION.change(identification)
+                ^ UDP_LENGTH.change(udp_len)
+        } else {
+            V6_LENGTH.change(udp_len) ^ UDP_LENGTH.change(udp_len)
+        };
+        Some(IcrcCover::hashed(self.crc ^ change))
+    }
+
+    /// The IP header of such a packet, as a datagram's receive buffer shows it. `None` when the
+    /// packet is too long for IP.
+    pub fn grh(&self, packet_len: u16, identification: u16) -> Option<Grh> {
+        let mut room = [0; Self::MAX];
+        self.write(packet_len, identification, &mut room)?;
+        let ip = &room[self.ip_at..self.len - 8];
+        let ip = if self.is_ipv4() {
+            IpHeader::V4(ip.first_chunk()?)
+        } else {
+            IpHeader::V6(ip.first_chunk()?)
+        };
+        Some(Grh::new(ip))
+    }
+
+    const fn is_ipv4(&self) -> bool {
+        self.len - self.ip_at == 28
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -619,23 +755,29 @@ impl FrameTemplate {
         packet_len: u16,
         identification: u16,
         room: &mut [u8],
-    ) -> Option<IcrcCover> {
+    ) -> Option<IcrcCover<'static>> {
         let room = room.get_mut(..self.len)?;
+        let cover = self.icrc_cover(packet_len, identification)?;
         let udp_len = packet_len.checked_add(8)?;
-        let ip_len = udp_len.checked_add(20)?;
         room.copy_from_slice(&self.bytes[..self.len]);
         let (ip, udp) = room[self.ip_at..].split_at_mut(self.len - self.ip_at - 8);
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        let udp = *udp.first_chunk()?;
-        if let Some(v4) = ip.first_chunk_mut::<20>().filter(|v4| v4[0] >> 4 == 4) {
-            v4[2..4].copy_from_slice(&ip_len.to_be_bytes());
-            v4[4..6].copy_from_slice(&identification.to_be_bytes());
-            let sum = etherparse::checksum::Sum16BitWords::new().add_slice(v4);
-            v4[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
-            return Some(IcrcCover::new(IpHeader::V4(v4), udp));
+        if self.is_ipv4() {
+            let (len, identification) =
+                (udp_len.checked_add(20)?.to_be_bytes(), identification.to_be_bytes());
+            let sum = self.sum.clone().add_2bytes(len).add_2bytes(identification);
+            ip[2..4].copy_from_slice(&len);
+            ip[4..6].copy_from_slice(&identification);
+            ip[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
+        } else {
+            ip[4..6].copy_from_slice(&udp_len.to_be_bytes());
         }
-        let v6 = ip.first_chunk_mut::<40>()?;
-        v6[4..6].copy_from_slice(&udp_len.to_be_bytes());
-        Some(IcrcCover::new(IpHeader::V6(v6), udp))
+        Some(cover)
     }
 }
+
+/// Where the fields that vary stand before the BTH, in bytes.
+static V4_LENGTH: Word = Word::new(26);
+static V4_IDENTIFICATION: Word = Word::new(24);
+static V6_LENGTH: Word = Word::new(44);
+static UDP_LENGTH: Word = Word::new(4);

@@ -11,9 +11,9 @@
 //! use roxe_wire::{Frame, Packet, RawFrame, icrc};
 //!
 //! # fn main() -> Result<(), roxe_wire::DropReason> {
-//! # let bytes = b"\x02\0\0\0\0\x0a\x02\0\0\0\0\x0b\x08\0\x45\x6a\0\x30\x1c\x46\x40\0\x40\x11\x99\xf7\
-//! #     \xc0\0\x02\x0b\xc0\0\x02\x0a\xc1\x23\x12\xb7\0\x1c\0\0\x11\x40\xff\xff\0\0\0\x22\0\x12\x34\
-//! #     \x56\x0a\0\0\x05\x50\x4f\x8e\x98";
+//! # let bytes = b"\x02\0\0\0\0\x0a\x02\0\0\0\0\x0b\x08\0\x45\x6a\0\x30\x1c\x46\x40\0\x40\x11\
+//! #     \x99\xf7\xc0\0\x02\x0b\xc0\0\x02\x0a\xc1\x23\x12\xb7\0\x1c\0\0\x11\x40\xff\xff\0\0\0\
+//! #     \x22\0\x12\x34\x56\x0a\0\0\x05\x50\x4f\x8e\x98";
 //! let frame = Frame::parse(RawFrame::ethernet(bytes))?;
 //! icrc::check(&frame.icrc_cover(), frame.body)?;
 //! let packet = Packet::parse(frame.body)?;
@@ -77,13 +77,14 @@ pub use frame::{
 };
 pub use gid::{Gid, GidType};
 pub use grh::Grh;
-pub use icrc::{Icrc, IcrcCover};
+pub use icrc::IcrcCover;
 pub use immediate::ImmDt;
 pub use invalidate::Ieth;
 pub use number::{EeContext, LKey, Msn, Mtu, PKey, QKey, Qpn, RKey, XrcSrqNumber};
 pub use opcode::Opcode;
 pub use packet::{
-    Body, EmitError, Headers, ICRC_LEN, MAX_HEADERS_LEN, Packet, Payload, Room, pad_for,
+    Body, EmitError, Headers, ICRC_LEN, MAX_HEADERS_LEN, Packet, PacketWriter, Payload, Room,
+    pad_for,
 };
 pub use psn::Psn;
 pub use rdeth::Rdeth;

@@ -6,8 +6,8 @@
 
 use crate::opcode::Header;
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Deth, DropReason, Feth, Icrc, IcrcCover, Ieth,
-    ImmDt, Opcode, Rdeth, Reth, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Deth, DropReason, Feth, IcrcCover, Ieth,
+    ImmDt, Opcode, Rdeth, Reth, Xrceth, icrc,
 };
 
 /// Bytes of the ICRC behind every packet.
@@ -57,27 +57,41 @@ impl<'a> Body<'a> {
         self.len() == 0
     }
 
-    /// The first `N` bytes, if they are here.
-    fn start<const N: usize>(&self) -> Option<[u8; N]> {
+    /// The bytes that hold the headers, if all headers are here at all. A body in two pieces whose
+    /// first may be too short for them is gathered in `room`.
+    fn start<'b>(&self, room: &'b mut [u8; MAX_HEADERS_LEN]) -> &'b [u8]
+    where
+        'a: 'b,
+    {
         match *self {
-            Self::Whole { first, .. } | Self::Elided { start: first, .. } if first.len() >= N => {
-                first.first_chunk().copied()
+            Self::Whole { first, second }
+                if first.len() < MAX_HEADERS_LEN && !second.is_empty() =>
+            {
+                let bytes = first.iter().chain(second);
+                room.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
+                &room[..MAX_HEADERS_LEN.min(self.len())]
             }
-            Self::Whole { first, second } if first.len() + second.len() >= N => {
-                let mut bytes = [0; N];
-                let (a, b) = bytes.split_at_mut(first.len());
-                a.copy_from_slice(first);
-                b.copy_from_slice(second.get(..b.len())?);
-                Some(bytes)
-            }
-            _ => None,
+            Self::Whole { first: start, .. } | Self::Elided { start, .. } => start,
         }
+    }
+
+    /// Of this packet `need` bytes are needed, and not here.
+    pub(crate) const fn cut_short(&self, need: usize) -> DropReason {
+        let have = match self {
+            Self::Whole { first, second } => first.len() + second.len(),
+            Self::Elided { start, .. } => start.len(),
+        };
+        DropReason::Truncated { have, need }
     }
 
     /// The ICRC that the packet carries, as a number (sent least significant byte first); `None`
     /// when its bytes are not here.
     pub fn icrc(&self) -> Option<u32> {
         let Self::Whole { first, second } = *self else { return None };
+        let last = if second.is_empty() { first } else { second };
+        if let Some(bytes) = last.last_chunk() {
+            return Some(u32::from_le_bytes(*bytes));
+        }
         let at = self.len().checked_sub(ICRC_LEN)?;
         let (a, b) = pieces(first, second, at, ICRC_LEN)?;
         let mut bytes = [0; ICRC_LEN];
@@ -196,8 +210,9 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Reads the extension headers that `row` lists from the bytes behind the BTH.
-    fn parse(bth: Bth, row: &Opcode, mut rest: &[u8]) -> Result<Self, DropReason> {
+    /// Reads the extension headers that `row` lists from the bytes behind the BTH. In place, since
+    /// this is a large thing to hand around.
+    fn read(&mut self, row: &Opcode, mut rest: &[u8]) -> Result<(), DropReason> {
         /// Takes one header's bytes off the front.
         fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], DropReason> {
             let Some((bytes, behind)) = rest.split_first_chunk::<N>() else {
@@ -206,26 +221,25 @@ impl Headers {
             *rest = behind;
             Ok(*bytes)
         }
-        let mut headers = Self { bth, ..Self::default() };
         let rest = &mut rest;
         for header in row.headers {
             match header {
-                Header::Rdeth => headers.rdeth = Some(Rdeth::parse(take(rest)?)),
-                Header::Deth => headers.deth = Some(Deth::parse(take(rest)?)),
-                Header::Xrceth => headers.xrceth = Some(Xrceth::parse(take(rest)?)),
-                Header::Reth => headers.reth = Some(Reth::parse(take(rest)?)),
-                Header::AtomicEth => headers.atomic_eth = Some(AtomicEth::parse(take(rest)?)),
-                Header::Aeth => headers.aeth = Some(Aeth::parse(take(rest)?)?),
+                Header::Rdeth => self.rdeth = Some(Rdeth::parse(take(rest)?)),
+                Header::Deth => self.deth = Some(Deth::parse(take(rest)?)),
+                Header::Xrceth => self.xrceth = Some(Xrceth::parse(take(rest)?)),
+                Header::Reth => self.reth = Some(Reth::parse(take(rest)?)),
+                Header::AtomicEth => self.atomic_eth = Some(AtomicEth::parse(take(rest)?)),
+                Header::Aeth => self.aeth = Some(Aeth::parse(take(rest)?)?),
                 Header::AtomicAckEth => {
-                    headers.atomic_ack_eth = Some(AtomicAckEth::parse(take(rest)?));
+                    self.atomic_ack_eth = Some(AtomicAckEth::parse(take(rest)?));
                 }
-                Header::ImmDt => headers.imm_dt = Some(ImmDt::parse(take(rest)?)),
-                Header::Ieth => headers.ieth = Some(Ieth::parse(take(rest)?)),
-                Header::Feth => headers.feth = Some(Feth::parse(take(rest)?)),
-                Header::CnpReserved => headers.cnp_reserved = Some(CnpReserved(take(rest)?)),
+                Header::ImmDt => self.imm_dt = Some(ImmDt::parse(take(rest)?)),
+                Header::Ieth => self.ieth = Some(Ieth::parse(take(rest)?)),
+                Header::Feth => self.feth = Some(Feth::parse(take(rest)?)),
+                Header::CnpReserved => self.cnp_reserved = Some(CnpReserved(take(rest)?)),
             }
         }
-        Ok(headers)
+        Ok(())
     }
 
     /// Writes BTH and extension headers to the front of `room`; returns how many bytes.
@@ -237,39 +251,35 @@ impl Headers {
         let row = self.bth.row().ok_or(EmitError::ReservedOpcode { code: self.bth.opcode })?;
         let have = room.len();
         let too_small = EmitError::NoRoom { have, need: row.headers_len };
-        let room = room.get_mut(..row.headers_len).ok_or(too_small)?;
-        let mut writer = Writer { room, at: 0 };
-        writer.put(&self.bth.emit());
+        let mut room = room.get_mut(..row.headers_len).ok_or(too_small)?;
+        let room = &mut room;
+        put(room, self.bth.emit());
         for &header in row.headers {
             let missing = EmitError::HeaderMissing { opcode: row, header };
             match header {
-                Header::Rdeth => writer.put(&self.rdeth.ok_or(missing)?.emit()),
-                Header::Deth => writer.put(&self.deth.ok_or(missing)?.emit()),
-                Header::Xrceth => writer.put(&self.xrceth.ok_or(missing)?.emit()),
-                Header::Reth => writer.put(&self.reth.ok_or(missing)?.emit()),
-                Header::AtomicEth => writer.put(&self.atomic_eth.ok_or(missing)?.emit()),
-                Header::Aeth => writer.put(&self.aeth.ok_or(missing)?.emit()),
-                Header::AtomicAckEth => writer.put(&self.atomic_ack_eth.ok_or(missing)?.emit()),
-                Header::ImmDt => writer.put(&self.imm_dt.ok_or(missing)?.emit()),
-                Header::Ieth => writer.put(&self.ieth.ok_or(missing)?.emit()),
-                Header::Feth => writer.put(&self.feth.ok_or(missing)?.emit()),
-                Header::CnpReserved => writer.put(&self.cnp_reserved.ok_or(missing)?.0),
+                Header::Rdeth => put(room, self.rdeth.ok_or(missing)?.emit()),
+                Header::Deth => put(room, self.deth.ok_or(missing)?.emit()),
+                Header::Xrceth => put(room, self.xrceth.ok_or(missing)?.emit()),
+                Header::Reth => put(room, self.reth.ok_or(missing)?.emit()),
+                Header::AtomicEth => put(room, self.atomic_eth.ok_or(missing)?.emit()),
+                Header::Aeth => put(room, self.aeth.ok_or(missing)?.emit()),
+                Header::AtomicAckEth => put(room, self.atomic_ack_eth.ok_or(missing)?.emit()),
+                Header::ImmDt => put(room, self.imm_dt.ok_or(missing)?.emit()),
+                Header::Ieth => put(room, self.ieth.ok_or(missing)?.emit()),
+                Header::Feth => put(room, self.feth.ok_or(missing)?.emit()),
+                Header::CnpReserved => put(room, self.cnp_reserved.ok_or(missing)?.0),
             }
         }
-        Ok(writer.at)
+        Ok(row.headers_len)
     }
 }
 
-/// Puts headers one behind the other.
-struct Writer<'a> {
-    room: &'a mut [u8],
-    at: usize,
-}
-
-impl Writer<'_> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.room[self.at..self.at + bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
+/// Writes a header to the front of `room` and takes its place off. The row's length is the sum of
+/// its headers', so there is always room.
+fn put<const N: usize>(room: &mut &mut [u8], bytes: [u8; N]) {
+    if let Some((place, rest)) = core::mem::take(room).split_first_chunk_mut() {
+        *place = bytes;
+        *room = rest;
     }
 }
 
@@ -295,8 +305,25 @@ pub enum EmitError {
         /// Bytes it takes.
         need: usize,
     },
+    /// The packet's row is not that of its BTH.
+    OpcodesDiffer {
+        /// The packet's.
+        row: &'static Opcode,
+        /// The BTH's.
+        bth: u8,
+    },
     /// The payload's bytes are elided, so they cannot be written.
     PayloadElided,
+    /// More payload than was announced.
+    PayloadLength {
+        /// Bytes too many.
+        over: usize,
+    },
+    /// Less payload than was announced.
+    PayloadMissing {
+        /// Bytes too few.
+        missing: usize,
+    },
 }
 
 impl core::fmt::Display for EmitError {
@@ -305,6 +332,9 @@ impl core::fmt::Display for EmitError {
             Self::ReservedOpcode { code } => write!(f, "opcode 0x{code:02x} is reserved"),
             Self::HeaderMissing { opcode, header } => write!(f, "{opcode} needs a {header:?}"),
             Self::NoRoom { have, need } => write!(f, "room for {have} bytes, {need} are needed"),
+            Self::OpcodesDiffer { row, bth } => write!(f, "{row} with 0x{bth:02x} in the BTH"),
+            Self::PayloadLength { over } => write!(f, "{over} bytes of payload too many"),
+            Self::PayloadMissing { missing } => write!(f, "{missing} bytes of payload are missing"),
             Self::PayloadElided => f.write_str("the payload's bytes are not at hand"),
         }
     }
@@ -366,25 +396,14 @@ impl<'a> Packet<'a> {
         if len < Bth::LEN + ICRC_LEN || !len.is_multiple_of(4) {
             return Err(DropReason::PacketLength { len });
         }
-        let bth = Bth::parse(body.start().ok_or_else(|| cut_short(body, Bth::LEN))?)?;
+        let mut gathered = [0; MAX_HEADERS_LEN];
+        let start = body.start(&mut gathered);
+        let bth = start.first_chunk().ok_or_else(|| body.cut_short(Bth::LEN))?;
+        let bth = Bth::parse(*bth)?;
         let opcode = bth.row().ok_or(DropReason::ReservedOpcode { code: bth.opcode })?;
         let need = opcode.headers_len + ICRC_LEN;
         let Some(padded) = len.checked_sub(need) else {
             return Err(DropReason::HeaderMissing { have: len, need });
-        };
-        let headers = match body {
-            Body::Whole { first: start, .. } | Body::Elided { start, .. }
-                if start.len() >= opcode.headers_len =>
-            {
-                Headers::parse(bth, opcode, &start[Bth::LEN..opcode.headers_len])?
-            }
-            Body::Elided { .. } => return Err(cut_short(body, opcode.headers_len)),
-            Body::Whole { first, second } => {
-                let mut gathered = [0; MAX_HEADERS_LEN];
-                let bytes = first.iter().chain(second);
-                gathered.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
-                Headers::parse(bth, opcode, &gathered[Bth::LEN..opcode.headers_len])?
-            }
         };
         let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
             return Err(DropReason::PadCount { pad: bth.pad, payload: padded });
@@ -392,17 +411,24 @@ impl<'a> Packet<'a> {
         let payload = match body {
             Body::Whole { first, second } => {
                 let (first, second) = pieces(first, second, opcode.headers_len, payload_len)
-                    .ok_or_else(|| cut_short(body, len))?;
+                    .ok_or_else(|| body.cut_short(len))?;
                 Payload::Bytes { first, second }
             }
             Body::Elided { digest, .. } => Payload::Elided { len: payload_len, digest },
         };
-        Ok(Self { opcode, headers, payload })
+        let headers = Headers { bth, ..Headers::default() };
+        let mut packet = Self { opcode, headers, payload };
+        let extensions = start.get(Bth::LEN..opcode.headers_len);
+        packet
+            .headers
+            .read(opcode, extensions.ok_or_else(|| body.cut_short(opcode.headers_len))?)?;
+        Ok(packet)
     }
 
     /// Bytes from BTH to ICRC, with as many pad bytes as the BTH says.
     pub const fn len(&self) -> usize {
-        self.opcode.headers_len + self.payload.len() + self.headers.bth.pad as usize + ICRC_LEN
+        let pad = (self.headers.bth.pad & 0x3) as usize;
+        self.opcode.headers_len + self.payload.len() + pad + ICRC_LEN
     }
 
     /// Never: there is always a BTH.
@@ -415,66 +441,163 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// [`EmitError`], and then nothing of `room` may be used.
-    pub fn emit(&self, room: Room<'_>, cover: &IcrcCover) -> Result<usize, EmitError> {
-        let need = self.len();
-        let Room { first, second } = room;
-        if first.len() + second.len() < need || first.len() < self.opcode.headers_len {
-            return Err(EmitError::NoRoom { have: first.len() + second.len(), need });
-        }
-        let Payload::Bytes { first: from_first, second: from_second } = self.payload else {
+    pub fn emit(&self, room: Room<'_>, cover: &IcrcCover<'_>) -> Result<usize, EmitError> {
+        let Payload::Bytes { first, second } = self.payload else {
             return Err(EmitError::PayloadElided);
         };
-        let headers_len = self.headers.emit(first)?;
-        let (headers, first) = first.split_at_mut(headers_len);
-        let mut icrc = Icrc::over(cover, headers);
-        let mut sink = Sink { pieces: [first, second] };
-        sink.copy(from_first, &mut icrc);
-        sink.copy(from_second, &mut icrc);
-        sink.copy(&[0; 3][..usize::from(self.headers.bth.pad & 0x3)], &mut icrc);
-        sink.put(&icrc.finish().to_le_bytes());
-        Ok(need)
-    }
-}
-
-/// Two pieces of memory that are filled front to back.
-struct Sink<'a> {
-    pieces: [&'a mut [u8]; 2],
-}
-
-impl<'a> Sink<'a> {
-    /// The next bytes of one piece, at most `most`. Empty only when both are full.
-    fn take(&mut self, most: usize) -> &'a mut [u8] {
-        let piece = if self.pieces[0].is_empty() { 1 } else { 0 };
-        let all = core::mem::take(&mut self.pieces[piece]);
-        let (now, later) = all.split_at_mut(most.min(all.len()));
-        self.pieces[piece] = later;
-        now
-    }
-
-    /// Copies, and runs the same bytes through `icrc`. The caller has seen to the room.
-    fn copy(&mut self, mut from: &[u8], icrc: &mut Icrc) {
-        while !from.is_empty() {
-            let to = self.take(from.len());
-            let (now, later) = from.split_at(to.len());
-            icrc.copy(now, to);
-            from = later;
+        if self.headers.bth.opcode != self.opcode.code {
+            let (row, bth) = (self.opcode, self.headers.bth.opcode);
+            return Err(EmitError::OpcodesDiffer { row, bth });
         }
+        let mut writer = PacketWriter::start(&self.headers, self.payload.len(), room)?;
+        writer.copy(first)?;
+        writer.copy(second)?;
+        writer.finish(cover)
+    }
+}
+
+/// A packet that is being written: headers, then the payload piece by piece, from wherever it is
+/// gathered, then pad and ICRC.
+///
+/// The ICRC is computed last, over what stands in the frame: whoever changes the payload's source
+/// meanwhile cannot make it wrong.
+///
+/// ```
+/// use roxe_wire::{Bth, Headers, IcrcCover, IpHeader, PacketWriter, Payload, Room, pad_for};
+///
+/// # fn main() -> Result<(), roxe_wire::EmitError> {
+/// # let cover = IcrcCover::new(IpHeader::V4(&[0; 20]), [0; 8]);
+/// let memory = [b"two pieces ".as_slice(), b"of memory"];
+/// let bth = Bth { opcode: 0x04, pad: pad_for(20), ..Bth::default() };
+/// let headers = Headers { bth, ..Headers::default() };
+/// let mut frame = [0; 64];
+/// let mut writer = PacketWriter::start(&headers, 20, Room::whole(&mut frame))?;
+/// for piece in memory {
+///     writer.copy(piece)?;
+/// }
+/// assert_eq!(writer.finish(&cover)?, 12 + 20 + 4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PacketWriter<'a> {
+    first: &'a mut [u8],
+    second: &'a mut [u8],
+    /// Bytes written.
+    at: usize,
+    /// Where the payload ends.
+    payload_end: usize,
+    pad: usize,
+}
+
+impl<'a> PacketWriter<'a> {
+    /// Writes the headers of a packet with `payload_len` bytes of payload.
+    ///
+    /// # Errors
+    /// Those of [`Headers::emit`], and [`EmitError::NoRoom`] when the whole packet does not fit, or
+    /// the headers not into the first piece.
+    pub fn start(headers: &Headers, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
+        let Room { first, second } = room;
+        let at = headers.emit(first)?;
+        let (have, payload_end) = (first.len() + second.len(), at.saturating_add(payload_len));
+        let pad = usize::from(headers.bth.pad & 0x3);
+        let need = payload_end.saturating_add(pad + ICRC_LEN);
+        if have < need {
+            return Err(EmitError::NoRoom { have, need });
+        }
+        Ok(Self { first, second, at, payload_end, pad })
     }
 
-    fn put(&mut self, mut from: &[u8]) {
-        while !from.is_empty() {
-            let to = self.take(from.len());
+    /// Bytes of payload that are still missing.
+    pub const fn missing(&self) -> usize {
+        self.payload_end - self.at
+    }
+
+    /// Copies the next bytes of the payload.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadLength`] when they are more than are missing.
+    pub fn copy(&mut self, mut from: &[u8]) -> Result<(), EmitError> {
+        self.fill(from.len(), |to| {
             let (now, later) = from.split_at(to.len());
             to.copy_from_slice(now);
             from = later;
+        })
+    }
+
+    /// Has the next `len` bytes of the payload written by `write`, which is called with the places
+    /// they go to: one, or two where the frame lies in two pieces.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadLength`] when `len` is more than is missing.
+    pub fn fill(&mut self, len: usize, mut write: impl FnMut(&mut [u8])) -> Result<(), EmitError> {
+        if len > self.missing() {
+            return Err(EmitError::PayloadLength { over: len - self.missing() });
         }
+        for place in places(self.first, self.second, self.at, len) {
+            if !place.is_empty() {
+                write(place);
+            }
+        }
+        self.at += len;
+        Ok(())
+    }
+
+    /// Writes pad and ICRC. Returns the packet's length.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadMissing`] when not all of the payload was written.
+    pub fn finish(mut self, cover: &IcrcCover<'_>) -> Result<usize, EmitError> {
+        let len = self.pad()?;
+        self.seal(len, cover);
+        Ok(len)
+    }
+
+    /// Writes the pad bytes and leaves the last four to whoever knows the frame's headers:
+    /// [`icrc::seal`]. Returns the packet's length, those four included.
+    ///
+    /// # Errors
+    /// [`EmitError::PayloadMissing`] when not all of the payload was written.
+    pub fn finish_unsealed(mut self) -> Result<usize, EmitError> {
+        self.pad()
+    }
+
+    fn pad(&mut self) -> Result<usize, EmitError> {
+        if self.missing() != 0 {
+            return Err(EmitError::PayloadMissing { missing: self.missing() });
+        }
+        write_at(self.first, self.second, self.at, &[0; 3][..self.pad]);
+        Ok(self.at + self.pad + ICRC_LEN)
+    }
+
+    fn seal(self, len: usize, cover: &IcrcCover<'_>) {
+        let (first, second) = (self.first, self.second);
+        let in_second = len.saturating_sub(first.len());
+        let first = &mut first[..len - in_second];
+        icrc::seal(cover, Room { first, second: &mut second[..in_second] });
     }
 }
 
-fn cut_short(body: Body<'_>, need: usize) -> DropReason {
-    let have = match body {
-        Body::Whole { first, second } => first.len() + second.len(),
-        Body::Elided { start, .. } => start.len(),
-    };
-    DropReason::Truncated { have, need }
+/// A few bytes into two pieces that follow each other, from `at` on. What does not fit is left out.
+pub(crate) fn write_at(first: &mut [u8], second: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = first.get_mut(at..at.saturating_add(bytes.len())) {
+        // A loop, since a call to copy three or four bytes takes longer.
+        place.iter_mut().zip(bytes).for_each(|(to, &from)| *to = from);
+        return;
+    }
+    let places = first.iter_mut().chain(second).skip(at);
+    places.zip(bytes).for_each(|(to, &from)| *to = from);
+}
+
+/// The `len` bytes from `at` of two pieces that follow each other. The caller knows that they are
+/// there.
+fn places<'a>(
+    first: &'a mut [u8],
+    second: &'a mut [u8],
+    at: usize,
+    len: usize,
+) -> [&'a mut [u8]; 2] {
+    let split = first.len();
+    let (from, to) = (at.min(split), (at + len).min(split));
+    [&mut first[from..to], &mut second[at.saturating_sub(split)..(at + len).saturating_sub(split)]]
 }

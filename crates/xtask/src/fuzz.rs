@@ -20,7 +20,8 @@ use crate::{say, tell, tools, workspace};
 /// What must be installed.
 pub(crate) const NEEDS: &[&str] = &["g++"];
 
-const MANIFEST: &str = "tests/fuzz/Cargo.toml";
+/// The workspace of the targets.
+pub(crate) const MANIFEST: &str = "tests/fuzz/Cargo.toml";
 
 /// How long a target runs as a stage of the tests.
 const SHORT_SECONDS: u64 = 5;

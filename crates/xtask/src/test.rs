@@ -134,7 +134,10 @@ fn verdict(tally: Tally) -> &'static str {
 }
 
 fn fmt(listener: &Listener) -> Result<(Tally, String)> {
-    single(listener, child::cargo("fmt --all --check"))
+    let ours = listener.hear(child::cargo("fmt --all --check"))?;
+    let fuzz = format!("fmt --check --manifest-path {}", fuzz::MANIFEST);
+    let fuzz = listener.hear(child::cargo(&fuzz))?;
+    Ok((Tally::one(ours.success && fuzz.success), ours.output + &fuzz.output))
 }
 
 fn tidy(_: &Listener) -> Result<(Tally, String)> {

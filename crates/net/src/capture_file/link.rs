@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::{Direction, time::Timestamp};
+use super::Direction;
 
 /// What the packets of an interface begin with, as the capture numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,9 +90,8 @@ pub(super) struct Stripped {
     pub(super) len: usize,
     /// Bytes that were on the wire behind them; `len` or more.
     pub(super) wire_len: u32,
-    /// What the link header knows better than the file.
+    /// Which way the link header says it went.
     pub(super) direction: Option<Direction>,
-    pub(super) time: Option<Timestamp>,
 }
 
 impl Framing {
@@ -113,10 +112,11 @@ impl Framing {
 
 impl Stripped {
     /// `skip` bytes of link header, which must have been captured, then `start`.
+    #[inline]
     fn behind(skip: usize, start: Start, packet: &[u8], wire_len: u32) -> Self {
         let len = packet.len() - skip;
         let wire_len = wire_len.saturating_sub(skip as u32).max(len as u32);
-        Self { start, skip, len, wire_len, direction: None, time: None }
+        Self { start, skip, len, wire_len, direction: None }
     }
 }
 
@@ -172,13 +172,13 @@ fn cooked_direction(packet_type: u8) -> Option<Direction> {
 /// Extensible record format: what an Endace card writes before each packet. 16 bytes and more.
 ///   | time (64, little endian, 2^-32 s) | type (8) | flags (8) | record length (16) |
 ///   | loss or color (16) | wire length (16) |
+/// (The file's own time is used, as Wireshark does: it is the same, and not in binary fractions.)
 /// Then, if the top bit of the type is set, extension headers of 8 bytes, each with the top bit of
 /// its first byte set if another follows. Then, for Ethernet, two bytes of padding.
 fn strip_erf(packet: &[u8]) -> Option<Stripped> {
     const MORE: u8 = 0x80;
     let (header, mut rest) = packet.split_first_chunk::<16>()?;
-    let (time, fields) = header.split_first_chunk::<8>()?;
-    let [kind, _, _, _, _, _, wire_len_1, wire_len_0] = *fields.first_chunk()?;
+    let [.., kind, _, _, _, _, _, wire_len_1, wire_len_0] = *header;
     let mut extended = kind;
     while extended & MORE != 0 {
         let (extension, behind) = rest.split_first_chunk::<8>()?;
@@ -196,16 +196,12 @@ fn strip_erf(packet: &[u8]) -> Option<Stripped> {
     // Records are padded to a multiple of eight; what is behind the packet is not the packet's.
     let wire_len = u16::from_be_bytes([wire_len_1, wire_len_0]);
     let len = rest.len().min(wire_len.into());
-    let [f0, f1, f2, f3, s0, s1, s2, s3] = *time;
-    let fraction = u32::from_le_bytes([f0, f1, f2, f3]);
-    let seconds = u32::from_le_bytes([s0, s1, s2, s3]);
     Some(Stripped {
         start,
         skip: packet.len() - rest.len(),
         len,
         wire_len: wire_len.into(),
         direction: None,
-        time: Some(Timestamp::new(seconds, (u64::from(fraction) * 1_000_000_000) >> 32)),
     })
 }
 

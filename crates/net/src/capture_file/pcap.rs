@@ -50,7 +50,7 @@ impl Pcap {
 
     /// Finds the next record.
     #[inline]
-    pub(super) fn step(&self, window: &mut Window) -> Result<Step, CaptureError> {
+    pub(super) fn step(&self, window: &mut Window) -> Result<Step, Box<CaptureError>> {
         let offset = window.offset();
         let read_error = |reason| CaptureError::Read { offset, reason };
         if !window.fill(RECORD_HEADER_LEN).map_err(read_error)? {
@@ -60,7 +60,7 @@ impl Pcap {
             return Ok(Step::Cut);
         };
         if len as usize > MAX_PACKET_LEN {
-            return Err(CaptureError::PacketLength { offset, len });
+            return Err(CaptureError::PacketLength { offset, len }.into());
         }
         let record_len = RECORD_HEADER_LEN + len as usize;
         if !window.fill(record_len).map_err(read_error)? {

@@ -50,7 +50,7 @@ impl Pcapng {
     }
 
     fn first_section(mut self, window: &mut Window) -> Result<Self, CaptureError> {
-        let Next::Block { body, .. } = self.next_block(window)? else {
+        let Next::Block { body, .. } = self.next_block(window).map_err(|error| *error)? else {
             return Err(CaptureError::NoHeader { len: window.rest().len() as u64 });
         };
         self.section(0, window.get(body), 0)?;
@@ -63,7 +63,7 @@ impl Pcapng {
         &mut self,
         window: &mut Window,
         interfaces: &mut Vec<Interface>,
-    ) -> Result<Step, CaptureError> {
+    ) -> Result<Step, Box<CaptureError>> {
         loop {
             let offset = window.offset();
             let (kind, body) = match self.next_block(window)? {
@@ -100,10 +100,10 @@ impl Pcapng {
 
     /// Moves the window behind the next block.
     #[inline]
-    fn next_block(&mut self, window: &mut Window) -> Result<Next, CaptureError> {
+    fn next_block(&mut self, window: &mut Window) -> Result<Next, Box<CaptureError>> {
         let offset = window.offset();
         let unreadable = |reason| CaptureError::Read { offset, reason };
-        let damaged = |problem| CaptureError::Block { offset, problem };
+        let damaged = |problem| Box::new(CaptureError::Block { offset, problem });
         if !window.fill(FRAME_LEN).map_err(unreadable)? {
             return Ok(if window.rest().is_empty() { Next::End } else { Next::Cut });
         }

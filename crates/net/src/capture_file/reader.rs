@@ -11,8 +11,8 @@ use super::{
     window::{Span, Window},
 };
 
-/// Reads a capture, record by record, in constant memory: about 1 MiB, and what a decompressor
-/// needs.
+/// Reads a capture, record by record, in constant memory: 1 MiB, and what a decompressor needs (for
+/// zstd as much as the file wants, but at most 128 MiB).
 ///
 /// ```
 /// use roxe_net::capture_file::{CaptureError, CaptureReader};
@@ -74,7 +74,8 @@ impl Record<'_> {
 /// The input ended in the middle: the capture was killed while it wrote, or is still running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// The record that is incomplete. All before it were delivered.
+    /// The record that is incomplete, or would have been next if the cut went through a block that
+    /// holds no packet. All before it were delivered.
     pub number: u64,
     /// Where it begins, in bytes after decompression.
     pub offset: u64,
@@ -133,14 +134,13 @@ impl CaptureReader {
         if self.finished {
             return Ok(None);
         }
-        let Some((found, stripped)) = self.advance().inspect_err(|_| self.finished = true)? else {
-            self.finished = true;
-            return Ok(None);
-        };
-        let Stripped { start, skip, len, wire_len, direction, time } = stripped;
+        let step = self.advance();
+        self.finished = !matches!(step, Ok(Some(_)));
+        let Some((found, stripped)) = step.map_err(|error| *error)? else { return Ok(None) };
+        let Stripped { start, skip, len, wire_len, direction } = stripped;
         Ok(Some(Record {
             number: self.number,
-            time: time.unwrap_or(found.time),
+            time: found.time,
             start,
             data: self.window.get(Span { from: found.data.from + skip, len }),
             wire_len,
@@ -151,8 +151,11 @@ impl CaptureReader {
     }
 
     /// Goes to the next packet that can be read.
-    #[inline]
-    fn advance(&mut self) -> Result<Option<(Found, Stripped)>, CaptureError> {
+    ///
+    /// Here and below the error is boxed: it is larger than what is returned for a packet, and the
+    /// room for it slows each of these calls down. So does a call that is not inlined.
+    #[inline(always)]
+    fn advance(&mut self) -> Result<Option<(Found, Stripped)>, Box<CaptureError>> {
         loop {
             let offset = self.window.offset();
             let step = match &mut self.format {
@@ -165,11 +168,11 @@ impl CaptureReader {
                     self.number += 1;
                     continue;
                 }
-                Step::Cut => {
+                Step::End if !self.window.is_cut() => return self.end(),
+                Step::End | Step::Cut => {
                     self.truncated = Some(Truncation { number: self.number + 1, offset });
                     return self.end();
                 }
-                Step::End => return self.end(),
             };
             self.number += 1;
             let interface = &mut self.interfaces[found.interface];
@@ -187,13 +190,13 @@ impl CaptureReader {
         }
     }
 
-    fn end(&self) -> Result<Option<(Found, Stripped)>, CaptureError> {
+    fn end(&self) -> Result<Option<(Found, Stripped)>, Box<CaptureError>> {
         if self.delivered > 0 || self.skipped == 0 {
             return Ok(None);
         }
         let mut interfaces = self.interfaces.clone();
         interfaces.retain(|interface| interface.skipped > 0);
-        Err(CaptureError::NothingReadable { packets: self.skipped, interfaces })
+        Err(CaptureError::NothingReadable { packets: self.skipped, interfaces }.into())
     }
 
     /// Where the input ended in the middle of a record. Known once [`next`](Self::next) has

@@ -18,17 +18,23 @@ pub(super) struct Window {
     /// Where `start` is in the input.
     offset: u64,
     ended: bool,
+    cut: bool,
 }
 
 impl Window {
     pub(super) fn new(source: Box<dyn Read + Send>) -> Self {
         let bytes = vec![0; CAPACITY].into_boxed_slice();
-        Self { source, bytes, start: 0, end: 0, offset: 0, ended: false }
+        Self { source, bytes, start: 0, end: 0, offset: 0, ended: false, cut: false }
     }
 
     /// How much of the input lies before the window, in bytes.
     pub(super) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Whether the input has ended where a decompressor did not expect it.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// The bytes read and not yet consumed.
@@ -67,8 +73,10 @@ impl Window {
                 Ok(0) => self.ended = true,
                 Ok(read) => self.end += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // How decompressors say that their input was cut off.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => self.ended = true,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.ended = true;
+                    self.cut = true;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -107,7 +115,7 @@ impl Window {
 }
 
 /// The most that can be visible at once, and so the longest block that can be looked into: a packet
-/// of the largest size with twelve comments of the largest size.
+/// of the largest size with eleven comments of the largest size.
 pub(super) const CAPACITY: usize = 1024 * 1024;
 
 /// How much is read at once. Small enough that what was read is still in the processor's second

@@ -1,0 +1,61 @@
+//! Writing one packet to where the caller lends room.
+
+use roxe_wire::{Headers, Room, pad_for};
+
+use crate::adapter::Place;
+use crate::work::PathId;
+
+/// Where a packet goes: frame memory, or only its headers when payload bytes are elided.
+#[derive(Debug)]
+pub struct Outlet<'a> {
+    /// The memory. The first piece has room for all headers; both together for the largest packet
+    /// of the path MTU, pad and ICRC. With `elide` set, for the headers alone.
+    pub room: Room<'a>,
+    /// Whether the payload is represented by its digest.
+    pub elide: bool,
+}
+
+/// A packet that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emitted {
+    /// Bytes from the BTH to the last pad byte, the elided ones counted. The ICRC is to follow.
+    pub len: usize,
+    /// Bytes of payload.
+    pub payload: usize,
+    /// The digest of elided payload; 0 when the bytes are there.
+    pub digest: u32,
+    /// The path of a datagram; `None` when the queue pair's own path is meant.
+    pub path: Option<PathId>,
+}
+
+/// Writes headers and pad, and lets `fill` write `payload` bytes between them. Sets the pad count.
+///
+/// `None` when the room is too small, which the caller of the queue pair must not let happen.
+pub(crate) fn emit<E>(
+    outlet: Outlet<'_>,
+    headers: &mut Headers,
+    payload: usize,
+    fill: impl FnOnce(Place<'_>) -> Result<(), E>,
+) -> Option<Result<Emitted, E>> {
+    headers.bth.pad = pad_for(payload);
+    let pad = usize::from(headers.bth.pad);
+    let Room { first, second } = outlet.room;
+    let room_for_headers = first.len();
+    let headers_len = headers.emit(first).ok()?;
+    debug_assert!(headers_len <= room_for_headers);
+    let mut emitted = Emitted { len: headers_len + payload + pad, payload, digest: 0, path: None };
+    if outlet.elide {
+        let place = Place::Elided { len: payload, digest: &mut emitted.digest };
+        return Some(fill(place).map(|()| emitted));
+    }
+    let behind = &mut first[headers_len..];
+    let in_first = payload.min(behind.len());
+    let (payload_first, rest_first) = behind.split_at_mut(in_first);
+    let (payload_second, rest_second) = second.split_at_mut_checked(payload - in_first)?;
+    let filled = fill(Place::Bytes { first: payload_first, second: payload_second });
+    let mut pads = rest_first.iter_mut().chain(rest_second);
+    for _ in 0..pad {
+        *pads.next()? = 0;
+    }
+    Some(filled.map(|()| emitted))
+}

@@ -1,0 +1,31 @@
+//! One queue pair's protocol: what a queue pair does with requests, packets and time.
+//!
+//! Chapter 9 of IBA volume 1. Sans-IO: a [`QueuePair`] takes work, packets and the time, and gives
+//! packets, completions and a deadline. It owns its sequence state and its send queue; for memory,
+//! receive buffers and completions it asks its [`Adapter`](adapter::Adapter). It never sees another
+//! queue pair, an address or a socket, and reads no clock.
+//!
+//! | question | module |
+//! |---|---|
+//! | which state may follow which | [`qp_state`] |
+//! | what an application asks for, and how it ends | [`work`] |
+//! | what the adapter has to do | [`adapter`] |
+//! | how messages become packets | [`segment`] |
+#![forbid(unsafe_code)]
+
+pub mod adapter;
+mod emit;
+pub mod qp_state;
+mod queue_pair;
+mod rc;
+mod request;
+pub mod segment;
+mod send_queue;
+mod uc;
+mod ud;
+pub mod work;
+
+pub use emit::{Emitted, Outlet};
+pub use queue_pair::QueuePair;
+pub use send_queue::SendCapacity;
+pub use ud::check_q_key;

@@ -1,0 +1,427 @@
+//! A queue pair: its state, and which side of its service gets what.
+//!
+//! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
+
+use roxe_wire::opcode::Operation;
+use roxe_wire::{Bth, Grh, Instant, Packet};
+
+use crate::adapter::{Adapter, Count, QpEvent};
+use crate::emit::{Emitted, Outlet};
+use crate::qp_state::{
+    Attribute, AttributeMask, ModifyError, QpState, ServiceType, check_transition,
+};
+use crate::rc::{self, Broken, Failure};
+use crate::send_queue::SendCapacity;
+use crate::uc;
+use crate::ud;
+use crate::work::{Attributes, Data, MAX_MESSAGE_LEN, PostError, SendOperation, SendRequest};
+
+/// One queue pair's protocol.
+#[derive(Debug)]
+pub struct QueuePair {
+    service: ServiceType,
+    state: QpState,
+    attributes: Attributes,
+    /// Every send request is completed, signaled or not: `sq_sig_all`.
+    signal_all: bool,
+    requester: rc::Requester,
+    responder: Responder,
+    /// An event says when the send queue is drained.
+    notify_drained: bool,
+    /// The peer has been heard of.
+    established: bool,
+}
+
+/// The inbound side of each service.
+#[derive(Debug)]
+enum Responder {
+    Rc(rc::Responder),
+    Uc(uc::Responder),
+    Ud,
+}
+
+impl QueuePair {
+    /// A queue pair in state Reset.
+    pub fn new(
+        service: ServiceType,
+        capacity: SendCapacity,
+        signal_all: bool,
+        attributes: Attributes,
+    ) -> Self {
+        Self {
+            service,
+            state: QpState::Reset,
+            attributes,
+            signal_all,
+            requester: rc::Requester::new(capacity),
+            responder: match service {
+                ServiceType::Rc => Responder::Rc(rc::Responder::new()),
+                ServiceType::Uc => Responder::Uc(uc::Responder::default()),
+                ServiceType::Ud => Responder::Ud,
+            },
+            notify_drained: false,
+            established: false,
+        }
+    }
+
+    /// Its service.
+    pub const fn service(&self) -> ServiceType {
+        self.service
+    }
+
+    /// Its state.
+    pub const fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// How it is set.
+    pub const fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// How large its send queue is.
+    pub const fn send_capacity(&self) -> SendCapacity {
+        self.requester.queue().capacity()
+    }
+
+    /// How many packets may be unacknowledged at once: 1 ..= 2²². RC.
+    pub fn set_window(&mut self, packets: u32) {
+        self.requester.set_window(packets);
+    }
+
+    /// Goes to another state, or changes attributes: `ibv_modify_qp`. `values` holds the values of
+    /// the attributes in `given`; the others of it are not looked at.
+    ///
+    /// # Errors
+    /// The step or a value is refused; then nothing has changed.
+    pub fn modify(
+        &mut self,
+        to: QpState,
+        given: AttributeMask,
+        values: &Attributes,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), ModifyError> {
+        check_transition(self.service, self.state, to, given)?;
+        check_values(given, values)?;
+        let from = self.state;
+        merge(&mut self.attributes, given, values);
+        self.state = to;
+        match (from, to) {
+            (_, QpState::Reset) => self.reset(),
+            (_, QpState::Error) => self.enter_error(None, adapter),
+            (_, QpState::Rtr) => match &mut self.responder {
+                Responder::Rc(responder) => responder.begin(&self.attributes),
+                Responder::Uc(responder) => responder.begin(&self.attributes),
+                Responder::Ud => {}
+            },
+            (QpState::Rtr, QpState::Rts) => self.requester.begin(&self.attributes),
+            (QpState::Rts, QpState::SqDrain) => {
+                self.notify_drained = given.contains(Attribute::EnSqdAsyncNotify);
+                self.report_drained(adapter);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Everything is forgotten, without completions.
+    fn reset(&mut self) {
+        self.requester.reset();
+        self.responder = match self.service {
+            ServiceType::Rc => Responder::Rc(rc::Responder::new()),
+            ServiceType::Uc => Responder::Uc(uc::Responder::default()),
+            ServiceType::Ud => Responder::Ud,
+        };
+        self.established = false;
+        self.notify_drained = false;
+    }
+
+    /// Goes to state Error: every request completes, flushed, in order; a failed one with its
+    /// status.
+    //= 05-5.2
+    fn enter_error(&mut self, failure: Option<Failure>, adapter: &mut impl Adapter) {
+        self.state = QpState::Error;
+        match failure {
+            Some(failure) => self.requester.fail(failure, &self.attributes, adapter),
+            None => self.requester.flush(&self.attributes, adapter),
+        }
+        match &mut self.responder {
+            Responder::Rc(responder) => responder.flush_message(&self.attributes, adapter),
+            Responder::Uc(responder) => responder.flush(&self.attributes, adapter),
+            Responder::Ud => {}
+        }
+        adapter.flush_receives();
+    }
+
+    /// A send request failed. A reliable connection ends; the others only stop sending.
+    fn send_failed(&mut self, failure: Failure, adapter: &mut impl Adapter) {
+        if self.service == ServiceType::Rc {
+            self.enter_error(Some(failure), adapter);
+        } else {
+            self.state = QpState::SqError;
+            self.requester.fail(failure, &self.attributes, adapter);
+        }
+    }
+
+    /// Takes in a send request: `ibv_post_send`. In the error states it is flushed at once.
+    ///
+    /// # Errors
+    /// The request is refused; nothing was queued.
+    pub fn post_send(
+        &mut self,
+        request: &SendRequest<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), PostError> {
+        if !self.state.takes_sends() {
+            return Err(PostError::WrongState);
+        }
+        check_request(self.service, request)?;
+        let signaled = request.signaled || self.signal_all;
+        self.requester.queue_mut().push(&SendRequest { signaled, ..*request })?;
+        if matches!(self.state, QpState::Error | QpState::SqError) {
+            self.requester.flush(&self.attributes, adapter);
+        }
+        Ok(())
+    }
+
+    /// Takes in a packet that is meant for this queue pair, comes from its peer and has the right
+    /// keys. `grh` is what a datagram's buffer begins with.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        grh: &Grh,
+        adapter: &mut impl Adapter,
+    ) {
+        if packet.opcode.operation.is_response() {
+            if !self.state.sends() {
+                adapter.count(Count::WrongState);
+                return;
+            }
+            let answered = self.requester.handle_response(now, &self.attributes, packet, adapter);
+            if let Err(failure) = answered {
+                self.send_failed(failure, adapter);
+            }
+            self.report_local_failure(adapter);
+            self.report_drained(adapter);
+            return;
+        }
+        if !self.state.receives() || packet.opcode.operation == Operation::Notify {
+            adapter.count(Count::WrongState);
+            return;
+        }
+        if self.state == QpState::Rtr && !self.established && self.service != ServiceType::Ud {
+            self.established = true;
+            adapter.event(QpEvent::CommunicationEstablished);
+        }
+        match &mut self.responder {
+            Responder::Rc(responder) => {
+                let done = responder.handle_request(&self.attributes, packet, adapter);
+                if let Err(broken) = done {
+                    self.broken(broken, adapter);
+                }
+            }
+            Responder::Uc(responder) => {
+                responder.handle_request(&self.attributes, packet, adapter);
+            }
+            Responder::Ud => ud::handle_datagram(&self.attributes, packet, grh, adapter),
+        }
+    }
+
+    /// Takes in a packet of this queue pair's service whose opcode is reserved.
+    pub fn handle_reserved(&mut self, bth: &Bth, adapter: &mut impl Adapter) {
+        if !self.state.receives() {
+            adapter.count(Count::WrongState);
+        } else if let Responder::Rc(responder) = &mut self.responder {
+            let done = responder.handle_reserved(&self.attributes, bth, adapter);
+            if let Err(broken) = done {
+                self.broken(broken, adapter);
+            }
+        }
+    }
+
+    fn broken(&mut self, Broken(event): Broken, adapter: &mut impl Adapter) {
+        self.enter_error(None, adapter);
+        adapter.event(event);
+    }
+
+    /// Whether an answer to the peer is owed.
+    pub const fn has_response(&self) -> bool {
+        match &self.responder {
+            Responder::Rc(responder) => responder.has_work(),
+            Responder::Uc(_) | Responder::Ud => false,
+        }
+    }
+
+    /// Whether a request may be ready to be sent.
+    pub fn has_request(&self) -> bool {
+        self.state.sends() && self.requester.has_work()
+    }
+
+    /// Writes the next answer that is owed to the peer. Answers owed when the queue pair went to
+    /// error still go out.
+    pub fn poll_response(
+        &mut self,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Option<Emitted> {
+        let Responder::Rc(responder) = &mut self.responder else { return None };
+        if !self.state.receives() && self.state != QpState::Error {
+            return None;
+        }
+        match responder.poll(&self.attributes, outlet, adapter) {
+            Ok(emitted) => emitted,
+            Err(broken) => {
+                self.broken(broken, adapter);
+                None
+            }
+        }
+    }
+
+    /// Writes the next request packet, if one may be sent now.
+    pub fn poll_request(
+        &mut self,
+        now: Instant,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Option<Emitted> {
+        if !self.state.sends() {
+            return None;
+        }
+        let draining = self.state == QpState::SqDrain;
+        let (requester, attributes) = (&mut self.requester, &self.attributes);
+        let emitted = match self.service {
+            ServiceType::Rc => requester.poll(now, attributes, draining, outlet, adapter),
+            ServiceType::Uc => {
+                requester.poll_unreliable(now, attributes, draining, outlet, adapter)
+            }
+            ServiceType::Ud => requester.poll_datagram(now, attributes, draining, outlet, adapter),
+        };
+        self.report_local_failure(adapter);
+        self.report_drained(adapter);
+        emitted
+    }
+
+    /// A request that failed on our side ends the queue once everything before it is done.
+    fn report_local_failure(&mut self, adapter: &mut impl Adapter) {
+        if !self.state.sends() {
+            return;
+        }
+        if let Some(failure) = self.requester.local_failure() {
+            self.send_failed(failure, adapter);
+        }
+    }
+
+    fn report_drained(&mut self, adapter: &mut impl Adapter) {
+        if self.state == QpState::SqDrain && self.notify_drained && self.requester.is_drained() {
+            self.notify_drained = false;
+            adapter.event(QpEvent::SqDrained);
+        }
+    }
+
+    /// When [`QueuePair::handle_timeout`] is to be called, if ever.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.service == ServiceType::Rc && self.state.sends() {
+            self.requester.deadline()
+        } else {
+            None
+        }
+    }
+
+    /// Time has passed. A spurious call does nothing.
+    pub fn handle_timeout(&mut self, now: Instant, adapter: &mut impl Adapter) {
+        if self.service != ServiceType::Rc || !self.state.sends() {
+            return;
+        }
+        let done = self.requester.handle_timeout(now, &self.attributes, adapter);
+        if let Err(failure) = done {
+            self.send_failed(failure, adapter);
+        }
+    }
+}
+
+/// Takes over the values of the attributes in `given`.
+fn merge(own: &mut Attributes, given: AttributeMask, values: &Attributes) {
+    let mut take = |attribute, set: &mut dyn FnMut(&mut Attributes)| {
+        if given.contains(attribute) {
+            set(own);
+        }
+    };
+    take(Attribute::AccessFlags, &mut |own| own.access = values.access);
+    take(Attribute::PkeyIndex, &mut |own| own.p_key = values.p_key);
+    take(Attribute::Qkey, &mut |own| own.q_key = values.q_key);
+    take(Attribute::PathMtu, &mut |own| own.path_mtu = values.path_mtu);
+    take(Attribute::Timeout, &mut |own| own.timeout = values.timeout);
+    take(Attribute::RetryCnt, &mut |own| own.retry_cnt = values.retry_cnt);
+    take(Attribute::RnrRetry, &mut |own| own.rnr_retry = values.rnr_retry);
+    take(Attribute::RqPsn, &mut |own| own.rq_psn = values.rq_psn);
+    take(Attribute::SqPsn, &mut |own| own.sq_psn = values.sq_psn);
+    take(Attribute::MaxQpRdAtomic, &mut |own| own.max_rd_atomic = values.max_rd_atomic);
+    take(Attribute::MinRnrTimer, &mut |own| own.min_rnr_timer = values.min_rnr_timer);
+    take(Attribute::MaxDestRdAtomic, &mut |own| {
+        own.max_dest_rd_atomic = values.max_dest_rd_atomic;
+    });
+    take(Attribute::DestQpn, &mut |own| own.dest_qp = values.dest_qp);
+}
+
+fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyError> {
+    let checks = [
+        (Attribute::RetryCnt, values.retry_cnt <= 7),
+        (Attribute::RnrRetry, values.rnr_retry <= 7),
+        (Attribute::MaxQpRdAtomic, values.max_rd_atomic <= 128),
+        (Attribute::MaxDestRdAtomic, values.max_dest_rd_atomic <= 128),
+    ];
+    match checks.into_iter().find(|(attribute, right)| given.contains(*attribute) && !right) {
+        Some((attribute, _)) => Err(ModifyError::Value(attribute)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the service has this request at all. 02-2.5, `ibv_post_send(3)`
+fn check_request(service: ServiceType, request: &SendRequest<'_>) -> Result<(), PostError> {
+    let operation = &request.operation;
+    let supported = match service {
+        ServiceType::Rc => true,
+        ServiceType::Uc => matches!(
+            operation,
+            SendOperation::Send
+                | SendOperation::SendWithImm(_)
+                | SendOperation::Write(_)
+                | SendOperation::WriteWithImm(..)
+                | SendOperation::Local(_)
+        ),
+        ServiceType::Ud => matches!(operation, SendOperation::Send | SendOperation::SendWithImm(_)),
+    };
+    if !supported || request.fence && service != ServiceType::Rc {
+        return Err(PostError::NotSupported);
+    }
+    if (service == ServiceType::Ud) != request.target.is_some() {
+        return Err(PostError::NoTarget);
+    }
+    let len = match request.data {
+        Data::Inline(bytes) => {
+            if !operation.may_be_inline() {
+                return Err(PostError::NotSupported);
+            }
+            bytes.len() as u64
+        }
+        Data::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum(),
+    };
+    match *operation {
+        SendOperation::CompareSwap { remote, .. } | SendOperation::FetchAdd { remote, .. }
+            if len != 8 || remote.va % 8 != 0 =>
+        {
+            Err(PostError::BadAtomic)
+        }
+        SendOperation::AtomicWrite(remote) if len != 8 || remote.va % 8 != 0 => {
+            Err(PostError::BadAtomic)
+        }
+        SendOperation::Flush { len: flushed, .. } if flushed > MAX_MESSAGE_LEN => {
+            Err(PostError::MessageTooLong { len: u64::from(flushed) })
+        }
+        SendOperation::Flush { .. } | SendOperation::Local(_) if len != 0 => {
+            Err(PostError::NotSupported)
+        }
+        _ => Ok(()),
+    }
+}

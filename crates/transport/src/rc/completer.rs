@@ -1,0 +1,262 @@
+//! Responses → completions: which request each answers, what it acknowledges besides.
+//!
+//! IBA vol 1 §9.7.5. A response acknowledges every PSN before its own; only a READ, an atomic or
+//! the like among them is not done before its own answer has come.
+
+use roxe_wire::opcode::{Operation, Position};
+use roxe_wire::{Instant, NakCode, Packet, Payload, Psn, Syndrome};
+
+use crate::adapter::{Adapter, Count};
+use crate::segment;
+use crate::work::{Attributes, CompletionStatus, SendOperation};
+
+use super::Failure;
+use super::requester::Requester;
+
+impl Requester {
+    /// Takes in one response.
+    pub(crate) fn handle_response(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        let psn = packet.headers.bth.psn;
+        if psn.since(self.next) >= 0 {
+            adapter.count(Count::GhostResponse); // Never sent: nothing to answer.
+            return Ok(());
+        }
+        let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
+        if let (Some(aeth), Some(Syndrome::Ack(credits))) = (packet.headers.aeth, syndrome) {
+            self.take_credits(credits, aeth.msn);
+        }
+        if psn.since(self.unacknowledged) < 0 {
+            // A ghost of an earlier try.
+            if !matches!(syndrome, Some(Syndrome::Ack(_)) | None) {
+                adapter.count(Count::GhostResponse);
+            }
+            return Ok(());
+        }
+        match (packet.opcode.operation, syndrome) {
+            (Operation::Acknowledge, Some(Syndrome::Ack(_))) => {
+                self.acknowledged(now, attributes, psn, adapter)
+            }
+            (Operation::Acknowledge, Some(Syndrome::RnrNak(timer))) => {
+                self.acknowledged(now, attributes, psn.previous(), adapter)?;
+                self.receiver_not_ready(now, psn, timer, adapter)
+            }
+            (Operation::Acknowledge, Some(Syndrome::Nak(code))) => {
+                self.acknowledged(now, attributes, psn.previous(), adapter)?;
+                self.refused(psn, code, adapter)
+            }
+            (Operation::ReadResponse, None | Some(Syndrome::Ack(_))) => {
+                self.read_response(now, attributes, packet, adapter)
+            }
+            (Operation::AtomicAcknowledge, Some(Syndrome::Ack(_))) => {
+                self.atomic_response(now, attributes, packet, adapter)
+            }
+            _ => self.bad_response(psn, adapter),
+        }
+    }
+
+    /// Everything up to and with `psn` has arrived, unless a READ or the like among it is not
+    /// answered: that answer is lost then, and has to be asked for again.
+    //= BC-021
+    fn acknowledged(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        psn: Psn,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        let missing = self.first_unanswered().filter(|missing| psn.since(*missing) >= 0);
+        let up_to = missing.unwrap_or_else(|| psn.next());
+        if up_to.since(self.unacknowledged) > 0 {
+            self.unacknowledged = up_to;
+            // What a duplicate in flight covers need not be sent again.
+            if self.psn.since(up_to) < 0 {
+                self.skip_to(up_to);
+            }
+            self.complete_finished(attributes, adapter);
+            self.progress(now, attributes);
+        }
+        match missing {
+            Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
+            None => Ok(()),
+        }
+    }
+
+    /// The first PSN of the oldest begun request that waits for an answer of its own.
+    fn first_unanswered(&self) -> Option<Psn> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        (0..self.queue.len())
+            .map_while(|index| self.queue.get(index).filter(|wqe| wqe.begun))
+            .find(|wqe| wqe.operation.takes_responder_resource() && !wqe.done)
+            .map(|wqe| wqe.psn.advance(wqe.received))
+    }
+
+    /// The next packet to send is the one with `psn`, which lies ahead.
+    fn skip_to(&mut self, psn: Psn) {
+        self.psn = psn;
+        self.at = self.queue.find(psn).unwrap_or_else(|| {
+            (0..self.queue.len())
+                .take_while(|&index| self.queue.get(index).is_some_and(|wqe| wqe.begun))
+                .count()
+        });
+    }
+
+    /// A NAK for the request with `psn`; all before it is acknowledged.
+    fn refused(
+        &mut self,
+        psn: Psn,
+        code: NakCode,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        let (status, count) = match code {
+            NakCode::PsnSequenceError => {
+                return self.missing_from(psn, Count::SequenceNakReceived, adapter);
+            }
+            NakCode::InvalidRequest => {
+                (CompletionStatus::RemoteInvalidRequest, Count::RemoteInvalidRequest)
+            }
+            NakCode::RemoteAccessError => {
+                (CompletionStatus::RemoteAccessError, Count::RemoteAccessError)
+            }
+            NakCode::RemoteOperationalError => {
+                (CompletionStatus::RemoteOperationError, Count::RemoteOperationError)
+            }
+            NakCode::InvalidRdRequest | NakCode::Reserved(_) => {
+                return self.bad_response(psn, adapter);
+            }
+        };
+        adapter.count(count);
+        Err(Failure { index: self.queue.find(psn).unwrap_or(0), status })
+    }
+
+    /// Data of a READ, or the empty answer to a FLUSH or ATOMIC WRITE.
+    fn read_response(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        let psn = packet.headers.bth.psn;
+        let Some((index, wqe)) = self.answered_request(now, attributes, psn, adapter)? else {
+            return Ok(());
+        };
+        let position = packet.opcode.position;
+        match wqe.operation {
+            SendOperation::Flush { .. } | SendOperation::AtomicWrite(_) => {
+                if position != Position::Only || !packet.payload.is_empty() {
+                    return self.bad_response(psn, adapter);
+                }
+            }
+            SendOperation::Read(_) => {
+                let part = segment::segment(wqe.len, attributes.path_mtu, wqe.received);
+                let Some(part) = part else { return self.bad_response(psn, adapter) };
+                // A READ that was asked for again may begin anew or go on. 06-6.1
+                let fits = match position {
+                    Position::First | Position::Middle => !part.position.ends(),
+                    Position::Last | Position::Only => part.position.ends(),
+                };
+                if !fits {
+                    return self.bad_response(psn, adapter);
+                }
+                if packet.payload.len() != part.len as usize {
+                    adapter.count(Count::BadResponse);
+                    return Err(Failure { index, status: CompletionStatus::LocalLengthError });
+                }
+                let sges = self.queue.sges(&wqe);
+                if part.len != 0 && adapter.scatter(sges, part.offset, packet.payload).is_err() {
+                    return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
+                }
+            }
+            _ => return self.bad_response(psn, adapter),
+        }
+        self.answered(now, attributes, index, adapter);
+        Ok(())
+    }
+
+    /// The value from before an atomic.
+    fn atomic_response(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        let psn = packet.headers.bth.psn;
+        let Some((index, wqe)) = self.answered_request(now, attributes, psn, adapter)? else {
+            return Ok(());
+        };
+        let original = packet.headers.atomic_ack_eth.map(|ack| ack.original);
+        let (SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. }, Some(original)) =
+            (wqe.operation, original)
+        else {
+            return self.bad_response(psn, adapter);
+        };
+        // The application finds an integer in its own byte order.
+        let bytes = original.to_ne_bytes();
+        let sges = self.queue.sges(&wqe);
+        if adapter.scatter(sges, 0, Payload::bytes(&bytes)).is_err() {
+            return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
+        }
+        self.answered(now, attributes, index, adapter);
+        Ok(())
+    }
+
+    /// The request whose next answer a response with `psn` is. `None` when that answer came before,
+    /// or when answers before it are missing.
+    fn answered_request(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        psn: Psn,
+        adapter: &mut impl Adapter,
+    ) -> Result<Option<(usize, crate::send_queue::Wqe)>, Failure> {
+        self.acknowledged(now, attributes, psn.previous(), adapter)?;
+        let Some(index) = self.queue.find(psn) else { return Ok(None) };
+        let Some(&wqe) = self.queue.get(index) else { return Ok(None) };
+        if wqe.operation.takes_responder_resource() {
+            let expected = wqe.psn.advance(wqe.received);
+            if wqe.done || psn != expected || self.unacknowledged != psn {
+                return Ok(None); // A ghost, or what is missing was asked for above.
+            }
+        }
+        Ok(Some((index, wqe)))
+    }
+
+    /// One more answer to the request at `index` is here.
+    fn answered(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        index: usize,
+        adapter: &mut impl Adapter,
+    ) {
+        let Some(wqe) = self.queue.get_mut(index) else { return };
+        wqe.received += 1;
+        let next = wqe.psn.advance(wqe.received);
+        if wqe.received == wqe.span {
+            wqe.done = true;
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+        self.unacknowledged = next;
+        if self.psn.since(next) < 0 {
+            self.skip_to(next);
+        }
+        self.complete_finished(attributes, adapter);
+        self.progress(now, attributes);
+    }
+
+    /// The peer answers what was not asked: nothing can be relied on any more.
+    fn bad_response(&mut self, psn: Psn, adapter: &mut impl Adapter) -> Result<(), Failure> {
+        adapter.count(Count::BadResponse);
+        let index = self.queue.find(psn).unwrap_or(0);
+        Err(Failure { index, status: CompletionStatus::BadResponse })
+    }
+}

@@ -1,0 +1,226 @@
+//! What the responder keeps for READs, atomics and the like, and what a duplicate gets.
+//!
+//! IBA vol 1 §9.7.5.1, C9-105, C9-110. The last `max_dest_rd_atomic` of these requests are kept:
+//! their answers are sent from here, once or again.
+
+use std::collections::VecDeque;
+
+use roxe_wire::opcode::Operation;
+use roxe_wire::{Mtu, Packet, Psn, RKey, Reth};
+
+use crate::segment;
+
+/// What a kept request is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Memory, read when it is sent.
+    Read { r_key: RKey, va: u64, len: u32 },
+    /// The value from before an atomic, and which one it was.
+    Atomic { original: u64, operation: Operation },
+    /// Nothing but that it is done: FLUSH and ATOMIC WRITE.
+    Done { operation: Operation },
+}
+
+/// A request whose answer is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resource {
+    /// Its PSN.
+    pub(crate) psn: Psn,
+    /// How many PSNs it takes.
+    pub(crate) span: u32,
+    pub(crate) answer: Answer,
+    /// The PSN of the next response to send; the one after the last when all are sent.
+    next: Psn,
+    /// Where the responses being sent begin: the first or only one of them stands there.
+    start: Psn,
+    /// Where they end.
+    end: Psn,
+}
+
+/// One response that is to be sent now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) psn: Psn,
+    pub(crate) answer: Answer,
+    /// READ: where in the whole READ this response's data begins.
+    pub(crate) offset: u32,
+    /// READ: how many bytes.
+    pub(crate) len: u32,
+    /// Whether it is the first of the responses being sent.
+    pub(crate) first: bool,
+    /// Whether it is the last.
+    pub(crate) last: bool,
+}
+
+/// The kept requests, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Resources {
+    kept: VecDeque<Resource>,
+    most: usize,
+    /// How many of them have responses to send.
+    pending: u32,
+}
+
+/// What becomes of a duplicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replayed {
+    /// A READ is carried out again.
+    Read,
+    /// A saved result is sent again.
+    Saved,
+    /// It matches nothing that is kept.
+    Nothing,
+}
+
+impl Resources {
+    pub(crate) fn new(most: u8) -> Self {
+        Self { kept: VecDeque::new(), most: usize::from(most), pending: 0 }
+    }
+
+    pub(crate) const fn has_due(&self) -> bool {
+        self.pending != 0
+    }
+
+    /// Whether another request may be kept: the oldest one goes only once it is answered.
+    pub(crate) fn has_room(&self) -> bool {
+        self.kept.len() < self.most
+            || self.most != 0 && self.kept.front().is_some_and(|oldest| !oldest.is_due())
+    }
+
+    /// Keeps a request and owes its answer. The caller has asked [`Resources::has_room`].
+    pub(crate) fn keep(&mut self, psn: Psn, span: u32, answer: Answer) {
+        if self.kept.len() >= self.most {
+            self.kept.pop_front();
+        }
+        let end = psn.advance(span);
+        self.kept.push_back(Resource { psn, span, answer, next: psn, start: psn, end });
+        self.pending += 1;
+    }
+
+    fn due(&self) -> Option<&Resource> {
+        if self.pending == 0 {
+            return None;
+        }
+        self.kept.iter().find(|resource| resource.is_due())
+    }
+
+    /// The next response to send, in the order of PSNs.
+    pub(crate) fn next(&self, mtu: Mtu) -> Option<Due> {
+        let resource = self.due()?;
+        let psn = resource.next;
+        let index = u32::try_from(psn.since(resource.psn)).ok()?;
+        let (offset, len) = match resource.answer {
+            Answer::Read { len, .. } => {
+                let part = segment::segment(len, mtu, index)?;
+                (part.offset, part.len)
+            }
+            _ => (0, 0),
+        };
+        Some(Due {
+            psn,
+            answer: resource.answer,
+            offset,
+            len,
+            first: psn == resource.start,
+            last: psn.next() == resource.end,
+        })
+    }
+
+    /// That response was sent.
+    pub(crate) fn sent(&mut self) {
+        let Some(resource) = self.kept.iter_mut().find(|resource| resource.is_due()) else {
+            return;
+        };
+        resource.next = resource.next.next();
+        if !resource.is_due() {
+            self.pending -= 1;
+        }
+    }
+
+    /// No response is to be sent any more.
+    pub(crate) fn stop(&mut self) {
+        for resource in &mut self.kept {
+            resource.next = resource.end;
+        }
+        self.pending = 0;
+    }
+
+    /// A request with a PSN from before came again.
+    pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu) -> Replayed {
+        let psn = packet.headers.bth.psn;
+        let operation = packet.opcode.operation;
+        let kept = self.kept.iter_mut().find(|kept| psn.is_within(kept.psn, kept.span));
+        let Some(kept) = kept else { return Replayed::Nothing };
+        let was_due = kept.is_due();
+        let replayed = match (kept.answer, packet.headers.reth) {
+            (Answer::Read { r_key, va, len }, Some(reth))
+                if operation == Operation::ReadRequest =>
+            {
+                let index = kept_index(kept, psn);
+                let whole = Reth { va, r_key, dma_len: len };
+                let Some(span) = part_of_read(whole, reth, index, mtu) else {
+                    return Replayed::Nothing;
+                };
+                kept.start = psn;
+                kept.next = psn;
+                kept.end = psn.advance(span);
+                Replayed::Read
+            }
+            (Answer::Atomic { operation: kept_operation, .. }, None)
+            | (Answer::Done { operation: kept_operation }, Some(_))
+                if operation == kept_operation =>
+            {
+                kept.next = kept.start;
+                Replayed::Saved
+            }
+            _ => return Replayed::Nothing,
+        };
+        if !was_due {
+            self.pending += 1;
+        }
+        replayed
+    }
+}
+
+impl Resource {
+    fn is_due(&self) -> bool {
+        self.next != self.end
+    }
+}
+
+fn kept_index(kept: &Resource, psn: Psn) -> u32 {
+    u32::try_from(psn.since(kept.psn)).unwrap_or(0)
+}
+
+/// How many responses a READ gets that was asked for again from its response `index` on: it must
+/// lie within the READ as it was first asked for, under the same key. Comparing lengths, not ends,
+/// so that no address can wrap.
+//= BC-053
+fn part_of_read(whole: Reth, again: Reth, index: u32, mtu: Mtu) -> Option<u32> {
+    let done = index.checked_mul(mtu.bytes())?;
+    let rest = whole.dma_len.checked_sub(done)?;
+    let same_place = again.va == whole.va.wrapping_add(u64::from(done));
+    (again.r_key == whole.r_key && same_place && again.dma_len <= rest)
+        .then(|| segment::packets(again.dma_len, mtu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: Reth = Reth { va: u64::MAX - 999, r_key: RKey(7), dma_len: 1000 };
+
+    //= BC-053 test
+    #[test]
+    fn a_read_again_must_lie_within_the_first_one() {
+        let mtu = Mtu::B256;
+        assert_eq!(part_of_read(WHOLE, WHOLE, 0, mtu), Some(4));
+        let tail = Reth { va: WHOLE.va + 256, dma_len: 744, ..WHOLE };
+        assert_eq!(part_of_read(WHOLE, tail, 1, mtu), Some(3));
+        assert_eq!(part_of_read(WHOLE, Reth { dma_len: 745, ..tail }, 1, mtu), None);
+        assert_eq!(part_of_read(WHOLE, Reth { dma_len: 256, ..tail }, 1, mtu), Some(1));
+        assert_eq!(part_of_read(WHOLE, Reth { r_key: RKey(8), ..tail }, 1, mtu), None);
+        assert_eq!(part_of_read(WHOLE, Reth { va: 0, ..tail }, 1, mtu), None);
+        assert_eq!(part_of_read(WHOLE, tail, 4, mtu), None);
+    }
+}

@@ -1,0 +1,354 @@
+//! Work requests → request packets: PSNs, the window, fences, credits.
+//!
+//! IBA vol 1 §9.7.2 (PSNs), §9.7.7.2 (credits), §10.8.3.3 (fences).
+
+use roxe_wire::opcode::Service;
+use roxe_wire::{Credits, Instant, Msn, Psn};
+
+use crate::adapter::{Adapter, Count};
+use crate::emit::{Emitted, Outlet, emit};
+use crate::request::{completion, copy_inline, request_headers};
+use crate::send_queue::{SendCapacity, SendQueue, Wqe};
+use crate::work::{Attributes, CompletionOpcode, CompletionStatus, SendOperation};
+
+use super::retry::Retry;
+
+/// How many packets may be on their way unacknowledged, if the application does not say.
+pub(crate) const DEFAULT_WINDOW: u32 = 256;
+
+/// The side that sends requests.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(crate) queue: SendQueue,
+    /// The request to send from next, counted from the oldest.
+    pub(super) at: usize,
+    /// The PSN of the packet to send next.
+    pub(crate) psn: Psn,
+    /// The PSN after the newest one ever sent.
+    pub(crate) next: Psn,
+    /// The oldest PSN that is not acknowledged.
+    pub(crate) unacknowledged: Psn,
+    /// READs, atomics and the like that are begun and not answered.
+    pub(super) outstanding: u32,
+    /// How many packets may be unacknowledged.
+    window: u32,
+    /// Packets sent since one asked for an acknowledgement.
+    unasked: u32,
+    pub(super) retry: Retry,
+    credits: CreditLimit,
+}
+
+/// End-to-end flow control as a requester keeps it.
+#[derive(Clone, Copy, Debug, Default)]
+struct CreditLimit {
+    /// Messages begun.
+    sequence: Msn,
+    /// The newest message that the responder has a buffer for; `None` is without limit.
+    limit: Option<Msn>,
+    /// The responder said once that it does not count.
+    never: bool,
+}
+
+impl Requester {
+    pub(crate) fn new(capacity: SendCapacity) -> Self {
+        Self {
+            queue: SendQueue::new(capacity),
+            at: 0,
+            psn: Psn::default(),
+            next: Psn::default(),
+            unacknowledged: Psn::default(),
+            outstanding: 0,
+            window: DEFAULT_WINDOW,
+            unasked: 0,
+            retry: Retry::default(),
+            credits: CreditLimit::default(),
+        }
+    }
+
+    /// The queue pair becomes ready to send: everything begins at `sq_psn`.
+    pub(crate) fn begin(&mut self, attributes: &Attributes) {
+        let psn = attributes.sq_psn;
+        self.psn = psn;
+        self.next = psn;
+        self.unacknowledged = psn;
+        self.outstanding = 0;
+        self.unasked = 0;
+        self.retry = Retry::new(attributes);
+        self.credits = CreditLimit::default();
+    }
+
+    /// Forgets everything, without completions.
+    pub(crate) fn reset(&mut self) {
+        self.queue.clear();
+        self.at = 0;
+        self.outstanding = 0;
+        self.retry = Retry::default();
+    }
+
+    pub(crate) fn set_window(&mut self, packets: u32) {
+        self.window = packets.clamp(1, Psn::MODULUS / 4);
+    }
+
+    pub(crate) const fn queue(&self) -> &SendQueue {
+        &self.queue
+    }
+
+    pub(crate) const fn queue_mut(&mut self) -> &mut SendQueue {
+        &mut self.queue
+    }
+
+    /// Whether every begun request has completed.
+    pub(crate) fn is_drained(&self) -> bool {
+        !self.queue.front().is_some_and(|wqe| wqe.begun)
+    }
+
+    /// Whether something could be sent, as far as can be told without trying.
+    pub(crate) fn has_work(&self) -> bool {
+        self.at < self.queue.len() && self.retry.may_send()
+    }
+
+    /// Sends the next packet, if one may be sent now. `draining` holds back messages not begun.
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        draining: bool,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Option<Emitted> {
+        if !self.retry.may_send() {
+            return None;
+        }
+        self.do_local_operations(attributes, draining, adapter)?;
+        let wqe = *self.queue.get(self.at)?;
+        if wqe.failed.is_some() {
+            return None;
+        }
+        if !wqe.begun {
+            if draining || !self.may_begin(&wqe, attributes) {
+                return None;
+            }
+            let writes = wqe.operation.fetches();
+            if adapter.check_local(self.queue.sges(&wqe), writes).is_err() {
+                self.queue.get_mut(self.at)?.failed = Some(CompletionStatus::LocalProtectionError);
+                return None;
+            }
+        }
+        self.send(now, attributes, wqe, outlet, adapter)
+    }
+
+    /// Does the local requests that come next: each takes effect behind all requests before it.
+    /// `None` when one of them failed, or has to wait.
+    //= IBA 10.6.5.1
+    pub(crate) fn do_local_operations(
+        &mut self,
+        attributes: &Attributes,
+        draining: bool,
+        adapter: &mut impl Adapter,
+    ) -> Option<()> {
+        while let Some(wqe) = self.queue.get(self.at).copied() {
+            let SendOperation::Local(operation) = wqe.operation else { break };
+            if self.at != 0 || draining || wqe.failed.is_some() {
+                return None;
+            }
+            let failed = match adapter.local_operation(&operation) {
+                Ok(()) => None,
+                Err(_) if CompletionOpcode::of(&wqe.operation) == CompletionOpcode::BindMw => {
+                    Some(CompletionStatus::MwBindError)
+                }
+                Err(_) => Some(CompletionStatus::LocalQpOperationError),
+            };
+            let psn = self.next;
+            let wqe = self.queue.get_mut(0)?;
+            (wqe.begun, wqe.done, wqe.psn, wqe.failed) = (true, true, psn, failed);
+            if failed.is_some() {
+                return None;
+            }
+            self.at = 1;
+            self.complete_finished(attributes, adapter);
+        }
+        Some(())
+    }
+
+    /// The status with which the oldest request failed here, if nothing is before it any more.
+    pub(crate) fn local_failure(&self) -> Option<super::Failure> {
+        let status = self.queue.front()?.failed?;
+        Some(super::Failure { index: 0, status })
+    }
+
+    /// Whether the next request may be begun.
+    fn may_begin(&self, wqe: &Wqe, attributes: &Attributes) -> bool {
+        // 04-4.8: a fence waits for READs and atomics before it, and for nothing else.
+        //= IBA 10.8.3.3
+        if wqe.fence && self.outstanding != 0 {
+            return false;
+        }
+        if wqe.operation.takes_responder_resource()
+            && self.outstanding >= u32::from(attributes.max_rd_atomic)
+        {
+            return false;
+        }
+        !wqe.operation.consumes_receive() || self.credits.allow()
+    }
+
+    fn in_flight(&self, psn: Psn) -> u32 {
+        u32::try_from(psn.since(self.unacknowledged)).unwrap_or(0)
+    }
+
+    fn send(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        mut wqe: Wqe,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Option<Emitted> {
+        let mtu = attributes.path_mtu;
+        let in_flight = self.in_flight(self.psn);
+        if in_flight >= self.window {
+            return None;
+        }
+        if !wqe.begun {
+            wqe.psn = self.next;
+            wqe.span = wqe.packets(mtu);
+            // The newest and the oldest PSN must stay less than half the circle apart.
+            if in_flight + wqe.span > Psn::MODULUS / 2 - self.window {
+                return None;
+            }
+        }
+        let index = u32::try_from(self.psn.since(wqe.psn)).ok()?;
+        let retransmitted = self.psn.since(self.next) < 0;
+        let (mut headers, payload) = request_headers(Service::Rc, attributes, &wqe, index)?;
+        let last = payload.position.ends();
+        self.unasked += 1;
+        let window_closes = in_flight + 1 >= self.window;
+        headers.bth.ack_req = last || window_closes || self.unasked >= self.window.div_ceil(4);
+        let queue = &self.queue;
+        let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
+            match queue.inline(&wqe, payload.offset, payload.len) {
+                Some(bytes) => {
+                    copy_inline(bytes, place);
+                    Ok(())
+                }
+                None if payload.len == 0 => Ok(()),
+                None => adapter.gather(queue.sges(&wqe), payload.offset, place),
+            }
+        })?;
+        let Ok(emitted) = emitted else {
+            self.queue.get_mut(self.at)?.failed = Some(CompletionStatus::LocalProtectionError);
+            return None;
+        };
+        if headers.bth.ack_req {
+            self.unasked = 0;
+        }
+        if !wqe.begun {
+            wqe.begun = true;
+            self.outstanding += u32::from(wqe.operation.takes_responder_resource());
+            self.credits.begin(wqe.operation.consumes_receive());
+            *self.queue.get_mut(self.at)? = wqe;
+        }
+        if retransmitted {
+            adapter.count(Count::Retransmitted);
+        }
+        let one_packet = wqe.operation.fetches();
+        self.psn = if one_packet { wqe.end() } else { self.psn.next() };
+        if self.psn.since(self.next) > 0 {
+            self.next = self.psn;
+        }
+        if self.psn == wqe.end() {
+            self.at += 1;
+        }
+        self.retry.sent(now, attributes);
+        Some(emitted)
+    }
+
+    /// Completes the oldest requests as far as they are acknowledged and answered.
+    pub(crate) fn complete_finished(
+        &mut self,
+        attributes: &Attributes,
+        adapter: &mut impl Adapter,
+    ) {
+        while let Some(wqe) = self.queue.front() {
+            let answered = wqe.done || !wqe.operation.takes_responder_resource();
+            let acknowledged = wqe.end().since(self.unacknowledged) <= 0;
+            if !wqe.begun || !answered || !acknowledged || wqe.failed.is_some() {
+                return;
+            }
+            let Some(wqe) = self.queue.pop() else { return };
+            self.at = self.at.saturating_sub(1);
+            if wqe.signaled {
+                let status = CompletionStatus::Success;
+                adapter.complete_send(completion(&wqe, status, attributes));
+            }
+        }
+    }
+
+    /// Ends with a failed request: what is before it flushes (it was neither refused nor
+    /// acknowledged), it completes with its status, and what is behind it flushes.
+    pub(crate) fn fail(
+        &mut self,
+        failure: super::Failure,
+        attributes: &Attributes,
+        adapter: &mut impl Adapter,
+    ) {
+        let mut index = 0;
+        while let Some(wqe) = self.queue.pop() {
+            let status =
+                if index == failure.index { failure.status } else { CompletionStatus::Flushed };
+            adapter.count(match status {
+                CompletionStatus::Flushed => Count::RequesterFlushed,
+                _ => Count::RequesterCqeError,
+            });
+            adapter.complete_send(completion(&wqe, status, attributes));
+            index += 1;
+        }
+        self.at = 0;
+        self.outstanding = 0;
+        self.retry.stop();
+    }
+
+    /// Flushes everything.
+    pub(crate) fn flush(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
+        let none = super::Failure { index: usize::MAX, status: CompletionStatus::Flushed };
+        self.fail(none, attributes, adapter);
+    }
+
+    /// What the responder said of its receive buffers.
+    pub(super) fn take_credits(&mut self, credits: Credits, msn: Msn) {
+        self.credits.take(credits, msn);
+    }
+}
+
+impl CreditLimit {
+    /// Whether a message that uses a receive buffer may begin: one beyond the limit always may, to
+    /// probe. IBA vol 1 §9.7.7.2
+    fn allow(&self) -> bool {
+        self.limit.is_none_or(|limit| {
+            Psn::new(self.sequence.next().get()).since(Psn::new(limit.next().get())) <= 0
+        })
+    }
+
+    /// A message begins. One that uses no buffer moves the limit along.
+    fn begin(&mut self, uses_buffer: bool) {
+        self.sequence = self.sequence.next();
+        if !uses_buffer {
+            self.limit = self.limit.map(Msn::next);
+        }
+    }
+
+    fn take(&mut self, credits: Credits, msn: Msn) {
+        match credits.count() {
+            None => (self.limit, self.never) = (None, true),
+            Some(_) if self.never => {}
+            Some(count) => {
+                let limit = Msn::new(msn.get().wrapping_add(count));
+                let newer = self
+                    .limit
+                    .is_none_or(|old| Psn::new(limit.get()).since(Psn::new(old.get())) > 0);
+                if newer {
+                    self.limit = Some(limit);
+                }
+            }
+        }
+    }
+}

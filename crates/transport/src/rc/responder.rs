@@ -1,0 +1,704 @@
+//! The inbound ladder: one named check a rung, in the specification's order.
+//!
+//! IBA vol 1 §9.7.4 (validation of requests), §9.7.5 (answers). Nothing is sent from here: what is
+//! owed is noted, and [`Responder::poll`] writes it when the device has room.
+
+use roxe_wire::opcode::{Header, Operation, PayloadRule, Position, Service};
+use roxe_wire::{
+    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, Msn, NakCode, Opcode, Packet, Psn,
+    Syndrome,
+};
+
+use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
+use crate::emit::{Emitted, Outlet, emit};
+use crate::segment;
+use crate::work::{
+    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
+};
+
+use super::acknowledge::Owed;
+use super::replay::{Answer, Replayed, Resources};
+
+/// The side that carries out the peer's requests.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    /// The PSN that comes next.
+    expected: Psn,
+    /// Request messages completed.
+    msn: Msn,
+    /// The message that has begun and not ended.
+    message: Option<Inbound>,
+    /// A NAK is out: what follows the gap is dropped without a word.
+    refusing: bool,
+    owed: Owed,
+    resources: Resources,
+}
+
+/// A message of several packets in the middle.
+#[derive(Clone, Copy, Debug)]
+enum Inbound {
+    Send { receive: Receive, offset: u32 },
+    Write { key: roxe_wire::RKey, va: u64, remaining: u32, total: u32 },
+}
+
+/// Why a request is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The connection ends.
+    Fatal(NakCode),
+    /// The connection ends because a message does not fit its receive buffer.
+    TooLong,
+    /// No receive buffer.
+    NotReady,
+}
+
+const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest);
+const ACCESS: Refusal = Refusal::Fatal(NakCode::RemoteAccessError);
+
+/// The connection ends on the responder's side; the application gets this event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Broken(pub(crate) QpEvent);
+
+impl Responder {
+    pub(crate) fn new() -> Self {
+        Self {
+            expected: Psn::default(),
+            msn: Msn::default(),
+            message: None,
+            refusing: false,
+            owed: Owed::default(),
+            resources: Resources::default(),
+        }
+    }
+
+    /// The queue pair becomes ready to receive: everything begins at `rq_psn`.
+    pub(crate) fn begin(&mut self, attributes: &Attributes) {
+        *self = Self {
+            expected: attributes.rq_psn,
+            resources: Resources::new(attributes.max_dest_rd_atomic),
+            ..Self::new()
+        };
+    }
+
+    /// Whether something is to be sent.
+    pub(crate) const fn has_work(&self) -> bool {
+        self.resources.has_due() || self.owed.any()
+    }
+
+    /// The newest request that was executed.
+    const fn newest(&self) -> Psn {
+        self.expected.previous()
+    }
+
+    /// Takes in one request.
+    pub(crate) fn handle_request(
+        &mut self,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Broken> {
+        let psn = packet.headers.bth.psn;
+        let ahead = psn.since(self.expected);
+        if ahead > 0 {
+            self.out_of_sequence(adapter);
+            return Ok(());
+        }
+        if ahead < 0 {
+            self.duplicate(attributes, packet, adapter);
+            return Ok(());
+        }
+        match self.carry_out(attributes, packet, adapter) {
+            Ok(()) => {
+                self.refusing = false;
+                self.owed.forget_refusal(); // What it asked for has come.
+                if packet.headers.bth.ack_req {
+                    self.owed.acknowledge();
+                }
+                Ok(())
+            }
+            Err(Refusal::NotReady) => {
+                adapter.count(Count::OutOfBuffer);
+                self.refusing = true;
+                self.owed.refuse(psn, Syndrome::RnrNak(attributes.min_rnr_timer));
+                Ok(())
+            }
+            Err(Refusal::Fatal(code)) => {
+                let status = receive_status(code);
+                Err(self.break_off(attributes, psn, code, status, adapter))
+            }
+            Err(Refusal::TooLong) => {
+                adapter.count(Count::ResponderLengthError);
+                let (code, status) = (NakCode::InvalidRequest, CompletionStatus::LocalLengthError);
+                Err(self.break_off(attributes, psn, code, status, adapter))
+            }
+        }
+    }
+
+    /// An opcode that the specification does not define, with a PSN that comes next.
+    //= 04-4.6
+    pub(crate) fn handle_reserved(
+        &mut self,
+        attributes: &Attributes,
+        bth: &Bth,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Broken> {
+        if bth.psn == self.expected {
+            let code = NakCode::InvalidRequest;
+            Err(self.break_off(attributes, bth.psn, code, receive_status(code), adapter))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A packet behind a gap: one NAK a gap asks for what is missing.
+    //= 04-4.5
+    fn out_of_sequence(&mut self, adapter: &mut impl Adapter) {
+        adapter.count(Count::OutOfSequence);
+        if !self.refusing {
+            self.refusing = true;
+            self.owed.refuse(self.expected, Syndrome::Nak(NakCode::PsnSequenceError));
+        }
+    }
+
+    /// A packet from before.
+    ///
+    /// A SEND or WRITE is acknowledged again with the newest PSN executed, not with its own: one
+    /// lost ACK then costs one duplicate, however many packets it covered. A READ is carried out
+    /// again, an atomic's saved result sent again. A bad duplicate is dropped.
+    //= IBA C9-105
+    fn duplicate(
+        &mut self,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) {
+        adapter.count(Count::DuplicateRequest);
+        match packet.opcode.operation {
+            Operation::Send | Operation::Write => {
+                if !self.owed.is_refusal() {
+                    self.owed.acknowledge();
+                }
+            }
+            _ => match self.resources.replay(packet, attributes.path_mtu) {
+                Replayed::Read => adapter.count(Count::ReadReplayed),
+                Replayed::Saved => adapter.count(Count::AtomicReplayed),
+                Replayed::Nothing => adapter.count(Count::DuplicateDropped),
+            },
+        }
+    }
+
+    /// The ladder. IBA vol 1 §9.7.4; each rung is one check.
+    fn carry_out(
+        &mut self,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Refusal> {
+        self.check_sequence(packet)?;
+        check_queue_pair_access(attributes, packet)?;
+        self.check_resources(attributes, packet, adapter)?;
+        self.check_length(attributes, packet)?;
+        let write = self.check_key(packet, adapter)?;
+        match packet.opcode.operation {
+            Operation::Send => self.send(attributes, packet, adapter),
+            Operation::Write => self.write(attributes, packet, write, adapter),
+            Operation::ReadRequest => self.read(attributes, packet, adapter),
+            Operation::CompareSwap | Operation::FetchAdd => self.atomic(packet, adapter),
+            Operation::AtomicWrite => self.atomic_write(packet, adapter),
+            Operation::Flush => self.flush(packet, adapter),
+            _ => Err(INVALID),
+        }
+    }
+
+    /// First, Middle … and Last of one operation follow each other.
+    //= 02-2.3
+    fn check_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let starts = packet.opcode.position.starts();
+        let right = match (self.message, packet.opcode.operation) {
+            (None, _) => starts,
+            (Some(Inbound::Send { .. }), Operation::Send) => !starts,
+            (Some(Inbound::Write { .. }), Operation::Write) => !starts,
+            (Some(_), _) => false,
+        };
+        if right { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// A receive buffer for what needs one, a place to keep the answer of what is answered late.
+    fn check_resources(
+        &self,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &impl Adapter,
+    ) -> Result<(), Refusal> {
+        let opcode = packet.opcode;
+        let needs_receive = match opcode.operation {
+            Operation::Send => opcode.position.starts(),
+            Operation::Write => opcode.has(Header::ImmDt),
+            _ => false,
+        };
+        if needs_receive && !adapter.has_receive() {
+            return Err(Refusal::NotReady);
+        }
+        let keeps_answer = !matches!(opcode.operation, Operation::Send | Operation::Write);
+        if keeps_answer && (attributes.max_dest_rd_atomic == 0 || !self.resources.has_room()) {
+            return Err(INVALID);
+        }
+        Ok(())
+    }
+
+    /// Payload against path MTU, message length against its bounds.
+    //= IBA C9-92
+    fn check_length(&self, attributes: &Attributes, packet: &Packet<'_>) -> Result<(), Refusal> {
+        let mtu = attributes.path_mtu.bytes() as usize;
+        let len = packet.payload.len();
+        if !packet.opcode.payload.allows(len, mtu) {
+            return Err(INVALID);
+        }
+        if packet.headers.reth.is_some_and(|reth| reth.dma_len > MAX_MESSAGE_LEN) {
+            return Err(INVALID); // C9-94
+        }
+        if packet.opcode.operation != Operation::Write {
+            return Ok(());
+        }
+        let remaining = match (packet.headers.reth, self.message) {
+            (Some(reth), _) => reth.dma_len,
+            (None, Some(Inbound::Write { remaining, .. })) => remaining,
+            _ => return Err(INVALID),
+        };
+        let right = match packet.opcode.position {
+            Position::Only | Position::Last => len == remaining as usize,
+            Position::First | Position::Middle => len < remaining as usize,
+        };
+        if right { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// The key, for the whole range at once. Returns where a WRITE's payload goes.
+    fn check_key(
+        &self,
+        packet: &Packet<'_>,
+        adapter: &impl Adapter,
+    ) -> Result<Option<Inbound>, Refusal> {
+        let headers = &packet.headers;
+        match (packet.opcode.operation, headers.reth, headers.atomic_eth, self.message) {
+            (Operation::Write, Some(reth), ..) => {
+                let (key, va, len) = (reth.r_key, reth.va, reth.dma_len);
+                check_remote(adapter, key, va, len, Access::Write)?;
+                Ok(Some(Inbound::Write { key, va, remaining: len, total: len }))
+            }
+            (Operation::Write, None, _, message) => Ok(message),
+            (Operation::ReadRequest, Some(reth), ..) => {
+                check_remote(adapter, reth.r_key, reth.va, reth.dma_len, Access::Read)?;
+                Ok(None)
+            }
+            (Operation::AtomicWrite, Some(reth), ..) => {
+                check_aligned(reth.va)?;
+                check_remote(adapter, reth.r_key, reth.va, 8, Access::Write)?;
+                Ok(None)
+            }
+            (Operation::CompareSwap | Operation::FetchAdd, _, Some(atomic), _) => {
+                check_aligned(atomic.va)?;
+                check_remote(adapter, atomic.r_key, atomic.va, 8, Access::Atomic)?;
+                Ok(None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn send(
+        &mut self,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Refusal> {
+        let (receive, offset) = match self.message {
+            Some(Inbound::Send { receive, offset }) => (receive, offset),
+            _ => (adapter.take_receive().ok_or(Refusal::NotReady)?, 0),
+        };
+        // From here on the receive is ours: whatever goes wrong, `break_off` completes it.
+        self.message = Some(Inbound::Send { receive, offset });
+        let len = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
+        let end =
+            offset.checked_add(len).filter(|end| *end <= receive.len).ok_or(Refusal::TooLong)?;
+        if len != 0 {
+            adapter
+                .scatter_receive(&receive, offset, packet.payload)
+                .map_err(|_| Refusal::Fatal(NakCode::RemoteOperationalError))?;
+        }
+        self.message = Some(Inbound::Send { receive, offset: end });
+        if packet.opcode.position.ends() {
+            let extra = match (packet.headers.imm_dt, packet.headers.ieth) {
+                (Some(imm), _) => Extra::Imm(imm),
+                (None, Some(ieth)) => {
+                    adapter.invalidate_remote(ieth.r_key).map_err(|_| ACCESS)?;
+                    Extra::Invalidated(ieth.r_key)
+                }
+                (None, None) => Extra::None,
+            };
+            self.message = None;
+            self.msn = self.msn.next();
+            adapter.complete_receive(
+                receive,
+                received(attributes, packet, &receive, CompletionOpcode::Recv, end, extra),
+            );
+        }
+        self.expected = self.expected.next();
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        inbound: Option<Inbound>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Refusal> {
+        let Some(Inbound::Write { key, va, remaining, total }) = inbound else {
+            return Err(INVALID);
+        };
+        let len = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
+        if packet.opcode.position.starts() {
+            adapter.count(Count::WriteRequests);
+        }
+        if len != 0 {
+            adapter.write_remote(key, va, packet.payload).map_err(refused_key)?;
+        }
+        if !packet.opcode.position.ends() {
+            let va = va.wrapping_add(u64::from(len));
+            let remaining = remaining.checked_sub(len).ok_or(INVALID)?;
+            self.message = Some(Inbound::Write { key, va, remaining, total });
+        } else {
+            self.message = None;
+            if let Some(imm) = packet.headers.imm_dt {
+                let receive = adapter.take_receive().ok_or(Refusal::NotReady)?;
+                let opcode = CompletionOpcode::RecvRdmaWithImm;
+                let extra = Extra::Imm(imm);
+                adapter.complete_receive(
+                    receive,
+                    received(attributes, packet, &receive, opcode, total, extra),
+                );
+            }
+            self.msn = self.msn.next();
+        }
+        self.expected = self.expected.next();
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        attributes: &Attributes,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Refusal> {
+        let reth = packet.headers.reth.ok_or(INVALID)?;
+        adapter.count(Count::ReadRequests);
+        let span = segment::packets(reth.dma_len, attributes.path_mtu);
+        let answer = Answer::Read { r_key: reth.r_key, va: reth.va, len: reth.dma_len };
+        // A READ counts as completed when it is accepted. C9-148
+        self.answer_with(span, answer);
+        Ok(())
+    }
+
+    /// Executes an atomic and keeps its result, so that a duplicate is never executed.
+    fn atomic(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
+        let atomic = packet.headers.atomic_eth.ok_or(INVALID)?;
+        let operation = packet.opcode.operation;
+        adapter.count(Count::AtomicRequests);
+        let mut change = |found: u64| match operation {
+            Operation::FetchAdd => Some(found.wrapping_add(atomic.swap_add)),
+            _ => (found == atomic.compare).then_some(atomic.swap_add),
+        };
+        let original =
+            adapter.atomic_remote(atomic.r_key, atomic.va, &mut change).map_err(refused_key)?;
+        self.answer_with(1, Answer::Atomic { original, operation });
+        Ok(())
+    }
+
+    fn atomic_write(
+        &mut self,
+        packet: &Packet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Refusal> {
+        let reth = packet.headers.reth.ok_or(INVALID)?;
+        if reth.dma_len != 8 {
+            return Err(INVALID);
+        }
+        adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(refused_key)?;
+        self.answer_with(1, Answer::Done { operation: Operation::AtomicWrite });
+        Ok(())
+    }
+
+    fn flush(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
+        let headers = &packet.headers;
+        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(INVALID)?;
+        let len = match feth.selectivity {
+            FlushSelectivity::Range => u64::from(reth.dma_len),
+            FlushSelectivity::MemoryRegion => 0,
+            FlushSelectivity::Reserved(_) => return Err(INVALID),
+        };
+        let span = Span { va: reth.va, len };
+        let wanted = [
+            (feth.placement.global_visibility, Access::FlushGlobal),
+            (feth.placement.persistence, Access::FlushPersistent),
+        ];
+        if wanted.iter().all(|(wanted, _)| !wanted) {
+            return Err(INVALID);
+        }
+        for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
+            adapter.flush_remote(reth.r_key, span, access).map_err(refused_key)?;
+        }
+        self.answer_with(1, Answer::Done { operation: Operation::Flush });
+        Ok(())
+    }
+
+    /// Owes an answer that takes `span` PSNs.
+    fn answer_with(&mut self, span: u32, answer: Answer) {
+        self.resources.keep(self.expected, span, answer);
+        self.expected = self.expected.advance(span);
+        self.msn = self.msn.next();
+    }
+
+    /// The connection ends: the peer is told, a receive in hand completes, the application gets an
+    /// event.
+    fn break_off(
+        &mut self,
+        attributes: &Attributes,
+        psn: Psn,
+        code: NakCode,
+        status: CompletionStatus,
+        adapter: &mut impl Adapter,
+    ) -> Broken {
+        adapter.count(Count::FatalNakSent);
+        self.owed.refuse(psn, Syndrome::Nak(code));
+        if let Some(Inbound::Send { receive, .. }) = self.message.take() {
+            adapter.count(Count::ResponderCqeError);
+            adapter.complete_receive(receive, failed(attributes, &receive, status));
+        }
+        let event = match code {
+            NakCode::RemoteAccessError => {
+                adapter.count(Count::AccessRefused);
+                QpEvent::AccessError
+            }
+            NakCode::RemoteOperationalError => QpEvent::Fatal,
+            _ => QpEvent::RequestError,
+        };
+        Broken(event)
+    }
+
+    /// The queue pair goes to error for another reason: what is in hand is flushed. Answers owed
+    /// for what was executed, and a NAK, are still sent.
+    pub(crate) fn flush_message(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
+        if let Some(Inbound::Send { receive, .. }) = self.message.take() {
+            adapter.count(Count::ResponderFlushed);
+            let flushed = failed(attributes, &receive, CompletionStatus::Flushed);
+            adapter.complete_receive(receive, flushed);
+        }
+    }
+
+    /// Writes the next answer that is owed, in the order of PSNs.
+    pub(crate) fn poll(
+        &mut self,
+        attributes: &Attributes,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<Option<Emitted>, Broken> {
+        if let Some(due) = self.resources.next(attributes.path_mtu) {
+            return self.send_due(attributes, due, outlet, adapter);
+        }
+        let newest = self.newest();
+        let ack = Syndrome::Ack(Credits::INVALID);
+        let Some((psn, syndrome)) = self.owed.take(newest, ack) else { return Ok(None) };
+        adapter.count(match syndrome {
+            Syndrome::Ack(_) => Count::AckSent,
+            Syndrome::RnrNak(_) => Count::RnrNakSent,
+            Syndrome::Nak(NakCode::PsnSequenceError) => Count::SequenceNakSent,
+            Syndrome::Nak(_) => return Ok(self.send_acknowledge(attributes, psn, syndrome, outlet)),
+        });
+        Ok(self.send_acknowledge(attributes, psn, syndrome, outlet))
+    }
+
+    fn send_acknowledge(
+        &self,
+        attributes: &Attributes,
+        psn: Psn,
+        syndrome: Syndrome,
+        outlet: Outlet<'_>,
+    ) -> Option<Emitted> {
+        let opcode = Opcode::find(Service::Rc, Operation::Acknowledge, Position::Only, None)?;
+        let mut headers = self.response_headers(attributes, opcode, psn);
+        headers.aeth = Some(Aeth { syndrome, msn: self.msn });
+        emit(outlet, &mut headers, 0, |_| Ok::<_, KeyViolation>(()))?.ok()
+    }
+
+    fn send_due(
+        &mut self,
+        attributes: &Attributes,
+        due: super::replay::Due,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Result<Option<Emitted>, Broken> {
+        let (operation, position) = match due.answer {
+            Answer::Atomic { .. } => (Operation::AtomicAcknowledge, Position::Only),
+            Answer::Done { .. } => (Operation::ReadResponse, Position::Only),
+            Answer::Read { .. } => (
+                Operation::ReadResponse,
+                match (due.first, due.last) {
+                    (true, true) => Position::Only,
+                    (true, false) => Position::First,
+                    (false, false) => Position::Middle,
+                    (false, true) => Position::Last,
+                },
+            ),
+        };
+        let Some(opcode) = Opcode::find(Service::Rc, operation, position, None) else {
+            return Ok(None);
+        };
+        let mut headers = self.response_headers(attributes, opcode, due.psn);
+        if opcode.has(Header::Aeth) {
+            let syndrome = Syndrome::Ack(Credits::INVALID);
+            headers.aeth = Some(Aeth { syndrome, msn: self.msn });
+        }
+        if let Answer::Atomic { original, .. } = due.answer {
+            headers.atomic_ack_eth = Some(AtomicAckEth { original });
+        }
+        let emitted = emit(outlet, &mut headers, due.len as usize, |place| match due.answer {
+            Answer::Read { r_key, va, .. } if due.len != 0 => {
+                adapter.read_remote(r_key, va.wrapping_add(u64::from(due.offset)), place)
+            }
+            _ => Ok(()),
+        });
+        match emitted {
+            None => Ok(None),
+            Some(Ok(emitted)) => {
+                self.resources.sent();
+                self.owed.implied_by(due.psn, self.newest());
+                Ok(Some(emitted))
+            }
+            Some(Err(_)) => {
+                // The memory went away after the READ was accepted. BC-055
+                self.resources.stop();
+                let code = NakCode::RemoteAccessError;
+                Err(self.break_off(attributes, due.psn, code, receive_status(code), adapter))
+            }
+        }
+    }
+
+    fn response_headers(&self, attributes: &Attributes, opcode: &Opcode, psn: Psn) -> Headers {
+        Headers {
+            bth: Bth {
+                opcode: opcode.code,
+                mig_req: true,
+                p_key: attributes.p_key,
+                dest_qp: attributes.dest_qp,
+                psn,
+                ..Bth::default()
+            },
+            ..Headers::default()
+        }
+    }
+}
+
+/// What the queue pair allows its peer, whatever memory says.
+//= 04-4.2
+fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Result<(), Refusal> {
+    let wanted = match packet.opcode.operation {
+        Operation::Write | Operation::AtomicWrite => AccessFlags::REMOTE_WRITE,
+        Operation::ReadRequest => AccessFlags::REMOTE_READ,
+        Operation::CompareSwap | Operation::FetchAdd => AccessFlags::REMOTE_ATOMIC,
+        Operation::Flush => {
+            let placement = packet.headers.feth.map(|feth| feth.placement).unwrap_or_default();
+            let global = if placement.global_visibility {
+                AccessFlags::FLUSH_GLOBAL
+            } else {
+                AccessFlags::NONE
+            };
+            let persistent = if placement.persistence {
+                AccessFlags::FLUSH_PERSISTENT
+            } else {
+                AccessFlags::NONE
+            };
+            global | persistent
+        }
+        _ => AccessFlags::NONE,
+    };
+    debug_assert!(packet.opcode.payload != PayloadRule::Eight || wanted != AccessFlags::NONE);
+    if attributes.access.contain(wanted) { Ok(()) } else { Err(INVALID) }
+}
+
+/// A request for no bytes need not carry a valid address or key.
+//= IBA C9-88
+fn check_remote(
+    adapter: &impl Adapter,
+    key: roxe_wire::RKey,
+    va: u64,
+    len: u32,
+    access: Access,
+) -> Result<(), Refusal> {
+    if len == 0 {
+        return Ok(());
+    }
+    let span = Span { va, len: u64::from(len) };
+    adapter.check_remote(key, span, access).map_err(refused_key)
+}
+
+/// Atomics address a multiple of eight.
+//= BC-062
+fn check_aligned(va: u64) -> Result<(), Refusal> {
+    if va.is_multiple_of(8) { Ok(()) } else { Err(INVALID) }
+}
+
+const fn refused_key(violation: KeyViolation) -> Refusal {
+    match violation {
+        KeyViolation::MemoryGone => Refusal::Fatal(NakCode::RemoteOperationalError),
+        _ => ACCESS,
+    }
+}
+
+/// How a receive in hand completes when the connection ends with a NAK. 05-5.3
+const fn receive_status(code: NakCode) -> CompletionStatus {
+    match code {
+        NakCode::RemoteAccessError | NakCode::RemoteOperationalError => {
+            CompletionStatus::LocalProtectionError
+        }
+        _ => CompletionStatus::LocalQpOperationError,
+    }
+}
+
+pub(crate) fn received(
+    attributes: &Attributes,
+    packet: &Packet<'_>,
+    receive: &Receive,
+    opcode: CompletionOpcode,
+    byte_len: u32,
+    extra: Extra,
+) -> Completion {
+    Completion {
+        wr_id: receive.wr_id,
+        status: CompletionStatus::Success,
+        opcode,
+        byte_len,
+        extra,
+        qpn: attributes.qpn,
+        source_qp: attributes.dest_qp,
+        grh: false,
+        solicited: packet.headers.bth.solicited,
+    }
+}
+
+/// The completion of a receive that went wrong.
+pub(crate) fn failed(
+    attributes: &Attributes,
+    receive: &Receive,
+    status: CompletionStatus,
+) -> Completion {
+    Completion {
+        wr_id: receive.wr_id,
+        status,
+        opcode: CompletionOpcode::Recv,
+        byte_len: 0,
+        extra: Extra::None,
+        qpn: attributes.qpn,
+        source_qp: roxe_wire::Qpn::default(),
+        grh: false,
+        solicited: true,
+    }
+}

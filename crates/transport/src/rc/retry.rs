@@ -1,0 +1,182 @@
+//! When to try again, from where, and when to give up.
+//!
+//! IBA vol 1 §9.7.5.2.8 (RNR), §9.7.6.1.3 (the ACK timeout).
+
+use roxe_wire::{Instant, Psn, RnrTimer};
+
+use crate::adapter::{Adapter, Count};
+use crate::work::{Attributes, CompletionStatus};
+
+use super::Failure;
+use super::requester::Requester;
+
+/// The value of `rnr_retry` that means "for ever".
+const RNR_RETRY_FOR_EVER: u8 = 7;
+
+/// Counters and timers of one requester.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retry {
+    /// Tries left for want of an answer.
+    tries: u8,
+    /// Tries left for want of a receive buffer.
+    rnr_tries: u8,
+    /// When the oldest unacknowledged packet has waited long enough.
+    ack_deadline: Option<Instant>,
+    /// Until when nothing is sent because the receiver is not ready.
+    rnr_until: Option<Instant>,
+    /// The PSN from which packets are being sent again: a further NAK for it says nothing new.
+    going_back_to: Option<Psn>,
+}
+
+impl Retry {
+    pub(super) const fn new(attributes: &Attributes) -> Self {
+        Self {
+            tries: attributes.retry_cnt,
+            rnr_tries: attributes.rnr_retry,
+            ack_deadline: None,
+            rnr_until: None,
+            going_back_to: None,
+        }
+    }
+
+    /// Whether packets may be sent at all. Not while the receiver is known to be not ready.
+    pub(super) const fn may_send(&self) -> bool {
+        self.rnr_until.is_none()
+    }
+
+    /// A packet was sent: somebody has to answer.
+    pub(super) fn sent(&mut self, now: Instant, attributes: &Attributes) {
+        if self.ack_deadline.is_none() {
+            self.restart(now, attributes);
+        }
+    }
+
+    fn restart(&mut self, now: Instant, attributes: &Attributes) {
+        self.ack_deadline = attributes.timeout.duration().map(|wait| now + wait);
+    }
+
+    /// Nothing is awaited any more.
+    pub(super) const fn stop(&mut self) {
+        self.ack_deadline = None;
+        self.rnr_until = None;
+        self.going_back_to = None;
+    }
+
+    /// When something is to be done, if ever.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match (self.rnr_until, self.ack_deadline) {
+            (Some(rnr), _) => Some(rnr),
+            (None, ack) => ack,
+        }
+    }
+}
+
+impl Requester {
+    /// When [`Requester::handle_timeout`] is to be called.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.retry.deadline()
+    }
+
+    /// A response made progress: all counters begin anew, the timer too if something is awaited.
+    pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {
+        self.retry.tries = attributes.retry_cnt;
+        self.retry.rnr_tries = attributes.rnr_retry;
+        self.retry.going_back_to = None;
+        if self.unacknowledged == self.next {
+            self.retry.ack_deadline = None;
+        } else {
+            self.retry.restart(now, attributes);
+        }
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        attributes: &Attributes,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        if let Some(until) = self.retry.rnr_until {
+            if until <= now {
+                self.retry.rnr_until = None;
+            }
+            return Ok(());
+        }
+        if self.retry.ack_deadline.is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        self.retry.ack_deadline = None;
+        if self.unacknowledged == self.next {
+            return Ok(());
+        }
+        adapter.count(Count::AckTimeout);
+        self.retry.going_back_to = None;
+        self.try_again(self.unacknowledged, adapter)?;
+        self.retry.restart(now, attributes);
+        Ok(())
+    }
+
+    /// A NAK, or a response out of turn, shows that packets from `psn` on are missing.
+    pub(super) fn missing_from(
+        &mut self,
+        psn: Psn,
+        why: Count,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        if self.retry.rnr_until.is_some() || self.retry.going_back_to == Some(psn) {
+            return Ok(());
+        }
+        adapter.count(why);
+        self.retry.going_back_to = Some(psn);
+        self.try_again(psn, adapter)
+    }
+
+    /// Uses up one try and sends from `psn` again.
+    fn try_again(&mut self, psn: Psn, adapter: &mut impl Adapter) -> Result<(), Failure> {
+        let Some(tries) = self.retry.tries.checked_sub(1) else {
+            adapter.count(Count::RetryExceeded);
+            let index = self.queue.find(psn).unwrap_or(0);
+            return Err(Failure { index, status: CompletionStatus::RetryExceeded });
+        };
+        self.retry.tries = tries;
+        self.go_back(psn);
+        Ok(())
+    }
+
+    /// The receiver had no buffer for the packet with `psn`: wait, then send from there again.
+    pub(super) fn receiver_not_ready(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        timer: RnrTimer,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
+        if self.retry.rnr_until.is_some() {
+            return Ok(());
+        }
+        adapter.count(Count::RnrNakReceived);
+        if self.retry.rnr_tries != RNR_RETRY_FOR_EVER {
+            let Some(tries) = self.retry.rnr_tries.checked_sub(1) else {
+                adapter.count(Count::RnrRetryExceeded);
+                let index = self.queue.find(psn).unwrap_or(0);
+                return Err(Failure { index, status: CompletionStatus::RnrRetryExceeded });
+            };
+            self.retry.rnr_tries = tries;
+        }
+        self.retry.rnr_until = Some(now + timer.duration());
+        self.retry.ack_deadline = None;
+        self.go_back(psn);
+        Ok(())
+    }
+
+    /// The next packet to send is the one with `psn`, or for READs the rest from there on.
+    pub(super) fn go_back(&mut self, psn: Psn) {
+        if psn.since(self.psn) >= 0 {
+            return;
+        }
+        if let Some(index) = self.queue.find(psn) {
+            self.at = index;
+            self.psn = psn;
+        }
+    }
+}

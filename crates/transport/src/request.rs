@@ -1,0 +1,130 @@
+//! What the requesters of all services share: a request's headers, its completion, inline bytes.
+
+use roxe_wire::opcode::{Header, Operation, Position, Service};
+use roxe_wire::{AtomicEth, Bth, Feth, Headers, Ieth, Opcode, Qpn, Reth};
+
+use crate::adapter::Place;
+use crate::segment::{self, Segment};
+use crate::send_queue::Wqe;
+use crate::work::{
+    Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, SendOperation,
+};
+
+/// The headers of a request's packet number `index`, and which part of its data goes with it.
+pub(crate) fn request_headers(
+    service: Service,
+    attributes: &Attributes,
+    wqe: &Wqe,
+    index: u32,
+) -> Option<(Headers, Segment)> {
+    let mtu = attributes.path_mtu;
+    let whole = Segment { offset: 0, len: 0, position: Position::Only };
+    let (operation, variant, segment) = match wqe.operation {
+        SendOperation::Send => (Operation::Send, None, segment::segment(wqe.len, mtu, index)?),
+        SendOperation::SendWithImm(_) => {
+            (Operation::Send, Some(Header::ImmDt), segment::segment(wqe.len, mtu, index)?)
+        }
+        SendOperation::SendWithInv(_) => {
+            (Operation::Send, Some(Header::Ieth), segment::segment(wqe.len, mtu, index)?)
+        }
+        SendOperation::Write(_) => (Operation::Write, None, segment::segment(wqe.len, mtu, index)?),
+        SendOperation::WriteWithImm(..) => {
+            (Operation::Write, Some(Header::ImmDt), segment::segment(wqe.len, mtu, index)?)
+        }
+        SendOperation::Read(_) => (Operation::ReadRequest, None, whole),
+        SendOperation::CompareSwap { .. } => (Operation::CompareSwap, None, whole),
+        SendOperation::FetchAdd { .. } => (Operation::FetchAdd, None, whole),
+        SendOperation::AtomicWrite(_) => {
+            (Operation::AtomicWrite, None, Segment { len: 8, ..whole })
+        }
+        SendOperation::Flush { .. } => (Operation::Flush, None, whole),
+        SendOperation::Local(_) => return None,
+    };
+    // Immediate data and invalidated keys travel in the last packet only.
+    let variant = variant.filter(|_| segment.position.ends());
+    let opcode = Opcode::find(service, operation, segment.position, variant)?;
+    let mut headers = Headers {
+        bth: Bth {
+            opcode: opcode.code,
+            solicited: wqe.solicited && opcode.completes_a_receive(),
+            mig_req: true,
+            p_key: attributes.p_key,
+            dest_qp: attributes.dest_qp,
+            psn: wqe.psn.advance(index),
+            ..Bth::default()
+        },
+        ..Headers::default()
+    };
+    if opcode.has(Header::Reth) {
+        let remote = wqe.operation.remote()?;
+        // A READ that is asked for again asks only for what is missing. IBA vol 1 §9.4.4
+        let done = if operation == Operation::ReadRequest { index * mtu.bytes() } else { 0 };
+        headers.reth = Some(Reth {
+            va: remote.va.wrapping_add(u64::from(done)),
+            r_key: remote.r_key,
+            dma_len: wqe.len - done,
+        });
+    }
+    match wqe.operation {
+        SendOperation::SendWithImm(imm) | SendOperation::WriteWithImm(_, imm)
+            if opcode.has(Header::ImmDt) =>
+        {
+            headers.imm_dt = Some(imm);
+        }
+        SendOperation::SendWithInv(r_key) if opcode.has(Header::Ieth) => {
+            headers.ieth = Some(Ieth { r_key });
+        }
+        SendOperation::CompareSwap { remote, compare, swap } => {
+            let (va, r_key) = (remote.va, remote.r_key);
+            headers.atomic_eth = Some(AtomicEth { va, r_key, swap_add: swap, compare });
+        }
+        SendOperation::FetchAdd { remote, add } => {
+            let (va, r_key) = (remote.va, remote.r_key);
+            headers.atomic_eth = Some(AtomicEth { va, r_key, swap_add: add, compare: 0 });
+        }
+        SendOperation::Flush { placement, selectivity, .. } => {
+            headers.feth = Some(Feth { placement, selectivity, reserved: 0 });
+        }
+        _ => {}
+    }
+    Some((headers, segment))
+}
+
+/// The completion of a send request.
+pub(crate) fn completion(
+    wqe: &Wqe,
+    status: CompletionStatus,
+    attributes: &Attributes,
+) -> Completion {
+    Completion {
+        wr_id: wqe.wr_id,
+        status,
+        opcode: CompletionOpcode::of(&wqe.operation),
+        byte_len: match wqe.operation {
+            SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => 8,
+            _ => wqe.len,
+        },
+        extra: Extra::None,
+        qpn: attributes.qpn,
+        source_qp: Qpn::default(),
+        grh: false,
+        solicited: status != CompletionStatus::Success,
+    }
+}
+
+/// Copies inline bytes to a packet.
+pub(crate) fn copy_inline((a, b): (&[u8], &[u8]), place: Place<'_>) {
+    match place {
+        Place::Bytes { first, second } => {
+            let from = a.iter().chain(b);
+            let to = first.iter_mut().chain(second);
+            to.zip(from).for_each(|(to, from)| *to = *from);
+        }
+        Place::Elided { digest, .. } => {
+            *digest = a
+                .iter()
+                .chain(b)
+                .fold(0, |sum: u32, &byte| sum.rotate_left(5).wrapping_add(u32::from(byte)));
+        }
+    }
+}

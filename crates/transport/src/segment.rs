@@ -1,0 +1,73 @@
+//! Segmentation: a message and the packets that carry it.
+//!
+//! IBA vol 1 §9.7.2 (PSNs a message takes), §9.4 (First, Middle, Last, Only).
+
+use roxe_wire::Mtu;
+use roxe_wire::opcode::Position;
+
+/// How many packets carry `len` bytes: one even for none.
+pub const fn packets(len: u32, mtu: Mtu) -> u32 {
+    let packets = len.div_ceil(mtu.bytes());
+    if packets == 0 { 1 } else { packets }
+}
+
+/// One packet of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where its payload begins in the message, in bytes.
+    pub offset: u32,
+    /// Bytes of payload.
+    pub len: u32,
+    /// Its place among the message's packets.
+    pub position: Position,
+}
+
+/// The packet with number `index` (from 0) of a message of `len` bytes. `None` beyond the last.
+pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
+    let packets = packets(len, mtu);
+    if index >= packets {
+        return None;
+    }
+    let offset = index * mtu.bytes();
+    let rest = len - offset;
+    let first = index == 0;
+    let last = index == packets - 1;
+    Some(Segment {
+        offset,
+        len: if last { rest } else { mtu.bytes() },
+        position: match (first, last) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, false) => Position::Middle,
+            (false, true) => Position::Last,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= 02-2.6 test
+    #[test]
+    fn segments_tile_the_message() {
+        for mtu in Mtu::ALL {
+            let m = mtu.bytes();
+            for len in [0, 1, m - 1, m, m + 1, 2 * m, 2 * m + 1, 5 * m - 3, 1 << 31] {
+                let count = packets(len, mtu);
+                assert_eq!(count, (len.div_ceil(m)).max(1));
+                assert_eq!(segment(len, mtu, count), None);
+                let last = segment(len, mtu, count - 1).unwrap();
+                assert_eq!(last.offset + last.len, len);
+                assert!(last.position.ends());
+                assert_eq!(last.len == 0, len == 0);
+                for index in (0..count - 1).take(7) {
+                    let one = segment(len, mtu, index).unwrap();
+                    assert_eq!((one.offset, one.len), (index * m, m));
+                    assert_eq!(one.position.starts(), index == 0);
+                    assert!(!one.position.ends());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Unreliable datagrams: one packet a message, to anybody, from anybody with the right key.
+//!
+//! IBA vol 1 §9.8.3. A receive buffer begins with 40 bytes for the header that tells where the
+//! datagram came from. PSNs are counted but not looked at.
+
+use roxe_wire::opcode::{Header, Operation, Position, Service};
+use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Instant, Opcode, Packet, Payload, QKey};
+
+use crate::adapter::{Adapter, Count};
+use crate::emit::{Emitted, Outlet, emit};
+use crate::rc::{Requester, received};
+use crate::request::copy_inline;
+use crate::work::{Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation};
+
+/// Takes in one datagram. What is dropped is counted.
+pub(crate) fn handle_datagram(
+    attributes: &Attributes,
+    packet: &Packet<'_>,
+    grh: &Grh,
+    adapter: &mut impl Adapter,
+) {
+    let mtu = attributes.path_mtu.bytes() as usize;
+    if !packet.opcode.payload.allows(packet.payload.len(), mtu) {
+        adapter.count(Count::UdTooLong);
+        return;
+    }
+    let Some(receive) = adapter.take_receive() else {
+        adapter.count(Count::UdNoBuffer);
+        return;
+    };
+    let payload_len = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
+    let byte_len = GRH_LEN.saturating_add(payload_len);
+    let fits = byte_len <= receive.len;
+    let placed = fits
+        && adapter.scatter_receive(&receive, 0, Payload::bytes(grh.as_bytes())).is_ok()
+        && (payload_len == 0 || adapter.scatter_receive(&receive, GRH_LEN, packet.payload).is_ok());
+    let opcode = CompletionOpcode::Recv;
+    let extra = packet.headers.imm_dt.map_or(Extra::None, Extra::Imm);
+    let mut completion = received(attributes, packet, &receive, opcode, byte_len, extra);
+    completion.grh = true;
+    completion.source_qp = packet.headers.deth.map_or(completion.source_qp, |d| d.source_qp);
+    if !placed {
+        // The message is lost and its buffer too; the queue pair goes on. BC-074
+        adapter.count(if fits { Count::ResponderCqeError } else { Count::UdTooLong });
+        completion.status = if fits {
+            CompletionStatus::LocalProtectionError
+        } else {
+            CompletionStatus::LocalLengthError
+        };
+        completion.solicited = true;
+    }
+    adapter.complete_receive(receive, completion);
+}
+
+/// Bytes before a datagram in its receive buffer.
+const GRH_LEN: u32 = 40;
+const _: () = assert!(GRH_LEN as usize == Grh::LEN);
+
+/// Whether a datagram's key is the queue pair's.
+///
+/// # Errors
+/// [`DropReason::QKeyMismatch`].
+pub fn check_q_key(own: QKey, packet: &Packet<'_>) -> Result<(), DropReason> {
+    match packet.headers.deth {
+        Some(deth) if deth.q_key == own => Ok(()),
+        deth => Err(DropReason::QKeyMismatch { q_key: deth.map_or(0, |deth| deth.q_key.0) }),
+    }
+}
+
+impl Requester {
+    /// Sends the next datagram. It is done when it is on its way.
+    pub(crate) fn poll_datagram(
+        &mut self,
+        _now: Instant,
+        attributes: &Attributes,
+        draining: bool,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Option<Emitted> {
+        if draining {
+            return None;
+        }
+        let mut wqe = *self.queue.front()?;
+        if wqe.failed.is_some() {
+            return None;
+        }
+        let checked = if wqe.len > attributes.path_mtu.bytes() {
+            Err(CompletionStatus::LocalLengthError)
+        } else {
+            adapter
+                .check_local(self.queue.sges(&wqe), false)
+                .map_err(|_| CompletionStatus::LocalProtectionError)
+        };
+        if let Err(status) = checked {
+            self.queue.get_mut(0)?.failed = Some(status);
+            return None;
+        }
+        let target = wqe.target?;
+        let imm = match wqe.operation {
+            SendOperation::SendWithImm(imm) => Some(imm),
+            _ => None,
+        };
+        let variant = imm.map(|_| Header::ImmDt);
+        let opcode = Opcode::find(Service::Ud, Operation::Send, Position::Only, variant)?;
+        let own = target.q_key.is_controlled();
+        let mut headers = Headers {
+            bth: Bth {
+                opcode: opcode.code,
+                solicited: wqe.solicited,
+                mig_req: true,
+                p_key: attributes.p_key,
+                dest_qp: target.qpn,
+                psn: self.next,
+                ..Bth::default()
+            },
+            deth: Some(Deth {
+                // With the top bit set the sender's own key goes out. IBA vol 1 §3.5.3
+                q_key: if own { attributes.q_key } else { target.q_key },
+                reserved: 0,
+                source_qp: attributes.qpn,
+            }),
+            imm_dt: imm,
+            ..Headers::default()
+        };
+        let queue = &self.queue;
+        let emitted = emit(outlet, &mut headers, wqe.len as usize, |place| {
+            match queue.inline(&wqe, 0, wqe.len) {
+                Some(bytes) => {
+                    copy_inline(bytes, place);
+                    Ok(())
+                }
+                None if wqe.len == 0 => Ok(()),
+                None => adapter.gather(queue.sges(&wqe), 0, place),
+            }
+        })?;
+        let Ok(mut emitted) = emitted else {
+            self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
+            return None;
+        };
+        (wqe.begun, wqe.psn, wqe.span) = (true, self.next, 1);
+        *self.queue.get_mut(0)? = wqe;
+        self.next = self.next.next();
+        self.unacknowledged = self.next;
+        self.complete_finished(attributes, adapter);
+        emitted.path = Some(target.path);
+        Some(emitted)
+    }
+}

@@ -1,0 +1,556 @@
+//! Work: what an application asks of a queue pair, and how it ended.
+//!
+//! IBA vol 1 §10.7 and §11.6; the names are those of libibverbs.
+
+use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, Mtu, QKey, Qpn, RKey};
+
+/// The longest message of a connected service, in bytes. C9-94.
+pub const MAX_MESSAGE_LEN: u32 = 1 << 31;
+
+/// A piece of registered memory: `ibv_sge`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Where it begins, as its region counts.
+    pub va: u64,
+    /// Bytes. 0 contributes nothing.
+    pub len: u32,
+    /// Names the region.
+    pub l_key: LKey,
+}
+
+/// A place in the peer's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// Where it begins, as the peer's region counts.
+    pub va: u64,
+    /// Names the peer's region or window.
+    pub r_key: RKey,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramTarget {
+    /// The address handle's path.
+    pub path: PathId,
+    /// The receiver's queue pair.
+    pub qpn: Qpn,
+    /// The key it asks for. With the top bit set the sender's own key goes out instead.
+    pub q_key: QKey,
+}
+
+/// Names a path of the device: where frames go, and with which outer headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(pub u32);
+
+/// Where the bytes of a request are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// In registered memory, gathered (or for READ and atomics scattered) in this order.
+    Regions(&'a [Sge]),
+    /// Here: copied when the request is posted. SEND and WRITE only.
+    Inline(&'a [u8]),
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOperation {
+    /// A message to a receive buffer.
+    Send,
+    /// The same, with four bytes for the receiver's completion.
+    SendWithImm(ImmDt),
+    /// The same, and a key of the receiver's that stops being valid.
+    SendWithInv(RKey),
+    /// To the peer's memory.
+    Write(Remote),
+    /// The same, and a completion with four bytes at the receiver.
+    WriteWithImm(Remote, ImmDt),
+    /// From the peer's memory.
+    Read(Remote),
+    /// Compares 64 bits of the peer's memory and swaps them if equal; gives what was there.
+    CompareSwap {
+        /// Where. A multiple of 8.
+        remote: Remote,
+        /// What to compare with.
+        compare: u64,
+        /// What to store.
+        swap: u64,
+    },
+    /// Adds to 64 bits of the peer's memory; gives what was there.
+    FetchAdd {
+        /// Where. A multiple of 8.
+        remote: Remote,
+        /// How much.
+        add: u64,
+    },
+    /// Writes eight bytes at once.
+    AtomicWrite(Remote),
+    /// Makes earlier writes to the peer's memory visible or persistent.
+    Flush {
+        /// Where it begins.
+        remote: Remote,
+        /// How many bytes; nothing is transferred.
+        len: u32,
+        /// How far.
+        placement: FlushPlacement,
+        /// How much.
+        selectivity: FlushSelectivity,
+    },
+    /// Something the adapter does by itself, in the order of the queue.
+    Local(LocalOperation),
+}
+
+impl SendOperation {
+    /// The peer's memory it is about.
+    pub const fn remote(&self) -> Option<Remote> {
+        match *self {
+            Self::Write(remote)
+            | Self::WriteWithImm(remote, _)
+            | Self::Read(remote)
+            | Self::CompareSwap { remote, .. }
+            | Self::FetchAdd { remote, .. }
+            | Self::AtomicWrite(remote)
+            | Self::Flush { remote, .. } => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// Whether the responder keeps a resource for its answer: such requests are limited by
+    /// `max_rd_atomic`, and a fence waits for them.
+    pub const fn takes_responder_resource(&self) -> bool {
+        matches!(
+            self,
+            Self::Read(_)
+                | Self::CompareSwap { .. }
+                | Self::FetchAdd { .. }
+                | Self::AtomicWrite(_)
+                | Self::Flush { .. }
+        )
+    }
+
+    /// Whether its data flows to the requester.
+    pub const fn fetches(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Whether its data may be given inline: SENDs and WRITEs.
+    pub const fn may_be_inline(&self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendWithImm(_)
+                | Self::SendWithInv(_)
+                | Self::Write(_)
+                | Self::WriteWithImm(..)
+                | Self::AtomicWrite(_)
+        )
+    }
+
+    /// Whether it uses up a receive buffer of the peer.
+    pub const fn consumes_receive(&self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendWithImm(_) | Self::SendWithInv(_) | Self::WriteWithImm(..)
+        )
+    }
+}
+
+/// What the adapter does by itself, in the order of the send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalOperation {
+    /// A region or window stops being valid.
+    Invalidate(RKey),
+    /// A window opens over part of a region: `IBV_WR_BIND_MW`.
+    BindWindow {
+        /// The window's present key; its index stays.
+        window: RKey,
+        /// The key it shall have.
+        new_key: RKey,
+        /// The region below.
+        region: LKey,
+        /// Where the window begins.
+        va: u64,
+        /// Bytes. 0 closes a type 1 window.
+        len: u64,
+        /// What peers may do through it.
+        access: AccessFlags,
+    },
+    /// A fast registration: a region gets its address range, rights and key.
+    RegisterMemory {
+        /// The region's present key; its index stays.
+        region: RKey,
+        /// The key it shall have.
+        new_key: RKey,
+        /// The address that its first byte shall have.
+        va: u64,
+        /// Bytes.
+        len: u64,
+        /// What may be done with it.
+        access: AccessFlags,
+    },
+}
+
+/// Rights to memory: `ibv_access_flags`. Also the rights that a queue pair grants its peer.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct AccessFlags(u32);
+
+impl AccessFlags {
+    /// None: local reading only.
+    pub const NONE: Self = Self(0);
+    /// The adapter may write: receives, READ and atomic results.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Peers may WRITE.
+    pub const REMOTE_WRITE: Self = Self(1 << 1);
+    /// Peers may READ.
+    pub const REMOTE_READ: Self = Self(1 << 2);
+    /// Peers may use atomics.
+    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Windows may be bound.
+    pub const MW_BIND: Self = Self(1 << 4);
+    /// Addresses count from 0.
+    pub const ZERO_BASED: Self = Self(1 << 5);
+    /// Pages may come and go; nothing is ever pinned here, so this is always granted.
+    pub const ON_DEMAND: Self = Self(1 << 6);
+    /// Backed by huge pages; no difference here.
+    pub const HUGETLB: Self = Self(1 << 7);
+    /// Peers may FLUSH to global visibility.
+    pub const FLUSH_GLOBAL: Self = Self(1 << 8);
+    /// Peers may FLUSH to persistence.
+    pub const FLUSH_PERSISTENT: Self = Self(1 << 9);
+    /// Writes may pass each other; never made use of here.
+    pub const RELAXED_ORDERING: Self = Self(1 << 20);
+
+    const NAMES: [(Self, &'static str); 11] = [
+        (Self::LOCAL_WRITE, "local-write"),
+        (Self::REMOTE_WRITE, "remote-write"),
+        (Self::REMOTE_READ, "remote-read"),
+        (Self::REMOTE_ATOMIC, "remote-atomic"),
+        (Self::MW_BIND, "mw-bind"),
+        (Self::ZERO_BASED, "zero-based"),
+        (Self::ON_DEMAND, "on-demand"),
+        (Self::HUGETLB, "hugetlb"),
+        (Self::FLUSH_GLOBAL, "flush-global"),
+        (Self::FLUSH_PERSISTENT, "flush-persistent"),
+        (Self::RELAXED_ORDERING, "relaxed-ordering"),
+    ];
+
+    /// The bits as libibverbs has them; `None` when one is unknown.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        if bits & !(0x3ff | 1 << 20) == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// The bits as libibverbs has them.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `wanted` are among these.
+    pub const fn contain(self, wanted: Self) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+
+    /// Whether any of `some` is among these.
+    pub const fn contain_any(self, some: Self) -> bool {
+        self.0 & some.0 != 0
+    }
+
+    /// The right with this name, as scripts write it.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(flag, _)| *flag)
+    }
+}
+
+impl core::ops::BitOr for AccessFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+impl core::fmt::Debug for AccessFlags {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_set()
+            .entries(Self::NAMES.iter().filter(|(flag, _)| self.contain(*flag)).map(|(_, n)| n))
+            .finish()
+    }
+}
+
+/// A request to the send queue: `ibv_send_wr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendRequest<'a> {
+    /// The application's own name for it; comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub operation: SendOperation,
+    /// Where its bytes are, or go.
+    pub data: Data<'a>,
+    /// Whether success shall be completed. Failure always is.
+    pub signaled: bool,
+    /// Whether the receiver's completion shall be a solicited event.
+    pub solicited: bool,
+    /// Whether it waits for all READs and atomics before it. RC only.
+    pub fence: bool,
+    /// Where it goes; datagrams only.
+    pub target: Option<DatagramTarget>,
+}
+
+/// A request to a receive queue: `ibv_recv_wr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveRequest<'a> {
+    /// The application's own name for it; comes back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes, in this order.
+    pub sges: &'a [Sge],
+}
+
+/// Why a verb refused a request: the caller's mistake, told at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The queue holds as many requests as it has room for. `ENOMEM`.
+    QueueFull {
+        /// Requests it has room for.
+        depth: u32,
+    },
+    /// More scatter/gather elements than the queue was made for. `EINVAL`.
+    TooManySegments {
+        /// How many.
+        given: usize,
+        /// How many fit.
+        max: u32,
+    },
+    /// More inline data than the queue was made for. `EINVAL`.
+    InlineTooLong {
+        /// Bytes.
+        given: usize,
+        /// Bytes that fit.
+        max: u32,
+    },
+    /// A message longer than 2³¹ bytes. `EINVAL`.
+    MessageTooLong {
+        /// Bytes.
+        len: u64,
+    },
+    /// The queue pair is in a state that takes no such request. `EINVAL`.
+    WrongState,
+    /// The service does not have this operation, or not with these flags or data. `EINVAL`.
+    NotSupported,
+    /// A datagram without a destination, or with one that does not exist. `EINVAL`.
+    NoTarget,
+    /// An atomic whose remote address is not a multiple of 8, or whose data is not 8 bytes.
+    /// `EINVAL`.
+    BadAtomic,
+    /// The queue pair takes its receives from a shared queue. `EINVAL`.
+    SharedReceiveQueue,
+    /// No such queue. `EINVAL`.
+    NoSuchQueue,
+}
+
+impl core::fmt::Display for PostError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::QueueFull { depth } => write!(f, "the queue is full: it holds {depth} requests"),
+            Self::TooManySegments { given, max } => {
+                write!(f, "{given} scatter/gather elements, the queue was made for {max}")
+            }
+            Self::InlineTooLong { given, max } => {
+                write!(f, "{given} bytes of inline data, the queue was made for {max}")
+            }
+            Self::MessageTooLong { len } => {
+                write!(f, "a message of {len} bytes, {MAX_MESSAGE_LEN} are the most")
+            }
+            Self::WrongState => f.write_str("the queue pair's state takes no such request"),
+            Self::NotSupported => f.write_str("the service does not have this operation"),
+            Self::NoTarget => f.write_str("a datagram needs an address handle"),
+            Self::BadAtomic => f.write_str("atomics need 8 bytes at a multiple of 8"),
+            Self::SharedReceiveQueue => f.write_str("receives come from a shared queue"),
+            Self::NoSuchQueue => f.write_str("no such queue"),
+        }
+    }
+}
+
+impl core::error::Error for PostError {}
+
+/// How a request ended: `ibv_wc_status`, with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CompletionStatus {
+    /// Done.
+    Success = 0,
+    /// A message did not fit: into a receive buffer, or into what the service allows.
+    LocalLengthError = 1,
+    /// The queue pair cannot do this, or the request is inconsistent.
+    LocalQpOperationError = 2,
+    /// A local key, range or right is wrong.
+    LocalProtectionError = 4,
+    /// Not tried: the queue pair is in error.
+    Flushed = 5,
+    /// A memory window could not be bound.
+    MwBindError = 6,
+    /// The peer answered something that does not answer the request.
+    BadResponse = 7,
+    /// A local buffer could not be written on behalf of a peer.
+    LocalAccessError = 8,
+    /// The peer found the request invalid.
+    RemoteInvalidRequest = 9,
+    /// The peer refused the key, the range or the right.
+    RemoteAccessError = 10,
+    /// The peer failed for a reason of its own.
+    RemoteOperationError = 11,
+    /// The peer did not answer, however often it was tried.
+    RetryExceeded = 12,
+    /// The peer had no receive buffer, however often it was tried.
+    RnrRetryExceeded = 13,
+    /// The adapter failed.
+    Fatal = 19,
+}
+
+impl CompletionStatus {
+    /// The number in `ibv_wc_status`.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// In words, as scripts and messages have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Success => "ok",
+            Self::LocalLengthError => "local-length-error",
+            Self::LocalQpOperationError => "local-qp-operation-error",
+            Self::LocalProtectionError => "local-protection-error",
+            Self::Flushed => "flushed",
+            Self::MwBindError => "mw-bind-error",
+            Self::BadResponse => "bad-response",
+            Self::LocalAccessError => "local-access-error",
+            Self::RemoteInvalidRequest => "remote-invalid-request",
+            Self::RemoteAccessError => "remote-access-error",
+            Self::RemoteOperationError => "remote-operation-error",
+            Self::RetryExceeded => "retry-exceeded",
+            Self::RnrRetryExceeded => "rnr-retry-exceeded",
+            Self::Fatal => "fatal",
+        }
+    }
+}
+
+/// What a completion is about: `ibv_wc_opcode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CompletionOpcode {
+    /// A SEND of any kind.
+    Send,
+    /// A WRITE of any kind.
+    RdmaWrite,
+    /// A READ.
+    RdmaRead,
+    /// A compare and swap.
+    CompSwap,
+    /// A fetch and add.
+    FetchAdd,
+    /// A window was bound.
+    BindMw,
+    /// A key was invalidated.
+    LocalInv,
+    /// A region was registered by work request.
+    RegMr,
+    /// An atomic write.
+    AtomicWrite,
+    /// A flush.
+    Flush,
+    /// A message was received.
+    Recv,
+    /// A WRITE with immediate data was received.
+    RecvRdmaWithImm,
+}
+
+impl CompletionOpcode {
+    /// What the completion of a send request says.
+    pub const fn of(operation: &SendOperation) -> Self {
+        match operation {
+            SendOperation::Send | SendOperation::SendWithImm(_) | SendOperation::SendWithInv(_) => {
+                Self::Send
+            }
+            SendOperation::Write(_) | SendOperation::WriteWithImm(..) => Self::RdmaWrite,
+            SendOperation::Read(_) => Self::RdmaRead,
+            SendOperation::CompareSwap { .. } => Self::CompSwap,
+            SendOperation::FetchAdd { .. } => Self::FetchAdd,
+            SendOperation::AtomicWrite(_) => Self::AtomicWrite,
+            SendOperation::Flush { .. } => Self::Flush,
+            SendOperation::Local(LocalOperation::Invalidate(_)) => Self::LocalInv,
+            SendOperation::Local(LocalOperation::BindWindow { .. }) => Self::BindMw,
+            SendOperation::Local(LocalOperation::RegisterMemory { .. }) => Self::RegMr,
+        }
+    }
+}
+
+/// What came with a received message besides its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extra {
+    /// Nothing.
+    #[default]
+    None,
+    /// Immediate data: `IBV_WC_WITH_IMM`.
+    Imm(ImmDt),
+    /// A key of ours was invalidated: `IBV_WC_WITH_INV`.
+    Invalidated(RKey),
+}
+
+/// How one request ended: `ibv_wc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The application's name for the request.
+    pub wr_id: u64,
+    /// How it ended. Unless `Success`, only `wr_id`, `status` and `qpn` mean anything.
+    pub status: CompletionStatus,
+    /// What it was.
+    pub opcode: CompletionOpcode,
+    /// Bytes transferred: received, or fetched by READ and atomics. A datagram counts 40 more.
+    pub byte_len: u32,
+    /// What came along; receives only.
+    pub extra: Extra,
+    /// Our queue pair.
+    pub qpn: Qpn,
+    /// The sender's queue pair; datagrams only.
+    pub source_qp: Qpn,
+    /// Whether the first 40 bytes of the buffer are the GRH area; datagrams only.
+    pub grh: bool,
+    /// Whether this is a solicited event: the sender asked for one, or the request failed.
+    pub solicited: bool,
+}
+
+/// How a queue pair is set: the attributes of `ibv_qp_attr` that its protocol uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Our number.
+    pub qpn: Qpn,
+    /// The peer's number. Connected services.
+    pub dest_qp: Qpn,
+    /// The most payload of a packet.
+    pub path_mtu: Mtu,
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// The key of datagrams.
+    pub q_key: QKey,
+    /// The partition key that packets carry.
+    pub p_key: roxe_wire::PKey,
+    /// The PSN of our first request.
+    pub sq_psn: roxe_wire::Psn,
+    /// The PSN of the peer's first request.
+    pub rq_psn: roxe_wire::Psn,
+    /// How many READs and atomics we may have outstanding.
+    pub max_rd_atomic: u8,
+    /// How many the peer may have.
+    pub max_dest_rd_atomic: u8,
+    /// How long to wait for an answer.
+    pub timeout: roxe_wire::AckTimeout,
+    /// How often to try again for want of an answer, 0 ..= 7.
+    pub retry_cnt: u8,
+    /// How often to try again for want of a receive buffer, 0 ..= 7; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long a peer shall wait when we have no receive buffer.
+    pub min_rnr_timer: roxe_wire::RnrTimer,
+}
