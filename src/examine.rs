@@ -75,6 +75,8 @@ pub(crate) struct Outer {
 pub(crate) enum Content {
     Packet { opcode: &'static Opcode, headers: Headers, payload_len: usize },
     Broken(DropReason),
+    /// The capture kept less than the headers.
+    Cut,
 }
 
 /// Frames on their way from the one who examines to the one who prints.
@@ -265,9 +267,13 @@ impl Examiner {
         row: &mut Row,
         findings: &mut Vec<Finding>,
     ) {
-        row.content = Content::Broken(reason);
         if is_cut_by_capture(reason, record) {
+            row.content = Content::Cut;
             self.tally.cut += 1;
+            return;
+        }
+        row.content = Content::Broken(reason);
+        if is_manufacturers(reason) {
             return;
         }
         self.tally.malformed += 1;
@@ -278,7 +284,7 @@ impl Examiner {
                 seen: format!("ICRC 0x{found:08x}"),
                 expected: format!("0x{expected:08x}"),
             });
-        } else if !is_manufacturers(reason) {
+        } else {
             findings.push(Finding {
                 rule: Rule::Format,
                 seen: reason.to_string(),
@@ -289,7 +295,7 @@ impl Examiner {
 }
 
 /// Whether the frame is only too short because the capture kept its beginning.
-pub(crate) fn is_cut_by_capture(reason: DropReason, record: &Record<'_>) -> bool {
+fn is_cut_by_capture(reason: DropReason, record: &Record<'_>) -> bool {
     matches!(reason, DropReason::Truncated { need, .. } if record.is_cut()
         && need <= record.wire_len as usize)
 }

@@ -77,7 +77,7 @@ pub(crate) const FRONT: &[Own] = &[
 pub(crate) const BACK: &[Own] = &[
     Own { name: "bth.opcode_name",            kind: Kind::Text,   get: |e| match &e.row.content {
         Content::Packet { opcode, .. } => Some(text(opcode.name)),
-        Content::Broken(_) => None,
+        Content::Broken(_) | Content::Cut => None,
     } },
     Own { name: "aeth.syndrome.opcode",       kind: Kind::Number, get: |e| Some(number(syndrome(e)?.to_byte() >> 5)) },
     Own { name: "aeth.syndrome.credit_count", kind: Kind::Number, get: |e| match syndrome(e)? {
@@ -104,7 +104,7 @@ pub(crate) const BACK: &[Own] = &[
     } },
     Own { name: "payload_len",                kind: Kind::Number, get: |e| match &e.row.content {
         Content::Packet { payload_len, .. } => Some(number(*payload_len as u64)),
-        Content::Broken(_) => None,
+        Content::Broken(_) | Content::Cut => None,
     } },
     Own { name: "padding",                    kind: Kind::Number, get: |e| Some(number(e.row.outer?.padding as u64)) },
     Own { name: "icrc",                       kind: Kind::Text,   get: |e| Some(text(match e.row.icrc {
@@ -113,7 +113,7 @@ pub(crate) const BACK: &[Own] = &[
         IcrcVerdict::Unknown => "unknown",
     })) },
     Own { name: "dropped",                    kind: Kind::Text,   get: |e| match &e.row.content {
-        Content::Packet { .. } => None,
+        Content::Packet { .. } | Content::Cut => None,
         Content::Broken(reason) => Some(text(reason.name())),
     } },
     Own { name: "conversation",               kind: Kind::Number, get: |e| (e.row.conversation != 0).then(|| number(e.row.conversation)) },

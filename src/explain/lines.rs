@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use roxe_trace::{Finding, IcrcVerdict, Note};
+use roxe_trace::{Finding, IcrcVerdict, Note, Rule};
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome};
 
@@ -95,6 +95,7 @@ impl Lines {
                 ink.display(reason);
                 ink.plain();
             }
+            Content::Cut => ink.str("the capture kept too little of it"),
         }
         if let Some(tag) = row.outer.and_then(|outer| outer.vlan[0]) {
             separate(start, ink, " ");
@@ -109,7 +110,8 @@ impl Lines {
             separate(start, ink, " · ");
             note_text(note, ink);
         }
-        for finding in entry.findings {
+        // Why a packet is none was said.
+        for finding in entry.findings.iter().filter(|finding| finding.rule != Rule::Format) {
             separate(start, ink, " · ");
             finding_text(finding, ink);
         }

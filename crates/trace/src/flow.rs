@@ -253,10 +253,9 @@ impl Flows {
     /// Both directions of each conversation together, in order.
     pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
         let mut found: BTreeMap<u32, ConversationSummary> = BTreeMap::new();
-        for flow in &self.all {
+        for (index, flow) in self.all.iter().enumerate() {
             let key = flow.key;
-            let source_qp =
-                key.source_qp.or_else(|| flow.peer.map(|peer| self.all[peer].key.dest_qp));
+            let source_qp = self.source_qp(index);
             found
                 .entry(flow.conversation)
                 .or_insert_with(|| ConversationSummary {

@@ -1,6 +1,7 @@
 //! One direction's requests: which PSNs were seen, what they began, what was sent again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use roxe_wire::opcode::{Operation, PayloadRule, Position};
 use roxe_wire::{Mtu, Opcode, Packet, Psn};
@@ -37,8 +38,10 @@ pub(crate) struct Sent {
     pub(crate) announced: u32,
     /// How many messages end with or before it, counted from the first packet seen.
     pub(crate) ends: u64,
-    /// Of the PSNs it takes, how many were answered in order.
+    /// Of the PSNs it takes, those before this one were answered …
     pub(crate) answered: u32,
+    /// … but for these.
+    missing: Range<u32>,
     /// Where a READ was asked for again.
     asked_again: Vec<Psn>,
     /// What an atomic was answered with.
@@ -641,6 +644,7 @@ impl Sent {
             announced: packet.headers.reth.map_or(0, |reth| reth.dma_len),
             ends,
             answered: 0,
+            missing: 0..0,
             asked_again: Vec::new(),
             original: None,
         }
@@ -665,6 +669,24 @@ impl Sent {
                 self.opcode.name, self.payload, self.frame
             ),
         }
+    }
+
+    /// Takes in the answer to one of the PSNs it takes. Tells whether it is new, and how many
+    /// before it are missing.
+    pub(crate) fn answer(&mut self, index: u32) -> (bool, u32) {
+        if index < self.answered {
+            let is_new = self.missing.contains(&index);
+            if is_new {
+                self.missing.start = index + 1;
+            }
+            return (is_new, 0);
+        }
+        let skipped = index - self.answered;
+        if skipped > 0 && self.missing.is_empty() {
+            self.missing = self.answered..index;
+        }
+        self.answered = index + 1;
+        (true, skipped)
     }
 
     fn ask_again(&mut self, psn: Psn) {

@@ -157,14 +157,14 @@ fn read_response(
                     ),
                 });
             }
-            if index < sent.answered {
-                notes.push(Note::AnsweredBefore);
-            } else {
-                if index > sent.answered {
-                    notes.push(Note::ResponseGap { missing: index - sent.answered });
-                }
-                sent.answered = index + 1;
+            let (is_new, missing) = sent.answer(index);
+            if missing > 0 {
+                notes.push(Note::ResponseGap { missing });
+            }
+            if is_new {
                 summary.bytes += len as u64;
+            } else {
+                notes.push(Note::AnsweredBefore);
             }
         }
         _ => findings.push(wrong_kind(packet, operation, request)),
