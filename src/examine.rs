@@ -8,9 +8,11 @@ use std::ops::Range;
 
 use roxe_net::capture_file::{Record, Start, Timestamp};
 use roxe_trace::{Finding, IcrcVerdict, Note, Observation, Rule, Seen, Tracer};
-use roxe_wire::mad::Mad;
+use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::Service;
-use roxe_wire::{DropReason, Frame, Headers, Opcode, Packet, Qpn, RawFrame, TrafficClass};
+use roxe_wire::{
+    DropReason, FieldVisitor, Frame, Headers, Opcode, Packet, Qpn, RawFrame, TrafficClass,
+};
 
 /// One RoCE frame: everything that is printed about it but for what [`Batch`] keeps.
 #[derive(Clone, Debug)]
@@ -73,7 +75,11 @@ pub(crate) struct Outer {
 /// The packet, or why it is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {
-    Packet { opcode: &'static Opcode, headers: Headers, payload_len: usize },
+    Packet {
+        opcode: &'static Opcode,
+        headers: Headers,
+        payload_len: usize,
+    },
     Broken(DropReason),
     /// The capture kept less than the headers.
     Cut,
@@ -87,7 +93,7 @@ pub(crate) struct Batch {
     len: usize,
     notes: Vec<Note>,
     findings: Vec<Finding>,
-    mads: Vec<Mad>,
+    mads: Vec<Management>,
     /// The first bytes of each frame.
     bytes: Vec<u8>,
 }
@@ -98,7 +104,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) row: &'a Row,
     pub(crate) notes: &'a [Note],
     pub(crate) findings: &'a [Finding],
-    pub(crate) mad: Option<&'a Mad>,
+    pub(crate) mad: Option<&'a Management>,
     /// The frame's first bytes, at least all headers; if they are kept.
     pub(crate) bytes: &'a [u8],
 }
@@ -129,6 +135,32 @@ impl Batch {
             mad: row.mad.map(|index| &self.mads[index]),
             bytes: &self.bytes[row.bytes.clone()],
         })
+    }
+}
+
+/// A management datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Management {
+    Known(Mad),
+    /// Of another class, or with a message that is not known: only the header can be read.
+    Other(MadHeader),
+}
+
+impl Management {
+    fn parse(payload: &[u8]) -> Option<Self> {
+        match Mad::parse(payload) {
+            Ok(mad) => Some(Self::Known(mad)),
+            Err(_) if payload.len() < Mad::LEN => None,
+            Err(_) => payload.first_chunk().map(|header| Self::Other(MadHeader::parse(*header))),
+        }
+    }
+
+    /// Visits the fields in the order of the wire.
+    pub(crate) fn for_each_field(&self, visit: &mut FieldVisitor<'_>) {
+        match self {
+            Self::Known(mad) => mad.for_each_field(visit),
+            Self::Other(header) => header.for_each_field(visit),
+        }
     }
 }
 
@@ -221,7 +253,7 @@ impl Examiner {
         row: &mut Row,
         notes: &mut Vec<Note>,
         findings: &mut Vec<Finding>,
-        mads: &mut Vec<Mad>,
+        mads: &mut Vec<Management>,
     ) {
         row.outer = Some(Outer {
             source: frame.ip.source(),
@@ -252,7 +284,7 @@ impl Examiner {
         findings.append(&mut self.observation.findings);
         if packet.opcode.service == Service::Ud && packet.headers.bth.dest_qp == Qpn::GSI {
             let [first, _] = packet.payload.pieces();
-            if let Ok(mad) = Mad::parse(first) {
+            if let Some(mad) = Management::parse(first) {
                 row.mad = Some(mads.len());
                 mads.push(mad);
             }
