@@ -260,7 +260,7 @@ fn every_field_is_as_tshark_shows_it() {
     let list: String =
         unexpected.values().map(|(example, count)| format!("{count} × {example}\n")).collect();
     assert!(list.is_empty(), "differences from tshark {}:\n{list}", version());
-    assert!(compared > 50_000, "only {compared} fields were compared");
+    assert!(compared > 20_000, "only {compared} fields were compared");
     for (difference, times) in DIFFERENCES.iter().zip(seen) {
         if !known_version {
             continue;

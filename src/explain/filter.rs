@@ -251,10 +251,11 @@ const SIGNS: [&str; 11] = ["==", "!=", "<=", ">=", "<", ">", "(", ")", "{", "}",
 fn tokens(text: &str) -> Result<Vec<(usize, Token)>, FilterError> {
     let is_word = |c: char| c.is_alphanumeric() || "_.:-/".contains(c);
     let mut tokens = Vec::new();
-    let mut rest = text;
+    let (mut rest, mut at) = (text, 0);
     loop {
-        rest = rest.trim_start();
-        let at = text[..text.len() - rest.len()].chars().count();
+        let trimmed = rest.trim_start();
+        at += rest[..rest.len() - trimmed.len()].chars().count();
+        rest = trimmed;
         let Some(first) = rest.chars().next() else { return Ok(tokens) };
         let (token, len) = if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             (Token::Sign(sign), sign.len())
@@ -277,6 +278,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, FilterError> {
             return Err(FilterError { at, what });
         };
         tokens.push((at, token));
+        at += rest[..len].chars().count();
         rest = &rest[len..];
     }
 }
@@ -433,6 +435,8 @@ fn unknown(name: &str) -> String {
         .collect();
     near.sort_unstable();
     near.dedup();
+    let best = near.first().map_or(0, |(distance, _)| *distance);
+    near.retain(|(distance, known)| *distance == best || known.contains(stripped));
     near.truncate(4);
     if near.is_empty() {
         return format!("no field is called `{name}`");
@@ -453,4 +457,70 @@ fn distance(one: &str, other: &str) -> usize {
         }
     }
     row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Filter::parse(text).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn errors_name_the_column_and_what_would_be_right() {
+        for (text, expected) in [
+            ("bth.psm == 1", "column 1: no field is called `bth.psm`; there is `bth.psn`"),
+            ("frame = 1", "column 7: `=` alone; did you mean `==`?"),
+            ("frame == 1 && icrc == bad", "column 12: no `&&` here: write `and`"),
+            ("frame == one", "column 10: a number (decimal or 0x…) expected, not `one`"),
+            ("bth.a == 2", "column 10: `true` or `false` expected, not `2`"),
+            ("src == nowhere", "column 8: an IP address expected, not `nowhere`"),
+            ("frame", "column 6: `==`, `!=`, `<`, `<=`, `>`, `>=` or `in` expected"),
+            ("", "column 1: a field name expected"),
+            ("(frame == 1", "column 12: `)` expected"),
+            ("frame == 1 frame == 2", "column 12: `and`, `or` or the end expected, not `frame`"),
+            ("frame in {1, 2", "column 15: `,` or `}` expected"),
+            ("icrc == \"bad", "column 9: this quote is never closed"),
+            ("xyzzy.plugh == 1", "column 1: no field is called `xyzzy.plugh`"),
+        ] {
+            assert_eq!(error(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_all_kinds_are_known() {
+        for text in [
+            "frame >= 0x10",
+            "infiniband_is_not == 1",
+            "time_relative > 0.5",
+            "reth.va == 0x7f0000001000",
+            "aeth.kind in {nak, rnr_nak} and not (src == 10.0.0.1 or dst == fe80::1)",
+            "cm.req.ip_cm.sip4 == 10.0.0.1",
+            "cm.req.ip_cm.dip6 == fe80::1",
+            "cm.sidrrep.qpn == 7",
+            "mad.attributeid == 16",
+            "notes.kind == retransmission and findings.rule != msn",
+            "immdt == 1 and ieth == 2 and feth.placement == 2 and xrceth.srq == 1",
+        ] {
+            let known = Filter::parse(text).is_ok();
+            assert_eq!(known, !text.starts_with("infiniband"), "{text}: {}", error(text));
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_and_long_chains_are_not() {
+        let deep = format!("{}frame == 1{}", "(".repeat(500), ")".repeat(500));
+        assert!(error(&deep).contains("nested too deeply"));
+        let long = vec!["frame == 1"; 50_000].join(" or ");
+        assert!(Filter::parse(&long).is_ok());
+    }
+
+    #[test]
+    fn seconds_are_exact() {
+        assert_eq!(seconds("1.5"), Some(1_500_000_000));
+        assert_eq!(seconds("0.000000001"), Some(1));
+        assert_eq!(seconds("3"), Some(3_000_000_000));
+        assert_eq!([seconds("1.0000000001"), seconds("a"), seconds("1.x")], [None; 3]);
+    }
 }

@@ -487,14 +487,15 @@ impl Requests {
     ) {
         let psn = packet.headers.bth.psn;
         let before = index.checked_sub(1).map(|before| &self.sent[before]);
-        if let Some(before) = before.filter(|before| before.is_before(psn)) {
-            findings.extend(check_sequence(before.opcode, packet.opcode));
-        }
+        let before_it = before.filter(|before| before.is_before(psn));
         let mut sent =
             Sent::new(packet, self.span(packet), frame, before.map_or(0, |before| before.ends));
-        if let Some(behind) = self.sent.get(index).filter(|behind| sent.is_before(behind.psn)) {
-            findings.extend(check_sequence(packet.opcode, behind.opcode));
-        }
+        let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
+        findings.extend(
+            before_it
+                .and_then(|before| check_sequence(before.opcode, packet.opcode))
+                .or_else(|| check_sequence(packet.opcode, behind_it?.opcode)),
+        );
         if packet.opcode.position.ends() {
             sent.ends += 1;
             self.ends += 1;

@@ -121,7 +121,9 @@ impl Tracer {
             counts.marked += 1;
             notes.push(Note::CongestionExperienced);
         }
-        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum() {
+        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum()
+            && !is_left_to_the_adapter(frame)
+        {
             findings.push(Finding {
                 rule: Rule::UdpChecksum,
                 seen: format!("UDP checksum 0x{found:04x}"),
@@ -141,6 +143,10 @@ impl Tracer {
                 notes.push(Note::CongestionNotification {
                     to: (frame.ip.destination(), bth.dest_qp),
                 });
+                if !packet.payload.is_empty() {
+                    findings
+                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                }
                 if !bth.becn || bth.psn != Psn::new(0) {
                     findings.push(Finding {
                         rule: Rule::Cnp,
@@ -233,4 +239,25 @@ impl Tracer {
     pub const fn forgotten(&self) -> u64 {
         self.flows.forgotten_flows
     }
+}
+
+/// Whether a UDP checksum is that over the pseudo-header alone: the sender's adapter completes it
+/// behind the point of capture.
+fn is_left_to_the_adapter(frame: &Frame<'_>) -> bool {
+    let words = |octets: &[u8]| -> u32 {
+        octets.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
+    };
+    let address = |address: IpAddr| match address {
+        IpAddr::V4(v4) => words(&v4.octets()),
+        IpAddr::V6(v6) => words(&v6.octets()),
+    };
+    const UDP: u32 = 17;
+    let mut sum = address(frame.ip.source())
+        + address(frame.ip.destination())
+        + UDP
+        + u32::from(frame.udp.len);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u32::from(frame.udp.checksum) == sum
 }

@@ -455,3 +455,99 @@ impl fmt::Display for Syndrome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AtomicEth, Bth, Deth, Feth, Psn, Reth};
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    /// The value of the field called so.
+    fn value(layout: &HeaderLayout, name: &str, header: &[u8]) -> u64 {
+        let (bit, field) = layout.placed().find(|(_, field)| field.name == name).unwrap();
+        field.value(header, bit).unwrap()
+    }
+
+    #[test]
+    fn layouts_are_as_long_as_their_headers() {
+        assert_eq!(BTH.len(), Bth::LEN);
+        for row in crate::opcode::OPCODES {
+            for header in row.headers {
+                assert_eq!(extension(*header).len(), header.len(), "{header:?}");
+            }
+        }
+        let lens = [&ETHERNET, &VLAN, &IPV4, &IPV6, &UDP].map(HeaderLayout::len);
+        assert_eq!(lens, [14, 4, 20, 40, 8]);
+    }
+
+    /// What a parser takes a bit for, its table takes it for too: every header with one bit set.
+    #[test]
+    fn tables_and_parsers_agree_on_every_bit() {
+        for bit in 0..Bth::LEN * 8 {
+            let mut bytes = [0; Bth::LEN];
+            bytes[bit / 8] |= 0x80 >> (bit % 8);
+            let Ok(bth) = Bth::parse(bytes) else {
+                assert_ne!(value(&BTH, "TVer", &bytes), 0);
+                continue;
+            };
+            assert_eq!(value(&BTH, "opcode", &bytes), bth.opcode.into());
+            assert_eq!(value(&BTH, "SE", &bytes), bth.solicited.into());
+            assert_eq!(value(&BTH, "MigReq", &bytes), bth.mig_req.into());
+            assert_eq!(value(&BTH, "pad count", &bytes), bth.pad.into());
+            assert_eq!(value(&BTH, "P_Key", &bytes), bth.p_key.0.into());
+            assert_eq!(value(&BTH, "FECN", &bytes), bth.fecn.into());
+            assert_eq!(value(&BTH, "BECN", &bytes), bth.becn.into());
+            assert_eq!(value(&BTH, "destination QP", &bytes), bth.dest_qp.get().into());
+            assert_eq!(value(&BTH, "AckReq", &bytes), bth.ack_req.into());
+            assert_eq!(Psn::new(value(&BTH, "PSN", &bytes) as u32), bth.psn);
+        }
+        for bit in 0..AtomicEth::LEN * 8 {
+            let mut bytes = [0; AtomicEth::LEN];
+            bytes[bit / 8] |= 0x80 >> (bit % 8);
+            let atomic = AtomicEth::parse(bytes);
+            assert_eq!(value(&ATOMIC_ETH, "virtual address", &bytes), atomic.va);
+            assert_eq!(value(&ATOMIC_ETH, "R_Key", &bytes), atomic.r_key.0.into());
+            assert_eq!(value(&ATOMIC_ETH, "swap or add", &bytes), atomic.swap_add);
+            assert_eq!(value(&ATOMIC_ETH, "compare", &bytes), atomic.compare);
+        }
+        for bit in 0..Reth::LEN * 8 {
+            let mut bytes = [0; Reth::LEN];
+            bytes[bit / 8] |= 0x80 >> (bit % 8);
+            let reth = Reth::parse(bytes);
+            assert_eq!(value(&RETH, "virtual address", &bytes), reth.va);
+            assert_eq!(value(&RETH, "DMA length", &bytes), reth.dma_len.into());
+        }
+        let deth = Deth { q_key: QKey(0x1122_3344), reserved: 9, source_qp: Qpn::new(0x55_6677) };
+        assert_eq!(value(&DETH, "Q_Key", &deth.emit()), 0x1122_3344);
+        assert_eq!(value(&DETH, "source QP", &deth.emit()), 0x55_6677);
+        let feth = Feth::parse([0, 0, 0, 0x12]).emit();
+        assert_eq!((value(&FETH, "selectivity", &feth), value(&FETH, "placement", &feth)), (1, 2));
+    }
+
+    #[test]
+    fn a_header_that_ends_early_has_no_value() {
+        let (bit, psn) = BTH.placed().last().unwrap();
+        assert_eq!(psn.value(&[0; 11], bit), None);
+        assert_eq!(psn.json(&[0; 11], bit), None);
+    }
+
+    #[test]
+    fn values_have_their_forms_and_meanings() {
+        let address = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2];
+        let shown: Vec<_> =
+            IPV4.placed().filter_map(|(bit, field)| field.json(&address, bit)).collect();
+        assert_eq!(shown[13].to_string(), "192.0.2.1");
+        let says = |layout: &HeaderLayout, name, value| {
+            let field = layout.fields.iter().find(|field| field.name == name).unwrap();
+            field.meaning(value).to_string()
+        };
+        assert_eq!(says(&BTH, "opcode", 0x04), "RC_SEND_ONLY");
+        assert_eq!(says(&BTH, "opcode", 0xe0), "manufacturer specific");
+        assert_eq!(says(&BTH, "opcode", 0x15), "reserved, of service RC");
+        assert_eq!(says(&AETH, "syndrome", 0x32), "RNR NAK wait 5.12 ms");
+        assert_eq!(says(&AETH, "syndrome", 0x09), "ACK credits 24");
+        assert_eq!(says(&AETH, "syndrome", 0x60), "NAK PSN sequence error");
+        assert_eq!(says(&BTH, "P_Key", 0x7fff), "limited member of the default partition");
+    }
+}
