@@ -140,6 +140,7 @@ impl Batch {
 
 /// A management datagram.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are known")]
 pub(crate) enum Management {
     Known(Mad),
     /// Of another class, or with a message that is not known: only the header can be read.

@@ -162,6 +162,7 @@ struct Printer<'a> {
     out: &'a mut io::Stdout,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one of them")]
 enum Printing<'a> {
     Text { lines: Lines, verbose: bool },
     Json { file: Option<&'a str> },

@@ -96,9 +96,9 @@ pub(crate) fn frame(entry: &Entry<'_>, file: Option<&str>, ink: &mut Ink) {
     if let Content::Broken(reason) = &entry.row.content {
         object.text("dropped_text", &reason.to_string());
     }
-    object.list("notes", entry.notes, |note, ink| quoted_display(note, ink));
+    object.list("notes", entry.notes, quoted_display);
     object.list("notes.kind", entry.notes, |note: &Note, ink| string(note.kind(), ink));
-    object.list("findings", entry.findings, |finding, ink| quoted_display(finding, ink));
+    object.list("findings", entry.findings, quoted_display);
     object.list("findings.rule", entry.findings, |finding: &Finding, ink| {
         string(finding.rule.name(), ink);
     });

@@ -182,7 +182,7 @@ impl Lines {
     /// Seconds since the first frame.
     fn time(&mut self, nanos: i64, ink: &mut Ink) {
         let fraction = nanos.unsigned_abs() % 1_000_000_000;
-        if fraction % 1000 != 0 {
+        if !fraction.is_multiple_of(1000) {
             self.time_digits = 9;
         }
         let sign = if nanos < 0 { "-" } else { "" };

@@ -459,7 +459,7 @@ impl fmt::Display for Syndrome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AtomicEth, Bth, Deth, Feth, Psn, Reth};
+    use crate::{AtomicEth, Bth, Deth, Feth, Reth};
     use std::string::ToString;
     use std::vec::Vec;
 
@@ -500,7 +500,7 @@ mod tests {
             assert_eq!(value(&BTH, "BECN", &bytes), bth.becn.into());
             assert_eq!(value(&BTH, "destination QP", &bytes), bth.dest_qp.get().into());
             assert_eq!(value(&BTH, "AckReq", &bytes), bth.ack_req.into());
-            assert_eq!(Psn::new(value(&BTH, "PSN", &bytes) as u32), bth.psn);
+            assert_eq!(value(&BTH, "PSN", &bytes), bth.psn.get().into());
         }
         for bit in 0..AtomicEth::LEN * 8 {
             let mut bytes = [0; AtomicEth::LEN];

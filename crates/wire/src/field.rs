@@ -16,9 +16,9 @@ pub type FieldVisitor<'a> = dyn FnMut(&'static str, FieldValue<'_>) + 'a;
 /// The value of one header field: raw as it was on the wire, with a hint how people write it.
 ///
 /// `Display` is the form for people. JSON has fewer kinds: [`Number`](Self::Number),
-/// [`Signed`](Self::Signed) and [`Hex32`](Self::Hex32) are JSON numbers, [`Flag`](Self::Flag) is a JSON boolean, and everything
-/// else is the `Display` form as a string; 64-bit values too, because a JSON number loses bits
-/// above 2⁵³.
+/// [`Signed`](Self::Signed) and [`Hex32`](Self::Hex32) are JSON numbers, [`Flag`](Self::Flag) is a
+/// JSON boolean, and everything else is the `Display` form as a string; 64-bit values too, because
+/// a JSON number loses bits above 2⁵³.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldValue<'a> {
