@@ -14,7 +14,7 @@ mod verbose;
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::thread;
 
 use anyhow::Result;
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
 }
 
 /// How many frames go to the printer at once.
-const BATCH: usize = 512;
+const BATCH: usize = 2048;
 
 /// How many batches go round.
 const BATCHES: usize = 4;
@@ -129,11 +129,13 @@ fn read_all(
     empty: &Receiver<Batch>,
 ) -> Result<(), CaptureError> {
     let progress = Progress::of(reader);
+    // Through a pipe comes what happens just now, perhaps: nothing waits for company there.
+    let limit = if reader.total_len().is_some() { BATCH } else { 1 };
     // Where the printer has given up, so do we: it says why.
     while let Ok(mut batch) = empty.recv() {
         batch.clear();
         let mut end = Ok(false);
-        while batch.len() < BATCH {
+        while batch.len() < limit {
             match reader.next() {
                 Ok(Some(record)) => examiner.examine(&record, &mut batch),
                 Ok(None) => {
@@ -173,12 +175,21 @@ const BLOCK: usize = 256 * 1024;
 
 impl Printer<'_> {
     fn print_all(&mut self, full: &Receiver<Batch>, empty: &Sender<Batch>) -> io::Result<()> {
-        while let Ok(batch) = full.recv() {
+        loop {
+            let batch = match full.try_recv() {
+                Ok(batch) => batch,
+                Err(TryRecvError::Disconnected) => return self.flush(),
+                Err(TryRecvError::Empty) => {
+                    // Time to show what there is.
+                    self.flush()?;
+                    let Ok(batch) = full.recv() else { return Ok(()) };
+                    batch
+                }
+            };
             self.print(&batch)?;
             // The reader may be through.
             let _ = empty.send(batch);
         }
-        self.flush()
     }
 
     fn print(&mut self, batch: &Batch) -> io::Result<()> {
@@ -204,11 +215,13 @@ impl Printer<'_> {
                 self.flush()?;
             }
         }
-        // Whoever reads a pipe live wants to see what there is.
-        if batch.len() < BATCH { self.flush() } else { Ok(()) }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if self.ink.at() == 0 {
+            return Ok(());
+        }
         self.out.write_all(self.ink.bytes())?;
         self.ink.clear();
         self.out.flush()
