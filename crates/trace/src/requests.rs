@@ -256,9 +256,15 @@ impl Requests {
         summary: &mut Summary,
     ) {
         let psn = packet.headers.bth.psn;
+        let mut place = self.place(psn);
+        if self.is_restart(&place, packet) {
+            notes.push(Note::Restart);
+            self.begin_at(psn);
+            place = Place::Next;
+        }
         self.check_alone(packet, findings);
-        match self.place(psn) {
-            Place::Next => {
+        match place {
+            Place::Next | Place::Elsewhere => {
                 self.judge_early(psn, findings);
                 self.take_new(packet, frame, notes, findings, summary);
             }
@@ -270,7 +276,6 @@ impl Requests {
                 self.completed = CompletedMessages::unknown(psn);
                 self.take_new(packet, frame, notes, findings, summary);
             }
-            Place::Elsewhere => self.restart(packet, frame, notes, findings, summary),
             Place::Again(index) => {
                 let sent = &self.sent[index];
                 if sent.is_same(packet) {
@@ -281,9 +286,6 @@ impl Requests {
                     if packet.opcode.operation == Operation::ReadRequest {
                         self.sent[index].ask_again(psn);
                     }
-                } else if psn.since(self.unacknowledged) < 0 && packet.opcode.position.starts() {
-                    // Done with, so nobody sends it again: these numbers are used anew.
-                    self.restart(packet, frame, notes, findings, summary);
                 } else {
                     findings.push(sent.differs_from(packet));
                 }
@@ -295,8 +297,6 @@ impl Requests {
                     self.go_back(psn);
                     notes.push(Note::ReadRest { of });
                     summary.retransmissions += 1;
-                } else if psn.since(self.unacknowledged) < 0 && packet.opcode.position.starts() {
-                    self.restart(packet, frame, notes, findings, summary);
                 } else {
                     findings.push(Finding {
                         rule: Rule::Retransmission,
@@ -327,17 +327,17 @@ impl Requests {
         };
     }
 
-    fn restart(
-        &mut self,
-        packet: &Packet<'_>,
-        frame: u64,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-        summary: &mut Summary,
-    ) {
-        notes.push(Note::Restart);
-        self.begin_at(packet.headers.bth.psn);
-        self.take_new(packet, frame, notes, findings, summary);
+    /// Whether the queue pairs belong to another connection now: PSNs far from all before, or a new
+    /// message under a PSN that is done with, which nobody sends again.
+    fn is_restart(&self, place: &Place, packet: &Packet<'_>) -> bool {
+        let is_done = packet.headers.bth.psn.since(self.unacknowledged) < 0;
+        let differs = match *place {
+            Place::Elsewhere => return true,
+            Place::Again(index) => !self.sent[index].is_same(packet),
+            Place::WithinRead(_) => packet.opcode.operation != Operation::ReadRequest,
+            _ => false,
+        };
+        differs && is_done && packet.opcode.position.starts()
     }
 
     /// What a packet must keep by itself.

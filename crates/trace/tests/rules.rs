@@ -246,6 +246,8 @@ fn legal() -> Vec<(&'static str, Vec<Sent>)> {
         ("an atomic answered twice", vec![atomic(1, 8), original(1, 5), atomic(1, 8), original(1, 5)]),
         ("PSNs and counts over the wrap", vec![only(0xff_fffe), ack(0xff_fffe, 0xff_ffff), only(0xff_ffff), only(0), ack(0, 1)]),
         ("queue pairs used anew", vec![only(1), ack(1, 1), rdma("RC_WRITE_ONLY", 1, 4, 4), ack(1, 1)]),
+        ("another connection with another path MTU", vec![request("RC_SEND_FIRST", 1, 256), request("RC_SEND_LAST", 2, 256),
+            request("RC_SEND_FIRST", 5_000_000, 1024), request("RC_SEND_LAST", 5_000_001, 1024)]),
         ("far PSNs: another connection", vec![only(1), ack(1, 1), only(5_000_000), ack(5_000_000, 1)]),
         ("a CNP", vec![only(1), cnp(true, 0)]),
         ("a datagram to a group", vec![datagram(GROUP, 0xff_ffff, QKey(1))]),
