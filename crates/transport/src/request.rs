@@ -3,9 +3,9 @@
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{AtomicEth, Bth, Feth, Headers, Ieth, Opcode, Qpn, Reth, digest};
 
-use crate::adapter::Place;
+use crate::adapter::{Adapter, KeyViolation, Place};
 use crate::segment::{self, Segment};
-use crate::send_queue::Wqe;
+use crate::send_queue::{SendQueue, Wqe};
 use crate::work::{
     Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, SendOperation,
 };
@@ -112,9 +112,32 @@ pub(crate) fn completion(
     }
 }
 
+/// Writes one packet's part of a request's data.
+pub(crate) fn fill(
+    queue: &SendQueue,
+    wqe: &Wqe,
+    part: &Segment,
+    place: Place<'_>,
+    adapter: &impl Adapter,
+) -> Result<(), KeyViolation> {
+    if part.len == 0 {
+        return Ok(());
+    }
+    match queue.inline(wqe, part.offset, part.len) {
+        Some(bytes) => {
+            copy_inline(bytes, place);
+            Ok(())
+        }
+        None => adapter.gather(queue.sges(wqe), part.offset, place),
+    }
+}
+
 /// Copies inline bytes to a packet.
-pub(crate) fn copy_inline((a, b): (&[u8], &[u8]), place: Place<'_>) {
+fn copy_inline((a, b): (&[u8], &[u8]), place: Place<'_>) {
     match place {
+        Place::Bytes { first, second: [] } if b.is_empty() && a.len() == first.len() => {
+            first.copy_from_slice(a);
+        }
         Place::Bytes { first, second } => {
             let from = a.iter().chain(b);
             let to = first.iter_mut().chain(second);
