@@ -115,8 +115,12 @@ impl SendQueue {
         self.capacity
     }
 
-    /// Takes in a request that the service allows.
-    pub(crate) fn push(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+    /// Takes in a request that the service allows. `signaled` stands for the request's own.
+    pub(crate) fn push(
+        &mut self,
+        request: &SendRequest<'_>,
+        signaled: bool,
+    ) -> Result<(), PostError> {
         let SendCapacity { depth, max_sge, max_inline } = self.capacity;
         if self.wqes.len() >= depth as usize {
             return Err(PostError::QueueFull { depth });
@@ -145,7 +149,7 @@ impl SendQueue {
             wr_id: request.wr_id,
             operation: request.operation,
             target: request.target,
-            signaled: request.signaled,
+            signaled,
             solicited: request.solicited,
             fence: request.fence,
             stored,

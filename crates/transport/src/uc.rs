@@ -4,7 +4,7 @@
 //! next First or Only begins afresh, and a receive that was taken for the lost message serves it.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Instant, Packet, Psn, RKey};
+use roxe_wire::{Headers, Instant, Packet, Psn, RKey};
 
 use crate::adapter::{Access, Adapter, Count, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
@@ -223,7 +223,8 @@ impl Requester {
         }
         let wqe = self.queue.front()?;
         let index = u32::try_from(self.next.since(wqe.psn)).ok()?;
-        let (mut headers, payload) = request_headers(Service::Uc, attributes, wqe, index)?;
+        let mut headers = Headers::default();
+        let payload = request_headers(Service::Uc, attributes, wqe, index, &mut headers)?;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
         })?;

@@ -3,7 +3,7 @@
 //! IBA vol 1 §9.7.2 (PSNs), §9.7.7.2 (credits), §10.8.3.3 (fences).
 
 use roxe_wire::opcode::Service;
-use roxe_wire::{Credits, Instant, Msn, Psn};
+use roxe_wire::{Credits, Headers, Instant, Msn, Psn};
 
 use crate::adapter::{Adapter, Count};
 use crate::emit::{Emitted, Outlet, emit};
@@ -230,7 +230,8 @@ impl Requester {
         let wqe = self.queue.get(self.at)?;
         let index = u32::try_from(self.psn.since(wqe.psn)).ok()?;
         let retransmitted = self.psn.since(self.next) < 0;
-        let (mut headers, payload) = request_headers(Service::Rc, attributes, wqe, index)?;
+        let mut headers = Headers::default();
+        let payload = request_headers(Service::Rc, attributes, wqe, index, &mut headers)?;
         let last = payload.position.ends();
         self.unasked += 1;
         let window_closes = in_flight + 1 >= self.window;
