@@ -183,7 +183,7 @@ impl<H: HostMemory> End<H> {
     }
 }
 
-const BLANK: Completion = Completion {
+pub(crate) const BLANK: Completion = Completion {
     wr_id: 0,
     status: CompletionStatus::Success,
     opcode: CompletionOpcode::Send,
