@@ -78,17 +78,13 @@ impl Bth {
 
     /// Writes the header. Of `pad`, `reserved_6` and `reserved_7` only the bits that fit count.
     pub const fn emit(self) -> [u8; Self::LEN] {
+        let [k1, k0] = self.p_key.0.to_be_bytes();
+        let [_, q2, q1, q0] = self.dest_qp.get().to_be_bytes();
+        let [_, p2, p1, p0] = self.psn.get().to_be_bytes();
         let flags = (self.solicited as u8) << 7 | (self.mig_req as u8) << 6 | (self.pad & 0x3) << 4;
         let congestion = (self.fecn as u8) << 7 | (self.becn as u8) << 6 | self.reserved_6 & 0x3f;
         let ack = (self.ack_req as u8) << 7 | self.reserved_7 & 0x7f;
-        // Three words rather than twelve bytes: what reads them next need not wait for so many.
-        let kind = (self.opcode as u32) << 24 | (flags as u32) << 16 | self.p_key.0 as u32;
-        let to = (congestion as u32) << 24 | self.dest_qp.get();
-        let turn = (ack as u32) << 24 | self.psn.get();
-        let [a, b, c, d] = kind.to_be_bytes();
-        let [e, f, g, h] = to.to_be_bytes();
-        let [i, j, k, l] = turn.to_be_bytes();
-        [a, b, c, d, e, f, g, h, i, j, k, l]
+        [self.opcode, flags, k1, k0, congestion, q2, q1, q0, ack, p2, p1, p0]
     }
 
     /// The row of the opcode table; `None` for a reserved opcode.
