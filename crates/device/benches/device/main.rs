@@ -38,10 +38,10 @@ use ends::{BATCH, Ends, next_random};
 use roxe_wire::Mtu;
 
 /// Pairs of measurements; odd, so that the median is one of them.
-const PAIRS: usize = 9;
+const PAIRS: usize = 21;
 
 /// Messages of one measurement, for short messages.
-const MESSAGES: usize = 1 << 17;
+const MESSAGES: usize = 1 << 18;
 
 /// Requests that are posted to a queue pair in one go.
 const BURST: usize = 16;
@@ -50,7 +50,7 @@ const BURST: usize = 16;
 const LONG: usize = 1 << 20;
 
 /// Long messages of one measurement.
-const LONGS: usize = 24;
+const LONGS: usize = 128;
 
 /// Messages whose instructions are counted.
 const COUNTED: usize = 20_000;
@@ -164,9 +164,9 @@ fn loss(table: &mut Table) {
         row.ratio /= bound;
     }
     let before = lossy.moved;
-    transfers(&mut lossy, 20 * LONGS, false);
+    transfers(&mut lossy, 10 * LONGS, false);
     let sent = (lossy.moved - before) as f64;
-    let needed = (20 * LONGS * LONG / mtu.bytes() as usize) as f64;
+    let needed = (10 * LONGS * LONG / mtu.bytes() as usize) as f64;
     let share = needed / sent;
     table.rows.push(Row {
         what: "packets delivered of those sent, 1 % lost".into(),
