@@ -1,9 +1,9 @@
 //! One deadline per queue pair, and the earliest of all.
 //!
 //! A deadline that moves later, as an ACK timer does with every acknowledgement, costs nothing: the
-//! entry stays where it is in the heap, and when it comes up the queue pair is asked again. One that
-//! moves earlier takes its entry along. So a call may be spurious, never late, and there are never
-//! more entries than queue pairs.
+//! entry stays where it is in the heap, and when it comes up the queue pair is asked again. One
+//! that moves earlier takes its entry along. So a call may be spurious, never late, and there are
+//! never more entries than queue pairs.
 
 use roxe_wire::Instant;
 
