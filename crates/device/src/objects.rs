@@ -558,8 +558,7 @@ impl<H: HostMemory> Device<H> {
     /// A queue pair is reset: its queues are empty, its completions gone, its path too.
     fn clear(&mut self, index: u32) {
         let Some(slot) = self.queue_pairs.get_mut(index) else { return };
-        self.turns.forget(index);
-        slot.standing = Standing::default();
+        self.turns.forget(index, &mut slot.standing);
         slot.peer = None;
         if let Some(path) = slot.path.take() {
             self.tables.paths.remove(path);

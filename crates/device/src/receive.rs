@@ -22,26 +22,30 @@ impl<H: HostMemory> Device<H> {
     }
 
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
+        // Looked at where it lies: a packet's headers are much to move.
         let parsed = Packet::parse(received.body);
-        if let Err(reason @ DropReason::ReservedOpcode { .. }) = parsed {
-            return self.reserved(received, reason);
-        }
-        let packet = parsed?;
+        let packet = match &parsed {
+            Ok(packet) => packet,
+            Err(reason @ DropReason::ReservedOpcode { .. }) => {
+                return self.reserved(received, *reason);
+            }
+            Err(reason) => return Err(*reason),
+        };
         check_icrc(received)?;
         self.tables.counters.received(received.body.len());
         let bth = &packet.headers.bth;
         if bth.dest_qp == Qpn::MULTICAST {
-            return self.deliver_to_group(now, received, &packet);
+            return self.deliver_to_group(now, received, packet);
         }
         let index = self.find(bth.dest_qp)?;
         let slot = self.slot(index)?;
         check_slot(slot, packet.opcode.service, bth, received)?;
         if packet.opcode.service == Service::Ud {
             let own = if bth.dest_qp == Qpn::GSI { QKey::GSI } else { slot.qp.attributes().q_key };
-            check_q_key(own, &packet)?;
+            check_q_key(own, packet)?;
         }
         let grh = grh_of(received, packet.opcode.service);
-        self.with(index, |qp, adapter| qp.handle_packet(now, &packet, &grh, adapter));
+        self.with(index, |qp, adapter| qp.handle_packet(now, packet, &grh, adapter));
         Ok(())
     }
 

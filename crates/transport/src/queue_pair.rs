@@ -182,7 +182,7 @@ impl QueuePair {
         }
         check_request(self.service, request)?;
         let signaled = request.signaled || self.signal_all;
-        self.requester.queue_mut().push(&SendRequest { signaled, ..*request })?;
+        self.requester.queue_mut().push(request, signaled)?;
         if matches!(self.state, QpState::Error | QpState::SqError) {
             self.requester.flush(&self.attributes, adapter);
         }

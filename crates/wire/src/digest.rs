@@ -52,6 +52,8 @@ const fn power(mut base: u32, mut exponent: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
     use std::vec::Vec;
 

@@ -145,9 +145,10 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
         let psn = packet.headers.bth.psn;
-        let Some((index, wqe)) = self.answered_request(now, attributes, psn, adapter)? else {
+        let Some(index) = self.answered_request(now, attributes, psn, adapter)? else {
             return Ok(());
         };
+        let Some(wqe) = self.queue.get(index) else { return Ok(()) };
         let position = packet.opcode.position;
         match wqe.operation {
             SendOperation::Flush { .. } | SendOperation::AtomicWrite(_) => {
@@ -170,7 +171,7 @@ impl Requester {
                     adapter.count(Count::BadResponse);
                     return Err(Failure { index, status: CompletionStatus::LocalLengthError });
                 }
-                let sges = self.queue.sges(&wqe);
+                let sges = self.queue.sges(wqe);
                 if part.len != 0 && adapter.scatter(sges, part.offset, packet.payload).is_err() {
                     return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
                 }
@@ -190,9 +191,10 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
         let psn = packet.headers.bth.psn;
-        let Some((index, wqe)) = self.answered_request(now, attributes, psn, adapter)? else {
+        let Some(index) = self.answered_request(now, attributes, psn, adapter)? else {
             return Ok(());
         };
+        let Some(wqe) = self.queue.get(index) else { return Ok(()) };
         let original = packet.headers.atomic_ack_eth.map(|ack| ack.original);
         let (SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. }, Some(original)) =
             (wqe.operation, original)
@@ -201,7 +203,7 @@ impl Requester {
         };
         // The application finds an integer in its own byte order.
         let bytes = original.to_ne_bytes();
-        let sges = self.queue.sges(&wqe);
+        let sges = self.queue.sges(wqe);
         if adapter.scatter(sges, 0, Payload::bytes(&bytes)).is_err() {
             return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
         }
@@ -217,17 +219,17 @@ impl Requester {
         attributes: &Attributes,
         psn: Psn,
         adapter: &mut impl Adapter,
-    ) -> Result<Option<(usize, crate::send_queue::Wqe)>, Failure> {
+    ) -> Result<Option<usize>, Failure> {
         self.acknowledged(now, attributes, psn.previous(), adapter)?;
         let Some(index) = self.queue.find(psn) else { return Ok(None) };
-        let Some(&wqe) = self.queue.get(index) else { return Ok(None) };
+        let Some(wqe) = self.queue.get(index) else { return Ok(None) };
         if wqe.operation.takes_responder_resource() {
             let expected = wqe.psn.advance(wqe.received);
             if wqe.done || psn != expected || self.unacknowledged != psn {
                 return Ok(None); // A ghost, or what is missing was asked for above.
             }
         }
-        Ok(Some((index, wqe)))
+        Ok(Some(index))
     }
 
     /// One more answer to the request at `index` is here.

@@ -59,6 +59,8 @@ pub(crate) struct Resources {
     most: usize,
     /// How many of them have responses to send.
     pending: u32,
+    /// Which of them is the oldest that has, if any has.
+    oldest_due: usize,
 }
 
 /// What becomes of a duplicate.
@@ -74,7 +76,7 @@ pub(crate) enum Replayed {
 
 impl Resources {
     pub(crate) fn new(most: u8) -> Self {
-        Self { kept: VecDeque::new(), most: usize::from(most), pending: 0 }
+        Self { most: usize::from(most), ..Self::default() }
     }
 
     pub(crate) const fn has_due(&self) -> bool {
@@ -91,6 +93,10 @@ impl Resources {
     pub(crate) fn keep(&mut self, psn: Psn, span: u32, answer: Answer) {
         if self.kept.len() >= self.most {
             self.kept.pop_front();
+            self.oldest_due = self.oldest_due.saturating_sub(1);
+        }
+        if self.pending == 0 {
+            self.oldest_due = self.kept.len();
         }
         let end = psn.advance(span);
         self.kept.push_back(Resource { psn, span, answer, next: psn, start: psn, end });
@@ -98,10 +104,7 @@ impl Resources {
     }
 
     fn due(&self) -> Option<&Resource> {
-        if self.pending == 0 {
-            return None;
-        }
-        self.kept.iter().find(|resource| resource.is_due())
+        if self.pending == 0 { None } else { self.kept.get(self.oldest_due) }
     }
 
     /// The next response to send, in the order of PSNs.
@@ -128,12 +131,14 @@ impl Resources {
 
     /// That response was sent.
     pub(crate) fn sent(&mut self) {
-        let Some(resource) = self.kept.iter_mut().find(|resource| resource.is_due()) else {
-            return;
-        };
+        let Some(resource) = self.kept.get_mut(self.oldest_due) else { return };
         resource.next = resource.next.next();
-        if !resource.is_due() {
-            self.pending -= 1;
+        if resource.is_due() {
+            return;
+        }
+        self.pending -= 1;
+        while self.kept.get(self.oldest_due).is_some_and(|resource| !resource.is_due()) {
+            self.oldest_due += 1;
         }
     }
 
@@ -149,8 +154,9 @@ impl Resources {
     pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu) -> Replayed {
         let psn = packet.headers.bth.psn;
         let operation = packet.opcode.operation;
-        let kept = self.kept.iter_mut().find(|kept| psn.is_within(kept.psn, kept.span));
-        let Some(kept) = kept else { return Replayed::Nothing };
+        let index = self.kept.iter().position(|kept| psn.is_within(kept.psn, kept.span));
+        let Some(index) = index else { return Replayed::Nothing };
+        let Some(kept) = self.kept.get_mut(index) else { return Replayed::Nothing };
         let was_due = kept.is_due();
         let replayed = match (kept.answer, packet.headers.reth) {
             (Answer::Read { r_key, va, len }, Some(reth))
@@ -175,9 +181,8 @@ impl Resources {
             }
             _ => return Replayed::Nothing,
         };
-        if !was_due {
-            self.pending += 1;
-        }
+        self.oldest_due = if self.pending == 0 { index } else { self.oldest_due.min(index) };
+        self.pending += u32::from(!was_due);
         replayed
     }
 }
