@@ -55,7 +55,6 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use std::vec::Vec;
 
     #[test]
     fn pieces_make_the_whole() {
