@@ -173,6 +173,7 @@ impl Seen {
             "qkey" => number(u64::from(ours.q_key)),
             "source-qp" => number(u64::from(ours.own_qp.get())),
             "credits" => number(31),
+            "selectivity" => Some(Default::Must(Fact::Word("range"))),
             "msn" | "sport" => Some(Default::Any),
             "from" => Some(Default::Must(Fact::Address(ours.from))),
             "to" => Some(Default::Must(Fact::Address(ours.to))),
