@@ -105,10 +105,13 @@ impl QueuePair {
         check_values(given, values)?;
         let from = self.state;
         merge(&mut self.attributes, given, values);
+        if to == QpState::Error {
+            self.enter_error(None, adapter);
+            return Ok(());
+        }
         self.state = to;
         match (from, to) {
             (_, QpState::Reset) => self.reset(adapter),
-            (_, QpState::Error) => self.enter_error(None, adapter),
             (_, QpState::Rtr) => match &mut self.responder {
                 Responder::Rc(responder) => responder.begin(&self.attributes),
                 Responder::Uc(responder) => responder.begin(&self.attributes),
@@ -142,9 +145,12 @@ impl QueuePair {
     }
 
     /// Goes to state Error: every request completes, flushed, in order; a failed one with its
-    /// status.
+    /// status. Only once: what is posted later is flushed when it is posted.
     //= 05-5.2
     fn enter_error(&mut self, failure: Option<Failure>, adapter: &mut impl Adapter) {
+        if self.state == QpState::Error {
+            return;
+        }
         self.state = QpState::Error;
         match failure {
             Some(failure) => self.requester.fail(failure, &self.attributes, adapter),
