@@ -309,10 +309,11 @@ impl<H: HostMemory> Device<H> {
         Ok(queue.request_notify(solicited_only))
     }
 
-    /// `ibv_create_srq`.
+    /// `ibv_create_srq`. The limit is armed, and looked at when a request is taken.
     ///
     /// # Errors
-    /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Limit`].
+    /// [`VerbError::Invalid`], [`VerbError::ReceiveQueue`], [`VerbError::Pd`],
+    /// [`VerbError::Limit`].
     pub fn create_shared_receive_queue(
         &mut self,
         pd: Pd,
@@ -326,18 +327,13 @@ impl<H: HostMemory> Device<H> {
         if max_sge > self.limits.max_srq_sge {
             return Err(VerbError::Invalid("max_sge"));
         }
+        let queue = ReceiveQueue::new(pd, depth, max_sge).armed(limit)?;
         self.tables.pds.acquire(pd)?;
-        let mut queue = ReceiveQueue::new(pd, depth, max_sge);
-        let armed = queue.arm(limit);
-        let inserted = self.tables.receive_queues.insert(queue);
-        match (armed, inserted) {
-            (Ok(_), Some(index)) => Ok(ReceiveQueueId(index)),
-            (armed, _) => {
-                self.tables.pds.release(pd);
-                armed?;
-                Err(VerbError::Limit("receive queues"))
-            }
-        }
+        let Some(index) = self.tables.receive_queues.insert(queue) else {
+            self.tables.pds.release(pd);
+            return Err(VerbError::Limit("receive queues"));
+        };
+        Ok(ReceiveQueueId(index))
     }
 
     /// `ibv_modify_srq`: another depth, another limit, or both.
