@@ -440,7 +440,7 @@ impl<H: HostMemory> Device<H> {
         if let Some(queue) = self.tables.receive_queue_mut(receive_queue) {
             queue.users.acquire();
         }
-        let qp = QueuePair::new(init.service, init.send, init.signal_all, blank(qpn));
+        let qp = QueuePair::new(init.service, init.send, init.signal_all, blank(qpn, self.limits.port_mtu));
         self.queue_pairs.put(
             index,
             QpSlot {
@@ -509,6 +509,10 @@ impl<H: HostMemory> Device<H> {
         vector: Option<&AddressVector>,
     ) -> Result<(), VerbError> {
         let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let port_mtu = self.limits.port_mtu.bytes();
+        if given.contains(Attribute::PathMtu) && values.path_mtu.bytes() > port_mtu {
+            return Err(VerbError::Invalid("path_mtu"));
+        }
         let addressing = match vector.filter(|_| given.contains(Attribute::Av)) {
             Some(vector) => {
                 let peer = if given.contains(Attribute::DestQpn) {
@@ -581,7 +585,7 @@ impl<H: HostMemory> Device<H> {
     pub fn destroy_queue_pair(&mut self, qpn: Qpn) -> Result<(), VerbError> {
         let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
         self.tables.groups.check_destroy(qpn)?;
-        let blank = blank(qpn);
+        let blank = blank(qpn, self.limits.port_mtu);
         // Receives in hand go back to where they came from.
         self.with(index, |qp, adapter| {
             qp.modify(QpState::Reset, AttributeMask::NONE, &blank, adapter)
@@ -664,12 +668,12 @@ impl<H: HostMemory> Device<H> {
     }
 }
 
-/// The attributes of a queue pair that nothing is known of.
-fn blank(qpn: Qpn) -> Attributes {
+/// The attributes of a queue pair that nothing is known of but the port's MTU, which datagrams keep.
+fn blank(qpn: Qpn, path_mtu: Mtu) -> Attributes {
     Attributes {
         qpn,
         dest_qp: Qpn::default(),
-        path_mtu: Mtu::B1024,
+        path_mtu,
         access: AccessFlags::NONE,
         q_key: QKey::default(),
         p_key: PKey::DEFAULT,
