@@ -222,7 +222,7 @@ impl World {
         Ok(Attributes {
             qpn: Qpn::default(),
             dest_qp: Qpn::new(peer),
-            path_mtu: mtu(self.settings.path_mtu)?,
+            path_mtu: self.settings.path_mtu,
             access: rights_of_peers(),
             q_key: QKey(0x1111_1111),
             p_key: PKey::DEFAULT,
@@ -431,7 +431,8 @@ fn rights_of_peers() -> AccessFlags {
     rights(&names.map(str::to_owned))
 }
 
-fn mtu(bytes: u64) -> Result<Mtu, String> {
+/// A path MTU of so many bytes.
+pub(super) fn mtu(bytes: u64) -> Result<Mtu, String> {
     u32::try_from(bytes)
         .ok()
         .and_then(Mtu::from_bytes)

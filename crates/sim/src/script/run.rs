@@ -5,13 +5,13 @@ use std::fmt;
 use roxe_device::HostMemory;
 use roxe_transport::work::{Completion, Extra};
 use roxe_wire::opcode::Service as WireService;
-use roxe_wire::{Frame, Instant, RawFrame, Start};
+use roxe_wire::{Frame, Instant, Mtu, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
 
 use super::frame_in::{self, Numbers, PeerSide};
 use super::frame_out::differ;
-use super::objects::{Refused, Verb};
+use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
 use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, When};
 use super::world::{Done, Object, Pending, Settings, World, is_receive, operation};
@@ -111,7 +111,8 @@ fn step(place: &mut Option<World>, line: &Line) -> Result<(), String> {
 fn new_world(arguments: &Arguments) -> Result<World, String> {
     let mut settings = Settings::default();
     let blank = World::new(settings);
-    settings.path_mtu = blank.number_or(arguments, "path-mtu", settings.path_mtu)?;
+    let path_mtu = u64::from(settings.path_mtu.bytes());
+    settings.path_mtu = mtu(blank.number_or(arguments, "path-mtu", path_mtu)?)?;
     settings.seed = blank.number_or(arguments, "seed", settings.seed)?;
     settings.address = arguments.address("address").unwrap_or(settings.address);
     settings.second_address = arguments.address("second-address");
@@ -124,7 +125,7 @@ fn new_world(arguments: &Arguments) -> Result<World, String> {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            path_mtu: 1024,
+            path_mtu: Mtu::B1024,
             seed: 1,
             address: [192, 0, 2, 1].into(),
             second_address: None,

@@ -14,7 +14,7 @@ use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
     Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId, Sge,
 };
-use roxe_wire::{ICRC_LEN, Instant, LKey, Qpn, RKey, Room};
+use roxe_wire::{ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room};
 
 use super::frame_out::{self, OurSide, Seen};
 use super::parse::show_instant;
@@ -40,7 +40,7 @@ pub(super) struct World {
 /// What `device` says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    pub(super) path_mtu: u64,
+    pub(super) path_mtu: Mtu,
     pub(super) seed: u64,
     pub(super) address: IpAddr,
     pub(super) second_address: Option<IpAddr>,
@@ -104,7 +104,9 @@ pub(super) enum Done {
 
 impl World {
     pub(super) fn new(settings: Settings) -> Self {
-        let device = Device::new(Limits::DEFAULT, settings.seed, VecMemory::new());
+        let mut limits = Limits::DEFAULT;
+        limits.port_mtu = settings.path_mtu;
+        let device = Device::new(limits, settings.seed, VecMemory::new());
         Self {
             device,
             objects: BTreeMap::new(),
