@@ -3,7 +3,7 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, Grh, Instant, Packet};
+use roxe_wire::{Bth, Grh, Instant, Packet, Room};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::emit::{Emitted, Outlet};
@@ -280,11 +280,16 @@ impl QueuePair {
         if !self.state.receives() && self.state != QpState::Error {
             return None;
         }
-        match responder.poll(&self.attributes, outlet, adapter) {
+        let Outlet { room: Room { first, second }, elide } = outlet;
+        let room = Room { first: &mut *first, second: &mut *second };
+        match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
             Ok(emitted) => emitted,
             Err(broken) => {
                 self.broken(broken, adapter);
-                None
+                // What the peer gets instead is the NAK; nothing can go wrong with that.
+                let Responder::Rc(responder) = &mut self.responder else { return None };
+                let outlet = Outlet { room: Room { first, second }, elide };
+                responder.poll(&self.attributes, outlet, adapter).ok().flatten()
             }
         }
     }
