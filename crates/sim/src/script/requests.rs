@@ -69,7 +69,7 @@ impl World {
         };
         self.device.post_send(qpn, &request)?;
         self.posted.insert((false, id), places);
-        self.rename_key(&operation, a);
+        self.rename_key(id, &operation, a);
         Ok(())
     }
 
@@ -172,18 +172,19 @@ impl World {
     }
 
     /// From here on a script means the new key by its symbol.
-    fn rename_key(&mut self, operation: &SendOperation, a: &Arguments) {
-        let (name, key) = match operation {
-            SendOperation::Local(LocalOperation::BindWindow { new_key, .. }) => {
-                (a.word("mw"), new_key.0)
+    fn rename_key(&mut self, id: u64, operation: &SendOperation, a: &Arguments) {
+        let (name, old, new) = match operation {
+            SendOperation::Local(LocalOperation::BindWindow { window, new_key, .. }) => {
+                (a.word("mw"), window, new_key)
             }
-            SendOperation::Local(LocalOperation::RegisterMemory { new_key, .. }) => {
-                (a.word("mr"), new_key.0)
+            SendOperation::Local(LocalOperation::RegisterMemory { region, new_key, .. }) => {
+                (a.word("mr"), region, new_key)
             }
             _ => return,
         };
         if let Some(name) = name {
-            self.set_key(name, key);
+            self.renamed.insert(id, (name.to_owned(), old.0));
+            self.set_key(name, new.0);
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct World {
     pub(super) history: Vec<String>,
     /// Where requests have their bytes, by direction and name.
     pub(super) posted: BTreeMap<(bool, u64), Vec<(HostRegion, u64, u32)>>,
+    /// Keys that requests under way are about to change: by request, the object and its old key.
+    pub(super) renamed: BTreeMap<u64, (String, u32)>,
     pub(super) settings: Settings,
     pub(super) buffer: Buffer,
     /// Frames that were no packets, by reason: what a port would count.
@@ -114,6 +116,7 @@ impl World {
             pending: Vec::new(),
             history: Vec::new(),
             posted: BTreeMap::new(),
+            renamed: BTreeMap::new(),
             settings,
             buffer: Buffer { host: HostRegion(0), key: LKey(0), va: 0, used: 0 },
             refused: BTreeMap::new(),
@@ -173,6 +176,7 @@ impl World {
             self.happened(done);
         }
         while let Some(completion) = self.next_completion() {
+            self.settle_key(&completion);
             self.happened(Done::Completion(completion));
         }
         while let Some(event) = self.device.poll_event() {
@@ -220,6 +224,19 @@ impl World {
             }
         }
         None
+    }
+
+    /// A request that should have given a region or window another key is done: if it failed, the
+    /// key is the old one.
+    fn settle_key(&mut self, completion: &Completion) {
+        if !matches!(completion.opcode, CompletionOpcode::BindMw | CompletionOpcode::RegMr) {
+            return;
+        }
+        let renamed = self.renamed.remove(&completion.wr_id);
+        if let Some((name, old)) = renamed.filter(|_| completion.status != CompletionStatus::Success)
+        {
+            self.set_key(&name, old);
+        }
     }
 
     fn event(&self, event: Event) -> Done {
