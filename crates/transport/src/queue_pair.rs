@@ -110,6 +110,9 @@ impl QueuePair {
             return Ok(());
         }
         self.state = to;
+        if given.contains(Attribute::RetryCnt) || given.contains(Attribute::RnrRetry) {
+            self.requester.restore_tries(&self.attributes);
+        }
         match (from, to) {
             (_, QpState::Reset) => self.reset(adapter),
             (_, QpState::Rtr) => match &mut self.responder {
