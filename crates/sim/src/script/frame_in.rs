@@ -82,7 +82,8 @@ pub(super) fn build(
         packet[1] |= version as u8 & 0x0f;
     }
     if let Some(syndrome) = numbers.get("syndrome")? {
-        packet[Bth::LEN] = syndrome as u8;
+        let place = packet.get_mut(Bth::LEN).ok_or("this packet has no syndrome")?;
+        *place = syndrome as u8;
     }
     packet.extend_from_slice(payload);
     packet.resize(packet.len() + usize::from(bth.pad), 0);

@@ -204,6 +204,7 @@ impl<'a> Cursor<'a> {
                 let name = self.one_of("a state", &pairs(parameters::STATES))?.to_owned();
                 Ok(Statement::State { qp, name })
             }
+            EventWord::Turn => Ok(Statement::Turn),
             EventWord::Quiet => Ok(Statement::Quiet),
         }
     }
@@ -365,6 +366,7 @@ enum EventWord {
     Counter,
     Memory,
     State,
+    Turn,
     Quiet,
 }
 
@@ -379,6 +381,7 @@ const EVENTS: &[(&str, EventWord)] = &[
     ("counter", EventWord::Counter),
     ("memory", EventWord::Memory),
     ("state", EventWord::State),
+    ("turn", EventWord::Turn),
     ("quiet", EventWord::Quiet),
 ];
 

@@ -271,6 +271,10 @@ impl World {
                 let state = info.map_err(|error| error.to_string())?.state.name();
                 if state == name { Ok(()) } else { Err(format!("{qp} is in state {state}")) }
             }
+            Statement::Turn => {
+                self.collect();
+                Ok(())
+            }
             Statement::Quiet => {
                 self.collect();
                 match leftover(self, Instant::MAX) {
