@@ -440,7 +440,12 @@ impl<H: HostMemory> Device<H> {
         if let Some(queue) = self.tables.receive_queue_mut(receive_queue) {
             queue.users.acquire();
         }
-        let qp = QueuePair::new(init.service, init.send, init.signal_all, blank(qpn, self.limits.port_mtu));
+        let qp = QueuePair::new(
+            init.service,
+            init.send,
+            init.signal_all,
+            blank(qpn, self.limits.port_mtu),
+        );
         self.queue_pairs.put(
             index,
             QpSlot {
@@ -668,7 +673,7 @@ impl<H: HostMemory> Device<H> {
     }
 }
 
-/// The attributes of a queue pair that nothing is known of but the port's MTU, which datagrams keep.
+/// The attributes of a queue pair of which nothing is known but the port's MTU: datagrams keep it.
 fn blank(qpn: Qpn, path_mtu: Mtu) -> Attributes {
     Attributes {
         qpn,
