@@ -7,8 +7,8 @@ use roxe_wire::{Instant, Opcode};
 
 use super::parameters::{self, Kind, Parameter};
 use super::syntax::{
-    Arguments, Bytes, CallVerb, Expression, Line, ObjectKind, PacketForm, PacketName, Place, Script,
-    SendVerb, Service, Statement, Value, When,
+    Arguments, Bytes, CallVerb, Expression, Line, ObjectKind, PacketForm, PacketName, Place,
+    Script, SendVerb, Service, Statement, Value, When,
 };
 use super::words::{self, Token, Word};
 
@@ -569,7 +569,7 @@ fn parse_duration(word: &str) -> Option<Duration> {
     let mut nanos = whole.parse::<u64>().ok()?.checked_mul(nanos_of_unit)?;
     let mut place = nanos_of_unit;
     for digit in fraction.chars() {
-        if place % 10 != 0 {
+        if !place.is_multiple_of(10) {
             return None;
         }
         place /= 10;
@@ -583,7 +583,7 @@ pub(super) fn show_instant(at: Instant) -> String {
     let nanos = at.nanos();
     let (unit, per_unit) = match nanos {
         0 => return "0".to_owned(),
-        _ if nanos % 1_000_000_000 == 0 => ("s", 1_000_000_000),
+        _ if nanos.is_multiple_of(1_000_000_000) => ("s", 1_000_000_000),
         _ if nanos >= 1_000_000 => ("ms", 1_000_000),
         _ if nanos >= 1_000 => ("us", 1_000),
         _ => ("ns", 1),
@@ -596,4 +596,3 @@ pub(super) fn show_instant(at: Instant) -> String {
     let fraction = format!("{rest:0width$}");
     format!("{whole}.{}{unit}", fraction.trim_end_matches('0'))
 }
-

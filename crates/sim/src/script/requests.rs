@@ -1,6 +1,6 @@
 //! Statements that post requests.
 
-use roxe_device::{HostMemory, HostRegion};
+use roxe_device::HostMemory;
 use roxe_transport::work::{
     AccessFlags, Data, DatagramTarget, LocalOperation, PostError, ReceiveRequest, Remote,
     SendOperation, SendRequest, Sge,
@@ -9,7 +9,7 @@ use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, QKey, Qpn, RKey};
 
 use super::objects::{Refused, Verb, rights};
 use super::syntax::{Arguments, SendVerb, Value};
-use super::world::{Object, World};
+use super::world::{HostPiece, Object, World};
 
 impl From<PostError> for Refused {
     fn from(error: PostError) -> Self {
@@ -20,9 +20,6 @@ impl From<PostError> for Refused {
         Self::Errno(errno, error.to_string())
     }
 }
-
-/// Where a request's bytes are.
-type Places = Vec<(HostRegion, u64, u32)>;
 
 impl World {
     /// `post recv`.
@@ -110,9 +107,7 @@ impl World {
                 compare: need("compare")?,
                 swap: need("swap")?,
             },
-            SendVerb::FetchAdd => {
-                SendOperation::FetchAdd { remote: remote()?, add: need("add")? }
-            }
+            SendVerb::FetchAdd => SendOperation::FetchAdd { remote: remote()?, add: need("add")? },
             SendVerb::AtomicWrite => SendOperation::AtomicWrite(remote()?),
             SendVerb::Flush => {
                 let placed = |name: &str| a.list("placement").iter().any(|word| word == name);
@@ -189,10 +184,14 @@ impl World {
     }
 
     /// The scatter/gather list: what `sge` says, or room in the buffer, filled with the payload.
-    fn pieces(&mut self, a: &Arguments, len: Option<u32>) -> Result<(Vec<Sge>, Places), Refused> {
+    fn pieces(
+        &mut self,
+        a: &Arguments,
+        len: Option<u32>,
+    ) -> Result<(Vec<Sge>, Vec<HostPiece>), Refused> {
         let key = self.number(a, "lkey", None)?.map(|key| LKey(key as u32));
         let mut sges = Vec::new();
-        let mut places = Places::new();
+        let mut places = Vec::new();
         if let Some(Value::Pieces(pieces)) = a.get("sge") {
             for (place, len) in pieces {
                 let region = self.region(&place.region)?;
