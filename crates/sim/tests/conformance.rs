@@ -1,6 +1,7 @@
-//! Every script under `tests/conformance` comes true, says which rule it is about, and would not
-//! come true with a line less.
+//! Every script under `tests/conformance` comes true, says which rules of the ledger it is about,
+//! and would not come true with a line less.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -43,14 +44,39 @@ fn every_script_says_its_rule() {
     let wrong: Vec<_> = scripts()
         .into_iter()
         .filter(|(_, text)| {
-            let rule = text.strip_prefix("# RULE ").and_then(|rest| rest.split_once(": "));
-            let ids = rule.map_or("", |(ids, _)| ids).split(", ");
             let is_id = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-            !ids.into_iter().all(|id| !id.is_empty() && id.chars().all(is_id))
+            let ids = rules(text);
+            ids.is_empty() || !ids.iter().all(|id| !id.is_empty() && id.chars().all(is_id))
         })
         .map(|(name, _)| name)
         .collect();
     assert!(wrong.is_empty(), "no `# RULE id, id: sentence`: {wrong:?}");
+}
+
+/// The ids behind `# RULE`.
+fn rules(text: &str) -> Vec<&str> {
+    let rule = text.strip_prefix("# RULE ").and_then(|rest| rest.split_once(": "));
+    rule.map_or(Vec::new(), |(ids, _)| ids.split(", ").collect())
+}
+
+#[test]
+fn scripts_and_ledger_know_each_other() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance");
+    let ledger = fs::read_to_string(path.join("requirements.toml")).expect("the ledger");
+    let rows: Vec<_> = ledger
+        .split("\n[\"")
+        .skip(1)
+        .filter_map(|row| Some((row.split_once("\"]")?.0, row.contains("\nstatus = \"kept\""))))
+        .collect();
+    let scripts = scripts();
+    let cited: BTreeSet<_> = scripts.iter().flat_map(|(_, text)| rules(text)).collect();
+    let known: BTreeSet<_> = rows.iter().map(|(id, _)| *id).collect();
+    let kept: BTreeSet<_> = rows.iter().filter(|(_, kept)| *kept).map(|(id, _)| *id).collect();
+    assert_eq!(known.len(), rows.len(), "an id has two rows");
+    let without_row: Vec<_> = cited.difference(&known).collect();
+    assert!(without_row.is_empty(), "cited, and not in the ledger: {without_row:?}");
+    let without_script: Vec<_> = kept.difference(&cited).collect();
+    assert!(without_script.is_empty(), "kept, and without a script: {without_script:?}");
 }
 
 /// What the device does beyond the script fails it: so no line about the device can be left out.

@@ -466,7 +466,7 @@ fn parse_number(word: &str) -> Option<u64> {
     let digits = word.replace('_', "");
     match digits.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None if digits.starts_with(|c: char| c.is_ascii_digit()) => digits.parse().ok(),
+        None if word.starts_with(|c: char| c.is_ascii_digit()) => digits.parse().ok(),
         None => None,
     }
 }
@@ -476,8 +476,10 @@ fn parse_expression(word: &str) -> Option<Expression> {
     if let Some(plus) = parse_number(word) {
         return Some(Expression { symbol: None, plus });
     }
-    let (symbol, plus) = match word.find(['+', '-']).filter(|at| word[..*at].contains('.')) {
-        Some(at) => {
+    let dot = word.find('.')?;
+    let (symbol, plus) = match word[dot..].find(['+', '-']) {
+        Some(behind) => {
+            let at = dot + behind;
             let amount = parse_number(&word[at + 1..])?;
             let plus = if word[at..].starts_with('-') { amount.wrapping_neg() } else { amount };
             (&word[..at], plus)
@@ -596,3 +598,6 @@ pub(super) fn show_instant(at: Instant) -> String {
     let fraction = format!("{rest:0width$}");
     format!("{whole}.{}{unit}", fraction.trim_end_matches('0'))
 }
+
+#[cfg(test)]
+mod tests;
