@@ -33,8 +33,8 @@
 //! post recv Q            id N, and len N (room of its own) or sge m1+0:64,m2:8; Q may be an srq
 //! post OP Q              send, write, read, cmp-swap, fetch-add, atomic-write, flush: id N; data
 //!                        as bytes, sge or len; va, rkey, imm, inv, compare, swap, add,
-//!                        placement, selectivity; unsignaled, solicited, fence, inline; lkey N breaks the key;
-//!                        for datagrams: to AH qpn N qkey N
+//!                        placement, selectivity; unsignaled, solicited, fence, inline; lkey N
+//!                        breaks the key; for datagrams: to AH qpn N qkey N
 //! post bind|reg Q        mw w1 mr m1, va, len, access, key; from then on w1.rkey is the new key
 //! post invalidate Q      key N
 //! call modify Q          state S, attributes, without a,b · of an srq: limit N, depth N
