@@ -1,8 +1,25 @@
 //! Frames to and from the world.
 //!
-//! Capture files are here: what a port recorded, to be read again.
+//! | question | module |
+//! |---|---|
+//! | what a port can do, and what it counts | [`FramePort`] and its module |
+//! | frames of a network interface | `af_xdp` (cargo feature `af_xdp`) |
+//! | ports inside one process, for tests | [`memory`] |
+//! | interfaces, routes, and whose MAC a packet needs | [`neighbor`] |
+//! | what a port recorded, to be read again | [`capture_file`] |
 //!
-//! This crate may touch the `wire` crate and the operating system. It reads no clock and starts no
-//! thread; where time decides, it is passed in.
+//! This crate may touch the `wire` crate and the operating system. Time is passed in where it
+//! decides; only a wait reads a clock. It starts no thread.
+#![deny(unsafe_code)]
 
+#[cfg(feature = "af_xdp")]
+pub mod af_xdp;
 pub mod capture_file;
+mod doorbell;
+mod framing;
+pub mod memory;
+pub mod neighbor;
+pub mod port;
+
+pub use doorbell::Waker;
+pub use port::{Capabilities, FramePort, Outgoing, Seal, Sent, Wake};

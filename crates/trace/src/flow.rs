@@ -154,21 +154,41 @@ impl Flows {
             .find(|&other| self.all[other].source_port == flow.source_port)
     }
 
+    /// Takes two directions for the two of one connection. Whoever was taken for the other half
+    /// of one of them before keeps the number of that conversation.
     fn join(&mut self, a: usize, b: usize, sure: bool) {
+        let mut number = None;
         for (one, other) in [(a, b), (b, a)] {
-            if let Some(old) = self.all[one].peer.replace(other)
-                && old != other
-            {
+            let old = self.all[one].peer.replace(other).filter(|old| *old != other);
+            if let Some(old) = old {
                 self.all[old].peer = None;
                 self.all[old].sure = false;
+            } else {
+                let own = self.all[one].conversation;
+                number = Some(number.map_or(own, |number: u32| number.min(own)));
             }
             self.all[one].sure = sure;
         }
-        let number = self.all[a].conversation.min(self.all[b].conversation);
-        if number != 0 {
-            self.all[a].conversation = number;
-            self.all[b].conversation = number;
-        }
+        let number = number.filter(|number| *number != 0).unwrap_or_else(|| {
+            self.conversations += 1;
+            self.conversations
+        });
+        self.all[a].conversation = number;
+        self.all[b].conversation = number;
+    }
+
+    /// The queue pair that packets of this direction come from, once that is proven.
+    pub(crate) fn source_qp(&self, index: usize) -> Option<Qpn> {
+        let flow = &self.all[index];
+        flow.key.source_qp.or_else(|| {
+            let peer = flow.peer.filter(|_| flow.sure)?;
+            Some(self.all[peer].key.dest_qp)
+        })
+    }
+
+    /// The direction with this key, if it is known.
+    pub(crate) fn find(&self, key: &FlowKey) -> Option<usize> {
+        self.by_key.get(key).copied()
     }
 
     /// The direction whose requests a response on `index` with `psn` answers.
@@ -202,7 +222,7 @@ impl Flows {
     pub(crate) fn connect(&mut self, a: (usize, Psn), b: (usize, Psn)) {
         self.join(a.0, b.0, true);
         for (index, psn) in [a, b] {
-            self.all[index].requests.begin_at(psn);
+            self.all[index].requests.connect_at(psn);
         }
     }
 
@@ -233,10 +253,9 @@ impl Flows {
     /// Both directions of each conversation together, in order.
     pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
         let mut found: BTreeMap<u32, ConversationSummary> = BTreeMap::new();
-        for flow in &self.all {
+        for (index, flow) in self.all.iter().enumerate() {
             let key = flow.key;
-            let source_qp =
-                key.source_qp.or_else(|| flow.peer.map(|peer| self.all[peer].key.dest_qp));
+            let source_qp = self.source_qp(index);
             found
                 .entry(flow.conversation)
                 .or_insert_with(|| ConversationSummary {

@@ -1,10 +1,12 @@
 //! One direction's requests: which PSNs were seen, what they began, what was sent again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use roxe_wire::opcode::{Operation, PayloadRule, Position};
-use roxe_wire::{Msn, Mtu, Opcode, Packet, Psn};
+use roxe_wire::{Mtu, Opcode, Packet, Psn};
 
+use crate::completed::CompletedMessages;
 use crate::note::{Cause, operation_name};
 use crate::{Finding, Note, Rule, Summary};
 
@@ -20,6 +22,9 @@ const REMEMBERED: usize = 1024;
 /// … and of those that were acknowledged.
 const REMEMBERED_ACKNOWLEDGED: usize = 128;
 
+/// A READ that was asked for again at more places than this may be answered from anywhere.
+const REMEMBERED_RESTARTS: usize = 8;
+
 /// A request packet as it was first seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
@@ -31,12 +36,14 @@ pub(crate) struct Sent {
     payload: u32,
     /// The length a RETH announces.
     pub(crate) announced: u32,
-    /// The message it belongs to, counted from 1.
-    message: u64,
-    /// Of the PSNs it takes, how many were answered in order.
+    /// How many messages end with or before it, counted from the first packet seen.
+    pub(crate) ends: u64,
+    /// Of the PSNs it takes, those before this one were answered …
     pub(crate) answered: u32,
+    /// … but for these.
+    missing: Range<u32>,
     /// Where a READ was asked for again.
-    pub(crate) asked_again_at: Option<Psn>,
+    asked_again: Vec<Psn>,
     /// What an atomic was answered with.
     pub(crate) original: Option<u64>,
 }
@@ -47,17 +54,15 @@ struct Open {
     operation: Operation,
     packets: u64,
     bytes: u64,
-    /// The length a WRITE announced, if its first packet was seen.
+    /// The length a WRITE announced.
     announced: Option<u32>,
 }
 
-/// What is known of the responder's message count.
+/// An answer to PSNs that were not seen: lost by the capture, or not yet sent?
 #[derive(Clone, Copy, Debug)]
-struct MsnBase {
-    /// Its MSN minus our count of completed messages.
-    offset: Msn,
-    /// It may have been so many messages ahead when the offset was taken.
-    slack: u32,
+struct Early {
+    frame: u64,
+    psn: Psn,
 }
 
 /// The requests of one direction of a conversation.
@@ -72,14 +77,22 @@ pub(crate) struct Requests {
     /// The oldest PSN that was not acknowledged.
     unacknowledged: Psn,
     mtu: Option<u32>,
+    /// In the order of their PSNs.
     sent: VecDeque<Sent>,
+    /// Whether something older than `sent` was seen and forgotten.
+    forgotten: bool,
     open: Option<Open>,
-    /// A packet is missing, or the capture began here: the next packet may be of any position.
-    position_unknown: bool,
     messages: u64,
-    /// The last NAK that asked to go back.
-    go_back: Option<(Psn, Cause)>,
-    msn: Option<MsnBase>,
+    /// Messages that ended.
+    ends: u64,
+    /// The last NAK that asked to go back, until somebody does.
+    asked_back: Option<(Psn, Cause)>,
+    /// The PSN after the packet seen last, which may be an old one.
+    after_last: Psn,
+    /// Why packets are being sent again.
+    going_back: Option<Cause>,
+    early: Option<Early>,
+    pub(crate) completed: CompletedMessages,
 }
 
 /// Where a PSN lies.
@@ -92,8 +105,8 @@ enum Place {
     Again(usize),
     /// It is part of a READ at this index.
     WithinRead(usize),
-    /// It was skipped before.
-    Skipped,
+    /// It was skipped before, and belongs at this index.
+    Skipped(usize),
     /// It is older than what is remembered.
     Old,
     /// Far from anything seen.
@@ -112,9 +125,22 @@ impl Requests {
         self.first.is_some()
     }
 
-    /// Connection management told the PSN that comes first.
-    pub(crate) fn begin_at(&mut self, psn: Psn) {
-        *self = Self { first: Some(psn), next: psn, unacknowledged: psn, ..Self::default() };
+    /// Connection management told the PSN that comes first: nothing was sent or completed yet.
+    pub(crate) fn connect_at(&mut self, psn: Psn) {
+        self.begin_at(psn);
+        self.completed = CompletedMessages::none_yet(psn);
+    }
+
+    /// What comes is not to be measured by what was.
+    fn begin_at(&mut self, psn: Psn) {
+        *self = Self {
+            first: Some(psn),
+            next: psn,
+            unacknowledged: psn,
+            messages: self.messages,
+            completed: CompletedMessages::unknown(psn),
+            ..Self::default()
+        };
     }
 
     /// How far `psn` lies from the first one.
@@ -129,12 +155,22 @@ impl Requests {
             && (self.find(psn).is_some() || psn.since(self.unacknowledged) >= -1)
     }
 
+    /// The index of the first packet behind `psn`.
+    fn behind(&self, psn: Psn) -> usize {
+        let Some(oldest) = self.sent.front() else { return 0 };
+        let distance = psn.since(oldest.psn);
+        self.sent.partition_point(|sent| sent.psn.since(oldest.psn) <= distance)
+    }
+
     /// The index of the packet that has `psn` among its PSNs.
     fn find(&self, psn: Psn) -> Option<usize> {
-        let base = self.sent.front()?.psn;
-        let distance = psn.since(base);
-        let after = self.sent.partition_point(|sent| sent.psn.since(base) <= distance);
-        let index = after.checked_sub(1)?;
+        // Most answers are to something recent.
+        if let Some(newest) = self.sent.back()
+            && psn.is_within(newest.psn, newest.span)
+        {
+            return Some(self.sent.len() - 1);
+        }
+        let index = self.behind(psn).checked_sub(1)?;
         let sent = &self.sent[index];
         psn.is_within(sent.psn, sent.span).then_some(index)
     }
@@ -150,11 +186,10 @@ impl Requests {
     }
 
     fn place(&mut self, psn: Psn) -> Place {
-        let Some(first) = self.first else {
+        if self.first.is_none() {
             self.begin_at(psn);
-            self.position_unknown = true;
             return Place::Next;
-        };
+        }
         self.settle_guess(psn);
         let ahead = psn.since(self.next);
         match u32::try_from(ahead) {
@@ -165,30 +200,30 @@ impl Requests {
             Err(_) => match self.find(psn) {
                 Some(index) if self.sent[index].psn == psn => Place::Again(index),
                 Some(index) => Place::WithinRead(index),
-                None if psn.since(first) >= 0
-                    && self.sent.front().is_some_and(|oldest| psn.since(oldest.psn) > 0) =>
-                {
-                    Place::Skipped
-                }
-                None => Place::Old,
+                None => match self.behind(psn) {
+                    0 if self.forgotten => Place::Old,
+                    index => Place::Skipped(index),
+                },
             },
         }
     }
 
-    /// The PSN after a READ of unknown path MTU tells the MTU.
+    /// The PSN after a READ of unknown path MTU tells how many it took, and maybe the MTU.
     fn settle_guess(&mut self, psn: Psn) {
         if !self.next_is_guess {
             return;
         }
         let Some(read) = self.sent.back_mut() else { return };
         let Ok(span) = u32::try_from(psn.since(read.psn)) else { return };
-        let mtu = Mtu::ALL.into_iter().find(|mtu| packets_for(read.announced, mtu.bytes()) == span);
-        if let Some(mtu) = mtu {
+        let takes = |mtu: &Mtu| packets_for(read.announced, mtu.bytes()) == span;
+        let mut fitting = Mtu::ALL.into_iter().filter(takes);
+        let Some(mtu) = fitting.next() else { return };
+        if fitting.next().is_none() {
             self.mtu = Some(mtu.bytes());
-            read.span = span;
-            self.next = psn;
-            self.next_is_guess = false;
         }
+        read.span = span;
+        self.next = psn;
+        self.next_is_guess = false;
     }
 
     /// The path MTU, once a full packet showed it.
@@ -221,45 +256,45 @@ impl Requests {
         summary: &mut Summary,
     ) {
         let psn = packet.headers.bth.psn;
+        let mut place = self.place(psn);
+        if self.is_restart(&place, packet) {
+            notes.push(Note::Restart);
+            self.begin_at(psn);
+            place = Place::Next;
+        }
         self.check_alone(packet, findings);
-        match self.place(psn) {
-            Place::Next => self.take_new(packet, frame, notes, findings, summary),
-            Place::Ahead(missing) => {
-                notes.push(Note::Gap { missing });
-                self.lose_count();
+        match place {
+            Place::Next | Place::Elsewhere => {
+                self.judge_early(psn, findings);
                 self.take_new(packet, frame, notes, findings, summary);
             }
-            Place::Elsewhere => {
-                notes.push(Note::Restart);
-                self.begin_at(psn);
-                self.position_unknown = true;
+            Place::Ahead(missing) => {
+                notes.push(Note::Gap { missing });
+                summary.gaps += 1;
+                self.early = None;
+                self.open = None;
+                self.completed = CompletedMessages::unknown(psn);
                 self.take_new(packet, frame, notes, findings, summary);
             }
             Place::Again(index) => {
-                let of = self.sent[index].frame;
-                notes.push(Note::Retransmission { of, cause: self.cause_at(psn) });
-                summary.retransmissions += 1;
-                let sent = &mut self.sent[index];
-                if packet.opcode.operation == Operation::ReadRequest {
-                    sent.asked_again_at = Some(psn);
-                } else if sent.opcode != packet.opcode
-                    || sent.payload as usize != packet.payload.len()
-                {
-                    findings.push(Finding {
-                        rule: Rule::Retransmission,
-                        seen: format!("{} of {} B", packet.opcode.name, packet.payload.len()),
-                        expected: format!(
-                            "{} of {} B as in frame {of}",
-                            sent.opcode.name, sent.payload
-                        ),
-                    });
+                let sent = &self.sent[index];
+                if sent.is_same(packet) {
+                    let of = sent.frame;
+                    let cause = self.go_back(psn);
+                    notes.push(Note::Retransmission { of, cause });
+                    summary.retransmissions += 1;
+                    if packet.opcode.operation == Operation::ReadRequest {
+                        self.sent[index].ask_again(psn);
+                    }
+                } else {
+                    findings.push(sent.differs_from(packet));
                 }
             }
             Place::WithinRead(index) => {
-                let sent = &mut self.sent[index];
-                let of = sent.frame;
+                let of = self.sent[index].frame;
                 if packet.opcode.operation == Operation::ReadRequest {
-                    sent.asked_again_at = Some(psn);
+                    self.sent[index].ask_again(psn);
+                    self.go_back(psn);
                     notes.push(Note::ReadRest { of });
                     summary.retransmissions += 1;
                 } else {
@@ -270,17 +305,39 @@ impl Requests {
                     });
                 }
             }
-            Place::Skipped => {
-                notes.push(Note::FillsGap);
-                let span = self.span(packet);
-                let sent = Sent::new(packet, span, frame, 0);
-                let base = self.sent.front().map_or(psn, |oldest| oldest.psn);
-                let distance = psn.since(base);
-                let at = self.sent.partition_point(|other| other.psn.since(base) < distance);
-                self.sent.insert(at, sent);
+            Place::Skipped(index) => {
+                let cause = self.go_back(psn);
+                notes.push(Note::FillsGap { cause });
+                self.insert(index, packet, frame, findings);
+                summary.bytes += packet.payload.len() as u64;
+                if packet.opcode.position.starts() {
+                    self.messages += 1;
+                    summary.count_message(packet.opcode.operation);
+                }
             }
-            Place::Old => notes.push(Note::Old),
+            Place::Old => {
+                self.go_back(psn);
+                notes.push(Note::Old);
+                summary.retransmissions += 1;
+            }
         }
+        self.after_last = match self.get(psn) {
+            Some(sent) => sent.psn.advance(sent.span),
+            None => psn.next(),
+        };
+    }
+
+    /// Whether the queue pairs belong to another connection now: PSNs far from all before, or a new
+    /// message under a PSN that is done with, which nobody sends again.
+    fn is_restart(&self, place: &Place, packet: &Packet<'_>) -> bool {
+        let is_done = packet.headers.bth.psn.since(self.unacknowledged) < 0;
+        let differs = match *place {
+            Place::Elsewhere => return true,
+            Place::Again(index) => !self.sent[index].is_same(packet),
+            Place::WithinRead(_) => packet.opcode.operation != Operation::ReadRequest,
+            _ => false,
+        };
+        differs && is_done && packet.opcode.position.starts()
     }
 
     /// What a packet must keep by itself.
@@ -337,72 +394,64 @@ impl Requests {
     ) {
         let opcode = packet.opcode;
         let len = packet.payload.len() as u64;
-        let announced = packet.headers.reth.map(|reth| reth.dma_len);
-        self.go_back = None;
-        self.check_sequence(opcode, findings);
+        let psn = packet.headers.bth.psn;
+        (self.going_back, self.asked_back) = (None, None);
+        if let Some(before) = self.sent.back().filter(|before| before.is_before(psn)) {
+            findings.extend(check_sequence(before.opcode, opcode));
+        }
         if opcode.position.starts() {
-            self.messages += 1;
-            let whole = match opcode.operation {
-                Operation::Send if opcode.position == Position::Only => Some(len),
-                Operation::Write | Operation::ReadRequest => announced.map(u64::from),
-                _ => None,
-            };
-            notes.push(Note::Message {
-                number: self.messages,
-                operation: opcode.operation,
-                len: whole,
-            });
+            self.begin_message(packet, notes);
             summary.count_message(opcode.operation);
-            self.open = Some(Open {
-                operation: opcode.operation,
-                packets: 0,
-                bytes: 0,
-                announced: announced.filter(|_| opcode.operation == Operation::Write),
-            });
+        } else if let Some(open) = &mut self.open {
+            if open.operation == opcode.operation {
+                open.packets += 1;
+                open.bytes += len;
+                notes.push(Note::Part { number: self.messages, part: open.packets });
+            } else {
+                self.open = None;
+            }
         }
         summary.bytes += len;
-        if let Some(open) = &mut self.open {
-            open.packets += 1;
-            open.bytes += len;
-        }
         if opcode.position.ends() {
+            self.ends += 1;
             if let Some(open) = self.open.take() {
-                self.close(open, opcode, notes, findings);
+                self.end_message(open, opcode, notes, findings);
             }
-            self.position_unknown = false;
         }
         let span = self.span(packet);
-        let psn = packet.headers.bth.psn;
-        self.sent.push_back(Sent::new(packet, span, frame, self.messages));
+        self.sent.push_back(Sent::new(packet, span, frame, self.ends));
         self.next = psn.advance(span);
-        self.next_is_guess = opcode.operation == Operation::ReadRequest && self.mtu.is_none();
+        self.next_is_guess = self.mtu.is_none()
+            && packet.headers.reth.is_some_and(|reth| {
+                opcode.operation == Operation::ReadRequest && reth.dma_len > Mtu::B256.bytes()
+            });
         self.forget();
     }
 
-    fn check_sequence(&mut self, opcode: &'static Opcode, findings: &mut Vec<Finding>) {
-        let open = self.open.map(|open| open.operation);
-        let right = if opcode.position.starts() {
-            open.is_none()
-        } else {
-            open == Some(opcode.operation) || open.is_none() && self.position_unknown
+    fn begin_message(&mut self, packet: &Packet<'_>, notes: &mut Vec<Note>) {
+        let opcode = packet.opcode;
+        let len = packet.payload.len() as u64;
+        let announced = packet.headers.reth.map(|reth| reth.dma_len);
+        self.messages += 1;
+        let whole = match opcode.operation {
+            Operation::Send if opcode.position == Position::Only => Some(len),
+            Operation::Write | Operation::ReadRequest => announced.map(u64::from),
+            _ => None,
         };
-        if !right {
-            findings.push(Finding {
-                rule: Rule::OpcodeSequence,
-                seen: opcode.name.to_owned(),
-                expected: match open {
-                    Some(open) => format!("the next packet of a {}", operation_name(open)),
-                    None => "the first packet of a message".to_owned(),
-                },
-            });
-            self.position_unknown = true;
-        }
-        if !opcode.position.starts() && open.is_some_and(|open| open != opcode.operation) {
-            self.open = None;
-        }
+        notes.push(Note::Message {
+            number: self.messages,
+            operation: opcode.operation,
+            len: whole,
+        });
+        self.open = Some(Open {
+            operation: opcode.operation,
+            packets: 1,
+            bytes: len,
+            announced: announced.filter(|_| opcode.operation == Operation::Write),
+        });
     }
 
-    fn close(
+    fn end_message(
         &self,
         open: Open,
         opcode: &'static Opcode,
@@ -410,6 +459,7 @@ impl Requests {
         findings: &mut Vec<Finding>,
     ) {
         if opcode.position == Position::Last {
+            notes.pop_if(|note| matches!(note, Note::Part { .. }));
             notes.push(Note::MessageEnd {
                 number: self.messages,
                 packets: open.packets,
@@ -427,11 +477,33 @@ impl Requests {
         }
     }
 
-    /// Packets were missed: nobody knows which messages they held.
-    fn lose_count(&mut self) {
-        self.open = None;
-        self.position_unknown = true;
-        self.msn = None;
+    /// A packet that was missing.
+    fn insert(
+        &mut self,
+        index: usize,
+        packet: &Packet<'_>,
+        frame: u64,
+        findings: &mut Vec<Finding>,
+    ) {
+        let psn = packet.headers.bth.psn;
+        let before = index.checked_sub(1).map(|before| &self.sent[before]);
+        let before_it = before.filter(|before| before.is_before(psn));
+        let mut sent =
+            Sent::new(packet, self.span(packet), frame, before.map_or(0, |before| before.ends));
+        let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
+        findings.extend(
+            before_it
+                .and_then(|before| check_sequence(before.opcode, packet.opcode))
+                .or_else(|| check_sequence(packet.opcode, behind_it?.opcode)),
+        );
+        if packet.opcode.position.ends() {
+            sent.ends += 1;
+            self.ends += 1;
+            self.sent.range_mut(index..).for_each(|behind| behind.ends += 1);
+            self.completed.forget_offset();
+        }
+        self.sent.insert(index, sent);
+        self.forget();
     }
 
     fn span(&self, packet: &Packet<'_>) -> u32 {
@@ -443,11 +515,22 @@ impl Requests {
         }
     }
 
-    fn cause_at(&self, psn: Psn) -> Cause {
-        match self.go_back {
-            Some((from, cause)) if psn.since(from) >= 0 => cause,
-            _ => Cause::Unknown,
+    /// An old packet: why? The first one after a step back has the reason, and those behind it the
+    /// same.
+    fn go_back(&mut self, psn: Psn) -> Cause {
+        if let Some(cause) = self.going_back
+            && psn == self.after_last
+        {
+            let cause = if cause == Cause::NoneSeen { Cause::Continues } else { cause };
+            self.going_back = Some(cause);
+            return cause;
         }
+        let cause = match self.asked_back.take() {
+            Some((from, cause)) if psn.since(from) >= 0 => cause,
+            _ => Cause::NoneSeen,
+        };
+        self.going_back = Some(cause);
+        cause
     }
 
     /// Keeps memory bounded.
@@ -458,6 +541,7 @@ impl Requests {
             .is_some_and(|sent| sent.psn.since(self.unacknowledged) < 0);
         if acknowledged || self.sent.len() > REMEMBERED {
             self.sent.pop_front();
+            self.forgotten = true;
         }
     }
 
@@ -480,52 +564,58 @@ impl Requests {
         Some((first, last, packets))
     }
 
-    /// Whether `psn` was not sent yet, as far as a capture can tell.
+    /// Whether `psn` was not sent yet, as far as was seen.
     pub(crate) fn is_future(&self, psn: Psn) -> bool {
         !self.next_is_guess && psn.since(self.next) >= 0
     }
 
+    /// An answer names a PSN that was not seen.
+    pub(crate) fn answered_early(&mut self, psn: Psn, frame: u64) {
+        self.early = Some(Early { frame, psn });
+    }
+
+    /// A PSN is sent for the first time. If it was answered before, that was wrong.
+    fn judge_early(&mut self, psn: Psn, findings: &mut Vec<Finding>) {
+        if let Some(early) = self.early.take()
+            && early.psn.since(psn) >= 0
+        {
+            findings.push(Finding {
+                rule: Rule::AckPsn,
+                seen: format!("frame {} answers PSN {}", early.frame, early.psn),
+                expected: format!("no answer before the request: PSN {psn} is sent only now"),
+            });
+        }
+    }
+
     /// A NAK asks to send again from `psn` on.
-    pub(crate) fn go_back(&mut self, psn: Psn, cause: Cause) {
+    pub(crate) fn ask_back(&mut self, psn: Psn, cause: Cause) {
         if psn.since(self.next) < 0 {
-            self.go_back = Some((psn, cause));
+            self.asked_back = Some((psn, cause));
         }
     }
 
-    /// Judges the MSN of a positive acknowledgement of `psn`.
-    pub(crate) fn check_msn(&mut self, psn: Psn, msn: Msn) -> Option<Finding> {
-        let sent = self.get(psn).filter(|sent| sent.message != 0)?;
-        let completed = if sent.opcode.position.ends() { sent.message } else { sent.message - 1 };
-        let ahead = u32::try_from(self.messages - completed).ok()?;
-        let offset = difference(msn, Msn::new(low_24(completed)));
-        let Some(base) = &mut self.msn else {
-            self.msn = Some(MsnBase { offset, slack: ahead });
-            return None;
-        };
-        let distance = Psn::new(offset.get()).since(Psn::new(base.offset.get()));
-        if distance < 0 && distance.unsigned_abs() <= base.slack {
-            *base = MsnBase { offset, slack: base.slack - distance.unsigned_abs() };
-            return None;
-        }
-        if u32::try_from(distance).is_ok_and(|distance| distance <= ahead) {
-            return None;
-        }
-        let expected = low_24(completed).wrapping_add(base.offset.get());
-        Some(Finding {
-            rule: Rule::Msn,
-            seen: format!("MSN {} with PSN {psn}", msn.get()),
-            expected: format!("MSN {}", Msn::new(expected).get()),
-        })
+    /// Messages whose last packet was seen.
+    pub(crate) const fn ends(&self) -> u64 {
+        self.ends
     }
 }
 
-/// The low 24 bits of a count.
-fn low_24(count: u64) -> u32 {
-    u32::try_from(count & 0x00ff_ffff).unwrap_or(0)
-}
-
-fn difference(a: Msn, b: Msn) -> Msn {
-    Msn::new(a.get().wrapping_sub(b.get()))
+/// Whether one packet may follow another whose PSN is the one before.
+fn check_sequence(before: &'static Opcode, opcode: &'static Opcode) -> Option<Finding> {
+    let right = if before.position.ends() {
+        opcode.position.starts()
+    } else {
+        !opcode.position.starts() && opcode.operation == before.operation
+    };
+    (!right).then(|| Finding {
+        rule: Rule::OpcodeSequence,
+        seen: format!("{} behind {}", opcode.name, before.name),
+        expected: if before.position.ends() {
+            "the first packet of a message".to_owned()
+        } else {
+            format!("the next packet of the {}", operation_name(before.operation))
+        },
+    })
 }
 
 /// The finding for a payload that no path MTU makes right.
@@ -545,7 +635,7 @@ pub(crate) fn payload_length(opcode: &Opcode, len: usize) -> Finding {
 }
 
 impl Sent {
-    fn new(packet: &Packet<'_>, span: u32, frame: u64, message: u64) -> Self {
+    fn new(packet: &Packet<'_>, span: u32, frame: u64, ends: u64) -> Self {
         Self {
             psn: packet.headers.bth.psn,
             span,
@@ -553,10 +643,63 @@ impl Sent {
             opcode: packet.opcode,
             payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
             announced: packet.headers.reth.map_or(0, |reth| reth.dma_len),
-            message,
+            ends,
             answered: 0,
-            asked_again_at: None,
+            missing: 0..0,
+            asked_again: Vec::new(),
             original: None,
         }
+    }
+
+    /// Whether `psn` is the one behind this packet.
+    fn is_before(&self, psn: Psn) -> bool {
+        self.psn.advance(self.span) == psn
+    }
+
+    /// Whether `packet` is this one sent again. A READ may ask for less than before.
+    fn is_same(&self, packet: &Packet<'_>) -> bool {
+        self.opcode == packet.opcode && self.payload as usize == packet.payload.len()
+    }
+
+    fn differs_from(&self, packet: &Packet<'_>) -> Finding {
+        Finding {
+            rule: Rule::Retransmission,
+            seen: format!("{} of {} B", packet.opcode.name, packet.payload.len()),
+            expected: format!(
+                "{} of {} B as in frame {}",
+                self.opcode.name, self.payload, self.frame
+            ),
+        }
+    }
+
+    /// Takes in the answer to one of the PSNs it takes. Tells whether it is new, and how many
+    /// before it are missing.
+    pub(crate) fn answer(&mut self, index: u32) -> (bool, u32) {
+        if index < self.answered {
+            let is_new = self.missing.contains(&index);
+            if is_new {
+                self.missing.start = index + 1;
+            }
+            return (is_new, 0);
+        }
+        let skipped = index - self.answered;
+        if skipped > 0 && self.missing.is_empty() {
+            self.missing = self.answered..index;
+        }
+        self.answered = index + 1;
+        (true, skipped)
+    }
+
+    fn ask_again(&mut self, psn: Psn) {
+        if self.asked_again.len() <= REMEMBERED_RESTARTS && !self.asked_again.contains(&psn) {
+            self.asked_again.push(psn);
+        }
+    }
+
+    /// Whether an answer to a READ may begin at `psn`.
+    pub(crate) fn may_begin_at(&self, psn: Psn) -> bool {
+        psn == self.psn
+            || self.asked_again.contains(&psn)
+            || self.asked_again.len() > REMEMBERED_RESTARTS
     }
 }

@@ -27,19 +27,30 @@ pub(crate) fn observe(
     }
     if requests.is_future(psn) {
         notes.push(Note::RequestNotSeen);
-        findings.push(Finding {
-            rule: Rule::AckPsn,
-            seen: format!("{} for PSN {psn}", packet.opcode.name),
-            expected: "a PSN that was sent".to_owned(),
-        });
+        requests.answered_early(psn, frame);
         return;
     }
     match packet.opcode.operation {
-        Operation::Acknowledge => acknowledge(requests, packet, frame, notes, findings, summary),
+        Operation::Acknowledge => acknowledge(requests, packet, frame, notes, summary),
         Operation::ReadResponse => read_response(requests, packet, notes, findings, summary),
         Operation::AtomicAcknowledge => atomic_acknowledge(requests, packet, notes, findings),
         _ => {}
     }
+    findings.extend(check_msn(requests, packet));
+}
+
+/// Judges the count of completed messages that comes with an answer.
+fn check_msn(requests: &mut Requests, packet: &Packet<'_>) -> Option<Finding> {
+    let aeth = packet.headers.aeth?;
+    let psn = packet.headers.bth.psn;
+    let sent = requests.get(psn)?;
+    // A refused message is not complete. A READ counts from the moment it is accepted, and some
+    // responders may count it only when it is answered.
+    let is_complete = matches!(aeth.syndrome, Syndrome::Ack(_))
+        && sent.opcode.operation != Operation::ReadRequest;
+    let own = u64::from(sent.opcode.position.ends() && !is_complete);
+    let (at_least, at_most) = (sent.ends - own, requests.ends());
+    requests.completed.check(psn, aeth.msn, at_least, at_most)
 }
 
 fn acknowledge(
@@ -47,34 +58,30 @@ fn acknowledge(
     packet: &Packet<'_>,
     frame: u64,
     notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
     summary: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
     let Some(aeth) = packet.headers.aeth else { return };
     let refused = requests.get(psn).map(|sent| sent.frame);
     match aeth.syndrome {
-        Syndrome::Ack(_) => match requests.acknowledge(psn) {
-            Some((first, last, packets)) => {
-                notes.push(Note::Acknowledges { first, last, packets });
-                findings.extend(requests.check_msn(psn, aeth.msn));
-            }
-            None => notes.push(Note::DuplicateAck),
-        },
-        Syndrome::RnrNak(timer) => {
+        Syndrome::Ack(_) => notes.push(match requests.acknowledge(psn) {
+            Some((first, last, packets)) => Note::Acknowledges { first, last, packets },
+            None => Note::DuplicateAck,
+        }),
+        Syndrome::RnrNak(_) => {
             summary.rnr_naks += 1;
             requests.acknowledge(psn.previous());
-            requests.go_back(psn, Cause::ReceiverNotReady { frame });
-            notes.push(Note::ReceiverNotReady { frame: refused, wait: timer.duration() });
+            requests.ask_back(psn, Cause::ReceiverNotReady { frame });
+            notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
             summary.count_nak(code);
             requests.acknowledge(psn.previous());
             if code == NakCode::PsnSequenceError {
-                requests.go_back(psn, Cause::SequenceNak { frame });
+                requests.ask_back(psn, Cause::SequenceNak { frame });
                 notes.push(Note::SequenceNak { from: refused });
             } else {
-                notes.push(Note::FatalNak { code, frame: refused });
+                notes.push(Note::FatalNak { frame: refused });
             }
         }
     }
@@ -121,7 +128,7 @@ fn read_response(
         Operation::ReadRequest => {
             let index = u32::try_from(psn.since(sent.psn)).unwrap_or(0);
             notes.push(Note::AnswersRead { frame: request, part: index + 1, of: sent.span });
-            let starts = index == 0 || sent.asked_again_at == Some(psn);
+            let starts = index == 0 || sent.may_begin_at(psn);
             let ends = index + 1 == sent.span;
             let right = match position {
                 Position::First => starts && !ends,
@@ -150,14 +157,14 @@ fn read_response(
                     ),
                 });
             }
-            if index < sent.answered {
-                notes.push(Note::AnsweredBefore);
-            } else {
-                if index > sent.answered {
-                    notes.push(Note::ResponseGap { missing: index - sent.answered });
-                }
-                sent.answered = index + 1;
+            let (is_new, missing) = sent.answer(index);
+            if missing > 0 {
+                notes.push(Note::ResponseGap { missing });
+            }
+            if is_new {
                 summary.bytes += len as u64;
+            } else {
+                notes.push(Note::AnsweredBefore);
             }
         }
         _ => findings.push(wrong_kind(packet, operation, request)),

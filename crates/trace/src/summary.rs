@@ -25,6 +25,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Packets seen before.
     pub retransmissions: u64,
+    /// How often PSNs were skipped: packets that were lost before the point of capture.
+    pub gaps: u64,
     /// Receiver-not-ready NAKs.
     pub rnr_naks: u64,
     /// NAKs by code, in the order in which codes were first seen.
@@ -57,6 +59,7 @@ impl Summary {
         self.frames += other.frames;
         self.bytes += other.bytes;
         self.retransmissions += other.retransmissions;
+        self.gaps += other.gaps;
         self.rnr_naks += other.rnr_naks;
         self.icrc_errors += other.icrc_errors;
         self.cnps += other.cnps;

@@ -88,26 +88,22 @@ impl Tracer {
         *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
 
         // A CNP concerns what the peer sends: it belongs to the connection of its destination.
-        let index = self.flows.find_or_add(
-            FlowKey {
-                source: frame.ip.source(),
-                destination: frame.ip.destination(),
-                service: if service == Service::Cnp { Service::Rc } else { service } as u8,
-                dest_qp: bth.dest_qp,
-                source_qp: *source_qp,
-            },
-            service,
-            frame.udp.source_port,
-            number,
-        );
-        *conversation = self.flows.get(index).conversation;
-        let counts = &mut self.flows.get_mut(index).counts;
-        counts.frames += 1;
-        if frame.ip.traffic_class().ecn() == Ecn::Ce {
-            counts.marked += 1;
-            notes.push(Note::CongestionExperienced);
-        }
+        let key = FlowKey {
+            source: frame.ip.source(),
+            destination: frame.ip.destination(),
+            service: if service == Service::Cnp { Service::Rc } else { service } as u8,
+            dest_qp: bth.dest_qp,
+            source_qp: *source_qp,
+        };
         if let IcrcVerdict::Bad { expected, found } = icrc {
+            // No field can be trusted, so nothing is learned from it.
+            let known = self.flows.find(&key);
+            *conversation = known.map_or(0, |index| self.flows.get(index).conversation);
+            let counts = match known {
+                Some(index) => &mut self.flows.get_mut(index).counts,
+                None => &mut self.flows.forgotten,
+            };
+            counts.frames += 1;
             counts.icrc_errors += 1;
             notes.push(Note::Dropped);
             findings.push(Finding {
@@ -117,7 +113,17 @@ impl Tracer {
             });
             return;
         }
-        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum() {
+        let index = self.flows.find_or_add(key, service, frame.udp.source_port, number);
+        *conversation = self.flows.get(index).conversation;
+        let counts = &mut self.flows.get_mut(index).counts;
+        counts.frames += 1;
+        if frame.ip.traffic_class().ecn() == Ecn::Ce {
+            counts.marked += 1;
+            notes.push(Note::CongestionExperienced);
+        }
+        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum()
+            && !is_left_to_the_adapter(frame)
+        {
             findings.push(Finding {
                 rule: Rule::UdpChecksum,
                 seen: format!("UDP checksum 0x{found:04x}"),
@@ -137,6 +143,10 @@ impl Tracer {
                 notes.push(Note::CongestionNotification {
                     to: (frame.ip.destination(), bth.dest_qp),
                 });
+                if !packet.payload.is_empty() {
+                    findings
+                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                }
                 if !bth.becn || bth.psn != Psn::new(0) {
                     findings.push(Finding {
                         rule: Rule::Cnp,
@@ -165,11 +175,8 @@ impl Tracer {
                     requests.observe(packet, number, notes, findings, counts);
                     *relative_psn = requests.relative(bth.psn);
                 }
-                let flow = self.flows.get(index);
-                *conversation = flow.conversation;
-                if source_qp.is_none() {
-                    *source_qp = flow.peer.map(|peer| self.flows.get(peer).key.dest_qp);
-                }
+                *conversation = self.flows.get(index).conversation;
+                *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
             }
         }
     }
@@ -232,4 +239,25 @@ impl Tracer {
     pub const fn forgotten(&self) -> u64 {
         self.flows.forgotten_flows
     }
+}
+
+/// Whether a UDP checksum is that over the pseudo-header alone: the sender's adapter completes it
+/// behind the point of capture.
+fn is_left_to_the_adapter(frame: &Frame<'_>) -> bool {
+    let words = |octets: &[u8]| -> u32 {
+        octets.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
+    };
+    let address = |address: IpAddr| match address {
+        IpAddr::V4(v4) => words(&v4.octets()),
+        IpAddr::V6(v6) => words(&v6.octets()),
+    };
+    const UDP: u32 = 17;
+    let mut sum = address(frame.ip.source())
+        + address(frame.ip.destination())
+        + UDP
+        + u32::from(frame.udp.len);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u32::from(frame.udp.checksum) == sum
 }

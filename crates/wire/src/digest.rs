@@ -53,6 +53,7 @@ const fn power(mut base: u32, mut exponent: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn pieces_make_the_whole() {

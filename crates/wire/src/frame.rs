@@ -8,9 +8,8 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{
-    EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv4HeaderSlice,
-    Ipv6ExtensionSlice, Ipv6ExtensionsSlice, Ipv6Header, Ipv6HeaderSlice, SingleVlanHeader,
-    SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
+    EtherType, Ethernet2Header, IpNumber, Ipv4Header, Ipv4HeaderSlice, Ipv6Header, Ipv6HeaderSlice,
+    SingleVlanHeader, SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
 };
 
 use crate::icrc::Word;
@@ -426,19 +425,28 @@ fn parse_ipv6<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
         return Err(DropReason::NotUdp { protocol: next.0 });
     }
     // Whose it is stands behind the extension headers.
-    let behind = slice.get(40..).unwrap_or_default();
-    let (extensions, last, behind, _) = Ipv6ExtensionsSlice::from_slice_lax(next, behind);
-    let mut fragment = false;
-    for extension in extensions {
-        if let Ipv6ExtensionSlice::Fragment(header) = extension {
-            fragment |= header.is_fragmenting_payload();
-            if header.fragment_offset() != IpFragOffset::ZERO {
-                return Err(DropReason::LaterFragment);
+    let mut behind = slice.get(40..).unwrap_or_default();
+    let (mut number, mut fragment) = (next, false);
+    while number.is_ipv6_ext_header_value() {
+        let [following, len, high, low, ..] = *behind else {
+            return Err(raw.cut_at(raw.first.len() + 1));
+        };
+        let bytes = match number {
+            IpNumber::IPV6_FRAGMENTATION_HEADER => {
+                if u16::from_be_bytes([high, low]) >> 3 != 0 {
+                    return Err(DropReason::LaterFragment);
+                }
+                fragment |= low & 1 == 1;
+                8
             }
-        }
+            IpNumber::AUTHENTICATION_HEADER => (usize::from(len) + 2) * 4,
+            _ => (usize::from(len) + 1) * 8,
+        };
+        behind = behind.get(bytes..).unwrap_or_default();
+        number = IpNumber(following);
     }
-    if last != IpNumber::UDP {
-        return Err(DropReason::NotUdp { protocol: last.0 });
+    if number != IpNumber::UDP {
+        return Err(DropReason::NotUdp { protocol: number.0 });
     }
     check_port(behind, 0)?;
     Err(if fragment {

@@ -29,6 +29,7 @@
 //! | headers, payload, pad | [`Packet`], [`Headers`] |
 //! | the invariant CRC | [`icrc`] |
 //! | management datagrams, connection management | [`mad`] |
+//! | what each bit means, for people | [`explain`] |
 //! | why a frame is thrown away | [`DropReason`] |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -43,6 +44,7 @@ mod cnp;
 mod deth;
 pub mod digest;
 mod drop_reason;
+pub mod explain;
 mod feth;
 mod field;
 mod frame;

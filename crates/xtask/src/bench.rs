@@ -8,7 +8,7 @@ use crate::{child, say, tell, tools};
 
 /// Arguments go to the benches, which take them as filters.
 pub(crate) fn run(filters: &[String]) -> Result<()> {
-    tools::ensure_present(&["pkg-config", "zlib1g-dev"])?;
+    tools::ensure_present(tools::BUILD)?;
     let benches: Vec<(String, String)> =
         workspace::packages("Cargo.toml")?.iter().flat_map(benches_of).collect();
     if benches.is_empty() {

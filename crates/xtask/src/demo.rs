@@ -13,7 +13,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !arguments.is_empty() {
         return Err(Stop::Usage("usage: cargo xtask demo".into()).into());
     }
-    tools::ensure_present(&["pkg-config", "zlib1g-dev"])?;
+    tools::ensure_present(tools::BUILD)?;
     tell!("building roxe (release)");
     if !child::show(child::cargo("build --release --package roxe --bin roxe"))? {
         say!("\nNot shown: roxe does not build.");

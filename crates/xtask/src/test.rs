@@ -10,6 +10,7 @@ use anyhow::Result;
 
 use crate::child::{self, Listener};
 use crate::stop::Stop;
+use crate::tools::BUILD;
 use crate::{fuzz, no_std, say, tell, tidy, tools};
 
 /// A stage: its name, what it checks, what it needs installed, and how it runs.
@@ -29,9 +30,6 @@ const fn stage(
     Stage { name, checks, needs, run }
 }
 
-/// Packages that the build scripts of the workspace need.
-const BUILD: &[&str] = &["pkg-config", "zlib1g-dev"];
-
 #[rustfmt::skip]
 const STAGES: &[Stage] = &[
     stage("fmt",      "the format of all Rust sources",              &[],                  fmt),
@@ -45,7 +43,16 @@ const STAGES: &[Stage] = &[
     stage("fuzz",     "every fuzz target for a few seconds",         fuzz::NEEDS,          fuzz::short),
 ];
 
-const TESTS: &[&str] = &["cargo-nextest", "pkg-config", "tshark", "zlib1g-dev"];
+const TESTS: &[&str] = &[
+    "cargo-nextest",
+    "clang",
+    "iproute2",
+    "libelf-dev",
+    "m4",
+    "pkg-config",
+    "tshark",
+    "zlib1g-dev",
+];
 
 /// How many checks passed and failed. A stage that is one check counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,11 +24,18 @@ enum Sign {
 
 #[rustfmt::skip]
 const PACKAGES: &[Package] = &[
+    Package("clang",      "compiles the XDP program",                  Sign::Program("clang")),
     Package("g++",        "compiles libFuzzer",                        Sign::Program("g++")),
+    Package("iproute2",   "makes interfaces for tests",                Sign::Program("ip")),
+    Package("libelf-dev", "linked by libbpf",                          Sign::File("/usr/include/libelf.h")),
+    Package("m4",         "makes headers of libxdp",                   Sign::Program("m4")),
     Package("pkg-config", "finds C libraries for build scripts",       Sign::Program("pkg-config")),
     Package("tshark",     "second opinion on our packets in tests",    Sign::Program("tshark")),
     Package("zlib1g-dev", "linked by libbpf",                          Sign::File("/usr/include/zlib.h")),
 ];
+
+/// Packages that the build scripts of the workspace need.
+pub(crate) const BUILD: &[&str] = &["clang", "libelf-dev", "m4", "pkg-config", "zlib1g-dev"];
 
 /// A cargo tool: its name, the version we build where it is missing, how long that takes on two
 /// cores, and the features it is built with.

@@ -1,0 +1,131 @@
+use super::*;
+use crate::af_xdp::find;
+use crate::af_xdp::namespace::{Cable, is_root};
+
+#[test]
+fn counters_have_the_names_of_the_header() {
+    let header = include_str!("../../../../../bpf/redirect_roce.h");
+    let names = header.lines().filter_map(|line| {
+        let name = line.trim().strip_prefix("ROCE_")?.split_once(',')?.0;
+        (name != "STATS").then(|| format!("xdp_{}", name.to_lowercase()))
+    });
+    assert_eq!(names.collect::<Vec<_>>(), STATS);
+}
+
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const VLAN: [u8; 4] = [0x81, 0x00, 0x20, 0x05];
+const VLAN_OUTER: [u8; 4] = [0x88, 0xa8, 0x20, 0x06];
+const BTH: [u8; 16] = [0; 16];
+
+fn ethernet(parts: &[&[u8]]) -> Vec<u8> {
+    [&[2; 12], parts.concat().as_slice()].concat()
+}
+
+fn ipv4(ihl: u8, protocol: u8, fragment: u16) -> Vec<u8> {
+    let mut header = vec![0; usize::from(ihl) * 4];
+    header[0] = 0x40 | ihl;
+    header[6..8].copy_from_slice(&fragment.to_be_bytes());
+    header[9] = protocol;
+    header
+}
+
+fn ipv6(next_header: u8) -> Vec<u8> {
+    let mut header = vec![0; 40];
+    header[0] = 0x60;
+    header[6] = next_header;
+    header
+}
+
+fn udp(port: u16) -> Vec<u8> {
+    let mut header = vec![0; 8];
+    header[2..4].copy_from_slice(&port.to_be_bytes());
+    header
+}
+
+/// Each kind of frame, and what it counts as while no socket is there.
+fn frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let roce = udp(4791);
+    let v4 = ipv4(5, 17, 0x4000);
+    let v6 = ipv6(17);
+    let row = |what, frame, counter| (what, frame, counter);
+    vec![
+        row("IPv4", ethernet(&[&IPV4, &v4, &roce, &BTH]), "xdp_no_socket"),
+        row("IPv6", ethernet(&[&IPV6, &v6, &roce, &BTH]), "xdp_no_socket"),
+        row("a tag", ethernet(&[&VLAN, &IPV4, &v4, &roce, &BTH]), "xdp_no_socket"),
+        row("two", ethernet(&[&VLAN_OUTER, &VLAN, &IPV6, &v6, &roce, &BTH]), "xdp_no_socket"),
+        row("three", ethernet(&[&VLAN, &VLAN, &VLAN, &IPV4, &v4, &roce, &BTH]), "xdp_vlan_tags"),
+        row("ARP", ethernet(&[&[0x08, 0x06], &[0; 28]]), "xdp_passed"),
+        row("port", ethernet(&[&IPV4, &v4, &udp(4790), &BTH]), "xdp_passed"),
+        row("TCP", ethernet(&[&IPV4, &ipv4(5, 6, 0), &roce, &BTH]), "xdp_passed"),
+        row("ICMPv6", ethernet(&[&IPV6, &ipv6(58), &roce, &BTH]), "xdp_passed"),
+        row("version", ethernet(&[&IPV4, &v6, &roce, &BTH]), "xdp_passed"),
+        row("options", ethernet(&[&IPV4, &ipv4(6, 17, 0), &roce, &BTH]), "xdp_options"),
+        row("first", ethernet(&[&IPV4, &ipv4(5, 17, 0x2000), &roce, &BTH]), "xdp_fragment"),
+        row("last", ethernet(&[&IPV4, &ipv4(5, 17, 0x00b9), &roce, &BTH]), "xdp_fragment"),
+        row("fragment", ethernet(&[&IPV6, &ipv6(44), &roce, &BTH]), "xdp_fragment"),
+        row("hop by hop", ethernet(&[&IPV6, &ipv6(0), &roce, &BTH]), "xdp_extension"),
+        row("routing", ethernet(&[&IPV6, &ipv6(43), &roce, &BTH]), "xdp_extension"),
+        row("cut in IPv4", ethernet(&[&IPV4, &v4[..19]]), "xdp_short"),
+        row("cut in IPv6", ethernet(&[&IPV6, &v6[..39]]), "xdp_short"),
+        row("cut in UDP", ethernet(&[&IPV4, &v4, &roce[..7]]), "xdp_short"),
+        row("cut in BTH", ethernet(&[&IPV4, &v4, &roce, &BTH[..11]]), "xdp_short"),
+        row("least", ethernet(&[&IPV4, &v4, &roce, &BTH[..12]]), "xdp_no_socket"),
+    ]
+}
+
+#[test]
+fn every_verdict() {
+    if !is_root() {
+        return;
+    }
+    for takes_frags in [true, false] {
+        let (mut storage, mut unused) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let loaded = if takes_frags {
+            Loaded::load(&mut storage, &mut unused).expect("the verifier takes it")
+        } else {
+            linear(&mut storage)
+        };
+        let totals = || {
+            let map = MapHandle::try_from(&loaded.skeleton.maps.stats).expect("it is there");
+            totals(&map)
+        };
+        for (what, frame, counter) in frames() {
+            let before = totals();
+            let input = ProgramInput { data_in: Some(&frame), ..ProgramInput::default() };
+            let verdict = loaded.program().test_run(input).expect("it runs").return_value;
+            assert_eq!(verdict, XDP_PASS, "{what}");
+            for ((name, before), after) in STATS.into_iter().zip(before).zip(totals()) {
+                assert_eq!(after - before, u64::from(name == counter), "{what}: {name}");
+            }
+        }
+    }
+}
+
+/// As on a kernel that knows no other.
+fn linear(storage: &mut Storage) -> Loaded<'_> {
+    let mut open = RedirectRoceSkelBuilder::default().open(storage).expect("it opens");
+    open.progs.redirect_frags.set_autoload(false);
+    let skeleton = open.load().expect("the verifier takes it");
+    Loaded { skeleton, takes_frags: false }
+}
+
+#[test]
+fn a_linear_program_takes_no_large_mtu() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    cable.a.run(|| {
+        let interface = find("va").expect("there is va");
+        let mut storage = MaybeUninit::uninit();
+        let linear = linear(&mut storage);
+        let refused = linear.attach(&interface, Mode::Native).err().expect("4200 is too large");
+        assert!(matches!(refused, OpenError::MtuTooLarge { mtu: 4200, .. }), "{refused}");
+        // Left the choice, the port says what it took instead, and why.
+        let (_attached, attachment) = linear.attach(&interface, Mode::Auto).expect("it can");
+        assert!(!attachment.native);
+        let refusal = attachment.refusal.expect("native mode was tried");
+        assert_eq!(Errno::from_io_error(&refusal), Some(Errno::RANGE));
+    });
+}

@@ -1,0 +1,142 @@
+//! Binds an AF_XDP socket to a queue of an interface.
+
+#![allow(unsafe_code, reason = "memory shared with the kernel")]
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, ioctl};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use xsk_rs::Socket;
+use xsk_rs::config::{BindFlags, Interface as Name, LibxdpFlags, QueueSize, SocketConfig};
+
+use super::umem::{Frames, Memory, to_kernel};
+use super::{OpenError, system_error};
+use crate::neighbor::Interface;
+use crate::port::BATCH;
+
+/// Makes a socket over new frame memory and binds it.
+pub(super) fn bind(
+    interface: &Interface,
+    queue: u32,
+    ring: QueueSize,
+    zero_copy: bool,
+) -> Result<Frames, OpenError> {
+    let memory = Memory::new(ring)?;
+    let copying = if zero_copy { BindFlags::XDP_ZEROCOPY } else { BindFlags::XDP_COPY };
+    let config = SocketConfig::builder()
+        .rx_queue_size(ring)
+        .tx_queue_size(to_kernel(ring))
+        // libxdp's own program would take every frame of the queue.
+        .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+        .bind_flags(copying | BindFlags::XDP_USE_NEED_WAKEUP | BindFlags::XDP_USE_SG)
+        .build();
+    let name: Name = interface.name.parse().expect("the kernel's names have no zero in them");
+
+    let mut waited = Duration::ZERO;
+    let rings = loop {
+        // SAFETY: the memory's rings are used with this memory alone; both live in `Frames`.
+        match unsafe { Socket::new(config, &memory.umem, &name, queue) } {
+            Ok(rings) => break rings,
+            Err(error) => {
+                let error = system_error(&error);
+                // A socket closed a moment ago has the queue until a worker of the kernel came by.
+                if Errno::from_io_error(&error) != Some(Errno::BUSY) || waited >= BUSY_FOR {
+                    return Err(explain(interface, queue, error));
+                }
+                thread::sleep(BUSY_PAUSE);
+                waited += BUSY_PAUSE;
+            }
+        }
+    };
+    let (tx, rx, Some((fill, completion))) = rings else {
+        unreachable!("the first socket over its memory has all four rings");
+    };
+    let frames = memory.with_rings(tx, rx, fill, completion, BATCH);
+    // With the ordinary limit the kernel refuses kicks while a receiver is slow. Without
+    // CAP_NET_ADMIN it stays, and sending is slower.
+    let _ = sockopt::set_socket_send_buffer_size_force(frames.fd(), SEND_BUFFER);
+    Ok(frames)
+}
+
+/// How many queues the interface spreads what it receives over; 1 where its driver does not say.
+pub(super) fn receive_queues(interface: &Interface) -> u32 {
+    /// `struct ethtool_channels` of linux/ethtool.h.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Channels {
+        command: u32,
+        most: [u32; 4],
+        receive: u32,
+        transmit: u32,
+        other: u32,
+        combined: u32,
+    }
+    /// `struct ifreq` of linux/if.h, with a pointer in its union.
+    #[repr(C)]
+    struct Request {
+        name: [u8; 16],
+        data: *mut Channels,
+        rest: [u64; 2],
+    }
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    let mut name = [0; 16];
+    // The kernel's names are shorter, and end with a zero.
+    name.iter_mut().zip(interface.name.bytes().take(15)).for_each(|(to, from)| *to = from);
+    let mut request = Request { name, data: &raw mut channels, rest: [0; 2] };
+    let Ok(socket) = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None) else {
+        return 1;
+    };
+    // SAFETY: the call reads and writes a `Request`, and through it a `Channels`; both are laid out
+    // as the kernel does and live until it returns.
+    let answer = unsafe { ioctl(socket, Updater::<SIOCETHTOOL, Request>::new(&mut request)) };
+    if answer.is_ok() { (channels.receive + channels.combined).max(1) } else { 1 }
+}
+
+fn explain(interface: &Interface, queue: u32, error: io::Error) -> OpenError {
+    let interface = interface.name.clone();
+    match Errno::from_io_error(&error) {
+        Some(Errno::BUSY) => OpenError::QueueBusy { interface, queue },
+        Some(Errno::INVAL) => OpenError::NoSuchQueue { interface, queue },
+        Some(Errno::OPNOTSUPP) => {
+            OpenError::Unsupported { interface, what: "zero-copy", source: error }
+        }
+        _ => OpenError::system("bind an AF_XDP socket", "CAP_NET_RAW", error),
+    }
+}
+
+const BUSY_FOR: Duration = Duration::from_millis(500);
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+const SEND_BUFFER: usize = 8 << 20;
+
+/// Of linux/sockios.h and linux/ethtool.h.
+const SIOCETHTOOL: Opcode = 0x8946;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::af_xdp::find;
+    use crate::af_xdp::namespace::{Namespace, is_root};
+
+    #[test]
+    fn a_queue_has_one_socket() {
+        if !is_root() {
+            return;
+        }
+        let namespace = Namespace::new();
+        let bind = || {
+            let loopback = find("lo").expect("there is lo");
+            bind(&loopback, 0, QueueSize::new(128).expect("a power of two"), false)
+        };
+        namespace.run(|| {
+            let first = bind().expect("the queue is free");
+            let second = bind().err().expect("it is taken").to_string();
+            assert_eq!(second, "queue 0 of lo belongs to another AF_XDP socket: end its process");
+            drop(first);
+            bind().expect("the kernel gives the queue back in time");
+        });
+    }
+}

@@ -1,0 +1,115 @@
+//! A sleep that another thread can end.
+//!
+//! An eventfd, and a word beside it that says whether anybody sleeps, so that a call which wakes
+//! nobody costs no system call.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::Wake;
+
+/// Ends the wait of a port from any thread. Cheap to clone, and to call while nobody waits.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Bell>);
+
+impl Waker {
+    /// Ends the wait going on, or the next one.
+    pub fn wake(&self) {
+        if self.0.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
+            // It can only fail when the count is about to overflow, and then the bell rings anyhow.
+            let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The side of whoever waits.
+#[derive(Debug)]
+pub(crate) struct Doorbell(Arc<Bell>);
+
+#[derive(Debug)]
+struct Bell {
+    event: OwnedFd,
+    state: AtomicU8,
+}
+
+const IDLE: u8 = 0;
+const ASLEEP: u8 = 1;
+const RUNG: u8 = 2;
+
+impl Doorbell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(Bell { event, state: AtomicU8::new(IDLE) })))
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.0))
+    }
+
+    /// Whether the next wait will return at once.
+    #[cfg(feature = "af_xdp")]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.0.state.load(Ordering::Acquire) == RUNG
+    }
+
+    /// Sleeps until the bell rings, `other` has something to read, or `timeout` has passed.
+    pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>, timeout: Duration) -> Wake {
+        let state = &self.0.state;
+        if state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            state.store(IDLE, Ordering::Release);
+            return Wake::Called;
+        }
+        let mut fds = [
+            PollFd::new(&self.0.event, PollFlags::IN),
+            PollFd::from_borrowed_fd(other.unwrap_or_else(|| self.0.event.as_fd()), PollFlags::IN),
+        ];
+        let timeout = Timespec::try_from(timeout).ok(); // What does not fit is for ever.
+        // A signal ends the wait; nothing else can go wrong.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let [bell, other] = fds.map(|fd| fd.revents());
+
+        // A call may have come after the poll ended: its write will make one later wait short.
+        let rung = state.swap(IDLE, Ordering::AcqRel) == RUNG;
+        if bell.contains(PollFlags::IN) {
+            let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
+        }
+        if other.contains(PollFlags::ERR) {
+            Wake::Gone
+        } else if rung {
+            Wake::Called
+        } else if other.contains(PollFlags::IN) && !bell.contains(PollFlags::IN) {
+            Wake::Arrived
+        } else {
+            Wake::TimedOut
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_before_the_wait_ends_it() {
+        let bell = Doorbell::new().expect("an eventfd");
+        bell.waker().wake();
+        assert_eq!(bell.wait(None, Duration::MAX), Wake::Called);
+        assert_eq!(bell.wait(None, Duration::from_millis(1)), Wake::TimedOut);
+    }
+
+    #[test]
+    fn a_call_from_another_thread_ends_it() {
+        let bell = Doorbell::new().expect("an eventfd");
+        for _ in 0..1000 {
+            let waker = bell.waker();
+            let caller = std::thread::spawn(move || waker.wake());
+            while bell.wait(None, Duration::MAX) != Wake::Called {}
+            caller.join().expect("it does not panic");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use std::thread;
+
+use roxe_wire::{FrameTemplate, IpPair, MacAddress, Path, TrafficClass, icrc};
+
+use super::*;
+use crate::Seal;
+
+fn path() -> FrameTemplate {
+    FrameTemplate::new(&Path {
+        ethernet: (MacAddress([2; 6]), MacAddress([4; 6])),
+        vlan: None,
+        ip: IpPair::V4 { source: [192, 0, 2, 1].into(), destination: [192, 0, 2, 2].into() },
+        traffic_class: TrafficClass(0),
+        hop_limit: 64,
+        flow_label: 0,
+        source_port: 0xc000,
+    })
+}
+
+/// Sends a packet for each length.
+fn send(port: &mut MemoryPort, path: &FrameTemplate, lens: &[usize]) -> Sent {
+    let mut lens = lens.iter();
+    port.transmit(Instant::ZERO, &mut |room| {
+        let len = *lens.next()?;
+        room.first[..len].fill(len as u8);
+        Some(Outgoing { path, len, seal: Seal::Compute })
+    })
+}
+
+/// The lengths of what arrives, each packet looked at.
+fn receive(port: &mut dyn FramePort) -> Vec<usize> {
+    let mut lens = Vec::new();
+    while port.receive(Instant::ZERO, &mut |packet| {
+        let cover = packet.cover.expect("a whole frame arrived");
+        icrc::check(&cover, packet.body).expect("its ICRC is right");
+        lens.push(packet.body.len());
+    }) > 0
+    {}
+    lens
+}
+
+fn count(port: &MemoryPort, name: &str) -> u64 {
+    port.counters().iter().find(|(it, _)| *it == name).map_or(0, |(_, count)| *count)
+}
+
+#[test]
+fn packets_reach_everybody_else() {
+    let [mut a, mut b, mut c] = segment(Mtu::B1024).expect("a segment");
+    let lens = [16, 1040, 20];
+    assert_eq!(send(&mut a, &path(), &lens), Sent { packets: 3, more: false });
+    assert_eq!(receive(&mut b), lens);
+    assert_eq!(receive(&mut c), lens);
+    assert_eq!(receive(&mut a), [0; 0]);
+    assert_eq!(count(&a, "tx_packets"), 3);
+    assert_eq!(count(&b, "rx_bytes"), 16 + 1040 + 20);
+}
+
+#[test]
+fn the_largest_packet_fits() {
+    let [mut a, b] = pair(Mtu::B4096).expect("a pair");
+    let mut b: Box<dyn FramePort> = Box::new(b);
+    let len = 4096 + 12 + 28 + 4;
+    send(&mut a, &path(), &[len]);
+    assert_eq!(receive(&mut b), [len]);
+}
+
+#[test]
+fn nobody_receives_too_much() {
+    let [mut a, mut b] = pair(Mtu::B256).expect("a pair");
+    for _ in 0..3000_usize.div_ceil(BATCH) {
+        send(&mut a, &path(), &[16; BATCH]);
+    }
+    assert_eq!(receive(&mut b).len(), DEPTH);
+    assert_eq!(count(&b, "rx_overflow"), 3008 - DEPTH as u64);
+}
+
+#[test]
+fn arrival_ends_a_wait() {
+    let [mut a, mut b] = pair(Mtu::B256).expect("a pair");
+    assert_eq!(b.wait(Duration::ZERO), Wake::TimedOut);
+    let receiver = thread::spawn(move || {
+        let wake = b.wait(Duration::MAX);
+        (wake, receive(&mut b))
+    });
+    send(&mut a, &path(), &[16]);
+    assert_eq!(receiver.join().expect("it does not panic"), (Wake::Arrived, vec![16]));
+}
+
+#[test]
+fn a_call_ends_a_wait() {
+    let [mut a, _b] = pair(Mtu::B256).expect("a pair");
+    let waker = a.waker();
+    thread::spawn(move || waker.wake());
+    assert_eq!(a.wait(Duration::MAX), Wake::Called);
+}

@@ -1,0 +1,99 @@
+//! The main job: two adapters in two network namespaces exchange RoCEv2 through XDP sockets.
+//!
+//! Needs root, iproute2 and a kernel with veth and AF_XDP; a run by anybody else prints so.
+
+#![cfg(feature = "af_xdp")]
+
+#[path = "../../net/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::time::Duration;
+
+use namespace::{Cable, Namespace, is_root};
+use roxe_net::af_xdp::Settings;
+use roxe_verbs::{Buffer, Connection, Context, Op, Wait};
+use roxe_wire::Mtu;
+
+const WAIT: Wait = Wait(Duration::from_secs(10));
+
+fn open(namespace: &Namespace, interface: &str) -> Context {
+    namespace
+        .run(|| Context::open_xdp(interface, Settings::default()))
+        .unwrap_or_else(|error| panic!("{interface}: {error}"))
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((at * 7 + seed) % 251).unwrap()).collect()
+}
+
+/// Whoever answers requests need not poll: its engine's thread does the work.
+#[test]
+fn two_hosts_exchange_every_operation_over_xdp() {
+    if !is_root() {
+        return;
+    }
+    for (interface_mtu, path_mtu) in [(1500, Mtu::B1024), (4200, Mtu::B4096)] {
+        let cable = Cable::new(interface_mtu);
+        let (one, other) = (open(&cable.a, "va"), open(&cable.b, "vb"));
+        assert_eq!(one.path_mtu(), path_mtu);
+
+        let mut sender = Connection::new(&one).unwrap();
+        let mut receiver = Connection::new(&other).unwrap();
+        cable.a.run(|| sender.connect(&receiver.endpoint())).unwrap();
+        cable.b.run(|| receiver.connect(&sender.endpoint())).unwrap();
+
+        let len = 1_000_003;
+        let (from, to) = (Buffer::new(2 * len), Buffer::new(2 * len));
+        let data = pattern(len, 3);
+        from.write(0, &data);
+        let (source, target) = (one.register(&from).unwrap(), other.register(&to).unwrap());
+        let (va, r_key) = (target.address(), target.r_key());
+        let size = u32::try_from(len).unwrap();
+        let mut bytes = vec![0; len];
+
+        receiver.post_receive(1, &target, 0, size).unwrap();
+        sender.post(7, Op::SendWithImm(0xabcd), &source, 0, size).unwrap();
+        assert_eq!(sender.wait(WAIT).unwrap().wr_id, 7);
+        let received = receiver.wait(WAIT).unwrap();
+        assert_eq!((received.wr_id, received.byte_len), (1, size));
+        to.read(0, &mut bytes);
+        assert!(bytes == data, "SEND at path MTU {path_mtu}");
+
+        let data = pattern(len, 5);
+        from.write(0, &data);
+        sender.post(8, Op::Write { va, r_key }, &source, 0, size).unwrap();
+        assert_eq!(sender.wait(WAIT).unwrap().wr_id, 8);
+        to.read(0, &mut bytes);
+        assert!(bytes == data, "WRITE at path MTU {path_mtu}");
+
+        let data = pattern(len, 9);
+        to.write(0, &data);
+        sender.post(9, Op::Read { va, r_key }, &source, len as u64, size).unwrap();
+        assert_eq!(sender.wait(WAIT).unwrap().wr_id, 9);
+        from.read(len, &mut bytes);
+        assert!(bytes == data, "READ at path MTU {path_mtu}");
+
+        let counter = va + 1_200_000;
+        for turn in 0..10u64 {
+            let add = Op::FetchAdd { va: counter, r_key, add: 3 };
+            sender.post(100 + turn, add, &source, 0, 8).unwrap();
+            sender.wait(WAIT).unwrap();
+            let mut before = [0; 8];
+            from.read(0, &mut before);
+            assert_eq!(u64::from_ne_bytes(before), 3 * turn);
+        }
+        let swap = Op::CompareSwap { va: counter, r_key, compare: 30, swap: 99 };
+        sender.post(200, swap, &source, 0, 8).unwrap();
+        sender.wait(WAIT).unwrap();
+        let mut now = [0; 8];
+        to.read(1_200_000, &mut now);
+        assert_eq!(u64::from_ne_bytes(now), 99);
+
+        for context in [&one, &other] {
+            let counters = context.counters();
+            let of = |name| counters.iter().find(|(known, _)| *known == name).unwrap().1;
+            assert_eq!(of("icrc_bad"), 0);
+            assert_eq!(of("local_ack_timeout_err"), 0);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How a command ends: exit codes, and messages that name the file.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What the exit code tells. The greatest of several counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    /// 0.
+    Right,
+    /// 1: findings.
+    Findings,
+    /// 2: usage, or input that cannot be read.
+    Unreadable,
+}
+
+impl Outcome {
+    /// A mistake on the command line that clap cannot see.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        complain(message);
+        Self::Unreadable
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(outcome as u8)
+    }
+}
+
+/// Says what is wrong with a file.
+pub(crate) fn in_file(file: &Path, error: &dyn fmt::Display) -> Outcome {
+    if file == Path::new("-") {
+        complain(format_args!("standard input: {error}"));
+    } else {
+        complain(format_args!("{}: {error}", file.display()));
+    }
+    Outcome::Unreadable
+}
+
+/// A line on standard error; if that is closed, nobody wants to know.
+pub(crate) fn complain(message: impl fmt::Display) {
+    let _ = io::Write::write_all(&mut io::stderr(), format!("roxe: {message}\n").as_bytes());
+}
+
+/// Whether an error only means that nobody reads our output any more.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

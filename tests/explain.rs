@@ -1,0 +1,183 @@
+//! `roxe explain` and `roxe check` as programs: arguments, exit codes, what goes where.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn roxe() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps"));
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    roxe().args(arguments).output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is text")
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// A file in the target folder.
+fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_the_others_are_still_explained() {
+    for command in ["explain", "check"] {
+        let output = run(&[command, "no-such.pcap", "rc_send.pcap"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("no-such.pcap"), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("8 RoCE frames"), "{}", text(&output.stdout));
+    }
+    let junk = scratch("junk.pcap", b"this is no capture");
+    let output = run(&["explain", junk.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("junk.pcap"));
+}
+
+#[test]
+fn a_wrong_filter_is_a_usage_error() {
+    let output = run(&["explain", "--filter", "bth.opcod == 4", "rc_send.pcap"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("column 1"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("`bth.opcode`"));
+    assert_eq!(run(&["explain"]).status.code(), Some(2));
+    assert_eq!(run(&["check"]).status.code(), Some(2));
+}
+
+#[test]
+fn filters_choose_frames() {
+    let frames = |filter: &str, capture: &str| -> Vec<u64> {
+        let output = run(&["explain", "--json", "--no-summary", "--filter", filter, capture]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        objects(&output).iter().map(|object| object["frame"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(frames("icrc == bad", "corrupt_req_send.pcap"), [1, 8, 9, 16, 18, 19, 26, 31]);
+    assert_eq!(frames("aeth.kind in {nak}", "corrupt_req_send.pcap"), [3, 21, 29, 34]);
+    assert_eq!(frames("aeth.kind != ack", "corrupt_req_send.pcap"), [3, 21, 29, 34]);
+    assert_eq!(frames("not frame > 2", "rc_send.pcap"), [1, 2]);
+    assert_eq!(frames("frame == 1 or frame >= 8", "rc_send.pcap"), [1, 8]);
+    assert_eq!(frames("bth.a == true and src == 10.10.0.2", "rc_send.pcap"), [0; 0]);
+    assert_eq!(frames("cm.req.ip_cm.dip4 == 10.10.0.2", "cm_rping.pcap"), [1]);
+    assert_eq!(frames("notes.kind == gap", "corrupt_req_send.pcap"), [17, 27]);
+    assert_eq!(frames("reth.va == 0x7f0000001400", "made_hardware.pcap"), [19]);
+    assert_eq!(frames("time_relative == 0.00001", "made_hardware.pcap"), [2]);
+}
+
+#[test]
+fn json_is_flat_and_has_the_promised_names() {
+    let output = run(&["explain", "--json", "rc_mix.pcap"]);
+    let objects = objects(&output);
+    let (frames, summary): (Vec<_>, Vec<_>) =
+        objects.iter().partition(|object| object.get("frame").is_some());
+    assert_eq!((frames.len(), summary.len()), (44, 2));
+    let first = frames[0];
+    for (name, value) in [
+        ("bth.opcode", Value::from(0)),
+        ("bth.opcode_name", "RC_SEND_FIRST".into()),
+        ("bth.destqp", 0x3a.into()),
+        ("bth.psn", 4096.into()),
+        ("bth.a", false.into()),
+        ("bth.p_key", 0xffff.into()),
+        ("src", "10.10.0.3".into()),
+        ("dst", "10.10.0.2".into()),
+        ("payload_len", 1024.into()),
+        ("icrc", "good".into()),
+        ("conversation", 1.into()),
+        ("notes", vec!["message 1: SEND"].into()),
+    ] {
+        assert_eq!(first[name], value, "{name}");
+    }
+    assert_eq!(frames[3]["reth.va"], "0x0000563e5623a5dc");
+    assert_eq!(frames[2]["aeth.syndrome"], 31);
+    assert_eq!(frames[2]["aeth.kind"], "ack");
+    for object in &objects {
+        let fields = object.as_object().unwrap();
+        assert!(fields.values().all(|value| !value.is_object()), "{object}");
+    }
+    assert_eq!(summary[1]["messages.read"], 4);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    for arguments in [&["explain", "loss_random_mix.pcap"][..], &["explain", "-v", "rc_mix.pcap"]] {
+        let mut child =
+            roxe().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut errors = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn standard_input_is_a_file_too() {
+    let bytes =
+        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap")).unwrap();
+    let mut child =
+        roxe().args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).starts_with("standard input: 8 RoCE frames"));
+}
+
+#[test]
+fn a_capture_of_nothing_is_right_and_one_cut_short_says_so() {
+    let bytes =
+        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap")).unwrap();
+    let empty = scratch("empty.pcap", &bytes[..24]);
+    let output = run(&["check", empty.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stderr).contains("no RoCE frame"));
+    let cut = scratch("cut.pcap", &bytes[..bytes.len() - 10]);
+    let output = run(&["explain", cut.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("ends inside record 8"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn rules_are_listed_and_findings_are_objects() {
+    let output = run(&["check", "--rules"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout).lines().count(), roxe::trace::Rule::ALL.len());
+    let output = run(&["check", "--json", "corrupt_req_send.pcap"]);
+    assert_eq!(output.status.code(), Some(1));
+    let objects = objects(&output);
+    assert_eq!(objects[0]["rule"], "icrc");
+    assert_eq!(objects[0]["frame"], 1);
+    assert_eq!(objects.last().unwrap()["findings"], 8);
+}
+
+#[test]
+fn colours_only_where_they_are_wanted() {
+    assert!(!run(&["explain", "rc_send.pcap"]).stdout.contains(&0x1b));
+    assert!(run(&["explain", "--color", "always", "rc_send.pcap"]).stdout.contains(&0x1b));
+}
+
+/// A teacher's view: each header with its bits.
+#[test]
+fn verbose_opens_every_header() {
+    let output = run(&["explain", "-v", "--no-summary", "vlan_rc_send.pcap"]);
+    let all = text(&output.stdout);
+    for line in [
+        "    Ethernet  link, 14 bytes",
+        "        0  011. ....            priority          3",
+        "    BTH  base transport header, 12 bytes",
+        "        0  0000 0100            opcode            0x04        RC_SEND_ONLY",
+        "        8  1... ....            AckReq            1           the receiver shall answer",
+        "       12  0a 0a 64 03          source            10.10.100.3",
+    ] {
+        assert!(all.lines().any(|found| found == line), "{line}\n{all}");
+    }
+}
