@@ -55,7 +55,9 @@ impl<H: HostMemory> Device<H> {
         let Body::Whole { first, .. } = received.body else { return Err(reason) };
         let bth = Bth::parse(*first.first_chunk().ok_or(reason)?)?;
         let index = self.find(bth.dest_qp)?;
-        let service = Service::of_code(bth.opcode).ok_or(reason)?;
+        // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
+        let service = Service::of_code(bth.opcode).filter(|service| *service != Service::Cnp);
+        let service = service.ok_or(reason)?;
         check_slot(self.slot(index)?, service, &bth, received)?;
         self.with(index, |qp, adapter| qp.handle_reserved(&bth, adapter));
         Err(reason)
