@@ -10,7 +10,7 @@ use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
 use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
-use roxe_wire::{Instant, Qpn};
+use roxe_wire::{ICRC_LEN, Instant, Qpn};
 
 use crate::adapter::{Belongings, QpAdapter, flushed};
 use crate::counters::Counters;
@@ -208,7 +208,7 @@ impl<H: HostMemory> Device<H> {
             self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
             let Some(packet) = packet else { continue };
             let Some(path) = packet.path.or(slot.path) else { continue };
-            self.tables.counters.sent(packet.len);
+            self.tables.counters.sent(packet.len + ICRC_LEN);
             return Some(Transmit { path, packet });
         }
         None

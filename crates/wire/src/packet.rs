@@ -426,14 +426,10 @@ impl<'a> Packet<'a> {
     }
 
     /// Bytes from BTH to ICRC, with as many pad bytes as the BTH says.
+    #[expect(clippy::len_without_is_empty, reason = "there is always a BTH")]
     pub const fn len(&self) -> usize {
         let pad = (self.headers.bth.pad & 0x3) as usize;
         self.opcode.headers_len + self.payload.len() + pad + ICRC_LEN
-    }
-
-    /// Never: there is always a BTH.
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// Writes the packet: headers, payload, as many zero pad bytes as the BTH says, and the ICRC

@@ -327,9 +327,7 @@ impl CreditLimit {
     /// Whether a message that uses a receive buffer may begin: one beyond the limit always may, to
     /// probe. IBA vol 1 §9.7.7.2
     fn allow(&self) -> bool {
-        self.limit.is_none_or(|limit| {
-            Psn::new(self.sequence.next().get()).since(Psn::new(limit.next().get())) <= 0
-        })
+        self.limit.is_none_or(|limit| self.sequence.since(limit) <= 0)
     }
 
     /// A message begins. One that uses no buffer moves the limit along.
@@ -345,11 +343,8 @@ impl CreditLimit {
             None => (self.limit, self.never) = (None, true),
             Some(_) if self.never => {}
             Some(count) => {
-                let limit = Msn::new(msn.get().wrapping_add(count));
-                let newer = self
-                    .limit
-                    .is_none_or(|old| Psn::new(limit.get()).since(Psn::new(old.get())) > 0);
-                if newer {
+                let limit = msn.advance(count);
+                if self.limit.is_none_or(|old| limit.since(old) > 0) {
                     self.limit = Some(limit);
                 }
             }
