@@ -6,7 +6,7 @@
 use roxe_transport::check_q_key;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
-use roxe_wire::{Body, Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
+use roxe_wire::{Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
 
 use crate::counters::DeviceCount;
 use crate::device::{Device, QpSlot};
@@ -40,6 +40,11 @@ impl<H: HostMemory> Device<H> {
         let index = self.find(bth.dest_qp)?;
         let slot = self.slot(index)?;
         check_slot(slot, packet.opcode.service, bth, received)?;
+        if packet.opcode.service == Service::Cnp {
+            // Nobody here slows down yet: the notification changes nothing, and is counted.
+            self.tables.counters.device(DeviceCount::CnpIgnored, 1);
+            return Ok(());
+        }
         if packet.opcode.service == Service::Ud {
             let own = if bth.dest_qp == Qpn::GSI { QKey::GSI } else { slot.qp.attributes().q_key };
             check_q_key(own, packet)?;
@@ -52,8 +57,7 @@ impl<H: HostMemory> Device<H> {
     /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
     fn reserved(&mut self, received: &Received<'_>, reason: DropReason) -> Result<(), DropReason> {
         check_icrc(received)?;
-        let Body::Whole { first, .. } = received.body else { return Err(reason) };
-        let bth = Bth::parse(*first.first_chunk().ok_or(reason)?)?;
+        let bth = received.body.bth()?;
         let index = self.find(bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
         let service = Service::of_code(bth.opcode).filter(|service| *service != Service::Cnp);

@@ -311,10 +311,8 @@ impl QueuePair {
         let (requester, attributes) = (&mut self.requester, &self.attributes);
         let emitted = match self.service {
             ServiceType::Rc => requester.poll(now, attributes, draining, outlet, adapter),
-            ServiceType::Uc => {
-                requester.poll_unreliable(now, attributes, draining, outlet, adapter)
-            }
-            ServiceType::Ud => requester.poll_datagram(now, attributes, draining, outlet, adapter),
+            ServiceType::Uc => requester.poll_unreliable(attributes, draining, outlet, adapter),
+            ServiceType::Ud => requester.poll_datagram(attributes, draining, outlet, adapter),
         };
         self.report_local_failure(adapter);
         self.report_drained(adapter);

@@ -4,7 +4,7 @@
 //! next First or Only begins afresh, and a receive that was taken for the lost message serves it.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Headers, Instant, Packet, Psn, RKey};
+use roxe_wire::{Headers, Packet, Psn, RKey};
 
 use crate::adapter::{Access, Adapter, Count, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
@@ -200,7 +200,6 @@ impl Requester {
     /// on its way.
     pub(crate) fn poll_unreliable(
         &mut self,
-        _now: Instant,
         attributes: &Attributes,
         draining: bool,
         outlet: Outlet<'_>,

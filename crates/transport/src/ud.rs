@@ -4,7 +4,7 @@
 //! datagram came from. PSNs are counted but not looked at.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Instant, Opcode, Packet, Payload, QKey};
+use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Opcode, Packet, Payload, QKey};
 
 use crate::adapter::{Adapter, Count};
 use crate::emit::{Emitted, Outlet, emit};
@@ -72,7 +72,6 @@ impl Requester {
     /// Sends the next datagram. It is done when it is on its way.
     pub(crate) fn poll_datagram(
         &mut self,
-        _now: Instant,
         attributes: &Attributes,
         draining: bool,
         outlet: Outlet<'_>,

@@ -57,6 +57,16 @@ impl<'a> Body<'a> {
         self.len() == 0
     }
 
+    /// The BTH, whatever its opcode, and wherever it lies.
+    ///
+    /// # Errors
+    /// [`DropReason::Truncated`] when its bytes are not here; those of [`Bth::parse`].
+    pub fn bth(&self) -> Result<Bth, DropReason> {
+        let mut gathered = [0; MAX_HEADERS_LEN];
+        let start = self.start(&mut gathered);
+        Bth::parse(*start.first_chunk().ok_or_else(|| self.cut_short(Bth::LEN))?)
+    }
+
     /// The bytes that hold the headers, if all headers are here at all. A body in two pieces whose
     /// first may be too short for them is gathered in `room`.
     fn start<'b>(&self, room: &'b mut [u8; MAX_HEADERS_LEN]) -> &'b [u8]
