@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::child::{self, Listener};
 use crate::stop::Stop;
 use crate::tools::BUILD;
-use crate::{fuzz, no_std, say, tell, tidy, tools};
+use crate::{fuzz, no_std, say, tell, tidy, tools, trace as ledger};
 
 /// A stage: its name, what it checks, what it needs installed, and how it runs.
 struct Stage {
@@ -34,6 +34,7 @@ const fn stage(
 const STAGES: &[Stage] = &[
     stage("fmt",      "the format of all Rust sources",              &[],                  fmt),
     stage("tidy",     "the rules of the house",                      &[],                  tidy),
+    stage("trace",    "each rule has its row and its script",        &[],                  trace),
     stage("clippy",   "lints, with warnings as errors",              &[BUILD],             clippy),
     stage("licences", "licences, bans and sources of dependencies",  &[&["cargo-deny"]],   licences),
     stage("tests",    "all tests",                                   &[BUILD, TESTS],      tests),
@@ -142,6 +143,11 @@ fn fmt(listener: &Listener) -> Result<(Tally, String)> {
 fn tidy(_: &Listener) -> Result<(Tally, String)> {
     let findings: Vec<String> = tidy::findings()?.iter().map(|it| format!("{it}\n")).collect();
     Ok((Tally::one(findings.is_empty()), findings.concat()))
+}
+
+fn trace(_: &Listener) -> Result<(Tally, String)> {
+    let (_, findings) = ledger::judge()?;
+    Ok((Tally::one(findings.is_empty()), findings.join("\n")))
 }
 
 fn clippy(listener: &Listener) -> Result<(Tally, String)> {
