@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
-/// Exit status: 0 right; 1 findings or differences; 2 a usage error or unreadable input;
-/// 3 the environment lacks something, and the message says what.
+/// Exit status: 0 right; 1 findings or differences; 2 a usage error, or input that is unreadable or
+/// ends in the middle; 3 the environment lacks something, and the message says what.
 #[derive(Debug, Parser)]
 #[command(name = "roxe", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -16,27 +16,21 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// What each says of itself stands at its arguments: a comment here would hide that.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Explains captures: a line a frame, and what it means for its conversation
     Explain(ExplainArguments),
-    /// Judges captures: a line for each rule that a frame breaks
     Check(CheckArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
 ///
-/// Frames that are not RoCEv2 are counted and left out. Columns: frame number, seconds since the
-/// first frame, addresses, opcode (of RC unless another service is named), queue pairs (source,
-/// where it is known, and destination), PSN, PSN relative to the first of its direction, flags,
-/// payload bytes, ICRC; then what the headers say and, in words, what it means.
-///
-/// Flags: S solicited event, A acknowledgement requested, M migration state set, E congestion
-/// experienced (ECN), F FECN, B BECN.
+/// Frames that are not RoCEv2 are counted and left out.
 #[derive(Debug, Args)]
+#[command(after_long_help = EXPLAIN_LEGEND)]
 pub(crate) struct ExplainArguments {
     /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Open every header, field by field
     #[arg(short, long, conflicts_with = "json")]
@@ -83,15 +77,37 @@ pub(crate) enum Color {
     Never,
 }
 
+/// How to read the lines, and how it ends.
+const EXPLAIN_LEGEND: &str = "\
+Columns:
+  #          frame number, as Wireshark counts
+  time       seconds since the first frame
+  from → to  IP addresses
+  opcode     of RC, unless UC, UD or XRC is named; ACK, NAK and RNR_NAK are one opcode
+  QP         queue pairs: 0x39→0x3a; →0x3a where the sender's is not known (yet), as packets of a
+             connection carry only their destination's
+  PSN        packet sequence number
+  rel        the PSN, counted from the first one of its direction
+  flags      S solicited event, A acknowledgement requested, M migration state set,
+             E congestion experienced (ECN), F FECN, B BECN
+  bytes      of payload
+  ICRC       ok, BAD, or ? where the capture does not hold all bytes
+  meaning    the headers' fields; · what it means; ! a broken rule
+
+Exit status:
+  0  explained, whatever is found; a file without a RoCE frame too, which standard error tells
+  2  a usage error, or a file that cannot be read or ends in the middle of a record";
+
 /// Judges captures: a line for each rule that a frame breaks, then a verdict.
 ///
 /// Retransmissions, losses and refusals are facts of a network and no findings. What happened
 /// before the capture began, or was lost before the place where it was taken, is not held against
 /// anybody.
 #[derive(Debug, Args)]
+#[command(after_long_help = CHECK_LEGEND)]
 pub(crate) struct CheckArguments {
     /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
-    #[arg(required_unless_present = "rules", value_name = "FILE")]
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// JSON Lines: a flat object a finding, then one for the file
     #[arg(long)]
@@ -100,3 +116,15 @@ pub(crate) struct CheckArguments {
     #[arg(long)]
     pub(crate) rules: bool,
 }
+
+/// How to read the lines, and how it ends.
+const CHECK_LEGEND: &str = "\
+Lines:
+  FILE: frame N: RULE: what was seen; expected what would be right
+  FILE: N RoCE frames in N conversations, N findings; facts that break no rule
+
+Exit status (of several files the greatest):
+  0  no finding; a file without a RoCE frame too, which standard error tells
+  1  findings
+  2  a usage error, or a file that cannot be read or ends in the middle of a record: what is there
+     was judged, the rest was not";

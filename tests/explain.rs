@@ -24,6 +24,11 @@ fn objects(output: &Output) -> Vec<Value> {
     text(&output.stdout).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
+/// A capture of the collection.
+fn capture(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps").join(name)).unwrap()
+}
+
 /// A file in the target folder.
 fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -122,8 +127,7 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn standard_input_is_a_file_too() {
-    let bytes =
-        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap")).unwrap();
+    let bytes = capture("rc_send.pcap");
     let mut child =
         roxe().args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
@@ -133,17 +137,72 @@ fn standard_input_is_a_file_too() {
 }
 
 #[test]
-fn a_capture_of_nothing_is_right_and_one_cut_short_says_so() {
-    let bytes =
-        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap")).unwrap();
-    let empty = scratch("empty.pcap", &bytes[..24]);
-    let output = run(&["check", empty.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stderr).contains("no RoCE frame"));
-    let cut = scratch("cut.pcap", &bytes[..bytes.len() - 10]);
-    let output = run(&["explain", cut.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stdout).contains("ends inside record 8"), "{}", text(&output.stdout));
+fn a_capture_of_nothing_is_right_and_says_so() {
+    let empty = scratch("empty.pcap", &capture("rc_send.pcap")[..24]);
+    for command in ["explain", "check"] {
+        let output = run(&[command, empty.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stderr).contains("no RoCE frame"), "{}", text(&output.stderr));
+    }
+}
+
+/// Half a capture is never taken for a whole one, but what is there is looked at.
+#[test]
+fn a_capture_that_ends_in_the_middle_is_no_success() {
+    let whole = capture("rc_send.pcap");
+    let cut = &whole[..whole.len() - 10];
+    // In a gzip file, one stored block is announced whole.
+    let announced = u16::try_from(whole.len()).unwrap();
+    let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+    packed.extend(announced.to_le_bytes());
+    packed.extend((!announced).to_le_bytes());
+    packed.extend(cut);
+    for file in [scratch("cut.pcap", cut), scratch("cut.pcap.gz", &packed)] {
+        let file = file.to_str().unwrap();
+        for arguments in [
+            &["check", file][..],
+            &["check", "--json", file],
+            &["explain", file],
+            &["explain", "--no-summary", file],
+        ] {
+            let output = run(arguments);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+            let errors = text(&output.stderr);
+            assert!(errors.contains("ends inside record 8"), "{errors}");
+        }
+        let output = run(&["check", file]);
+        let verdict = "7 RoCE frames in 1 conversation, no finding up to where it ends early";
+        assert!(text(&output.stdout).contains(verdict), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn errors_name_the_file_once_and_print_no_heading() {
+    let output = run(&["explain", "no-such.pcap", "/", "rc_send.pcap"]);
+    let errors: Vec<&str> = text(&output.stderr).lines().collect();
+    let [missing, folder] = errors[..] else { panic!("{errors:?}") };
+    assert!(missing.starts_with("roxe: no-such.pcap: cannot be opened: "), "{missing}");
+    assert_eq!(missing.matches("no-such.pcap").count(), 1);
+    assert_eq!(folder, "roxe: /: is a directory; name its files");
+    assert!(text(&output.stdout).starts_with("rc_send.pcap\n"), "{}", text(&output.stdout));
+    for command in ["explain", "check"] {
+        let output = run(&[command]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("`-` for standard input"));
+    }
+}
+
+#[test]
+fn help_explains_columns_flags_and_exit_codes() {
+    let output = run(&["explain", "--help"]);
+    for words in ["S solicited event", "rel ", "→0x3a", "BAD", "Exit status:", "ends in the middle"]
+    {
+        assert!(text(&output.stdout).contains(words), "{words}\n{}", text(&output.stdout));
+    }
+    let output = run(&["check", "--help"]);
+    for words in ["facts of a network", "Exit status", "1  findings", "without a RoCE frame"] {
+        assert!(text(&output.stdout).contains(words), "{words}\n{}", text(&output.stdout));
+    }
 }
 
 #[test]

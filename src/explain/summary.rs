@@ -51,7 +51,7 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
     };
     line(total.icrc_errors, "frame with a wrong ICRC", "frames with a wrong ICRC");
     line(tally.malformed, "malformed frame to port 4791", "malformed frames to port 4791");
-    line(tally.findings, "broken rule", "broken rules");
+    line(tally.findings, "finding", "findings");
     line(tally.cut, "frame cut short by the capture", "frames cut short by the capture");
     line(tally.other, "frame that is not RoCE", "frames that are not RoCE");
     lines.extend(reader.interfaces().iter().filter(|it| it.skipped > 0).map(|interface| {
