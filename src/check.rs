@@ -126,6 +126,7 @@ fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
     }
     let facts = [
         (counts.retransmissions, "retransmission"),
+        (counts.duplicates, "duplicate"),
         (counts.gaps, "gap"),
         (counts.rnr_naks + counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
         (counts.cnps, "CNP"),

@@ -440,6 +440,8 @@ fn acknowledgement(operation: Operation, aeth: Aeth, ink: &mut Ink) {
 fn note_text(note: &Note, ink: &mut Ink) {
     let style = match note {
         Note::Retransmission { .. }
+        | Note::Doubled { .. }
+        | Note::ManagementAgain { .. }
         | Note::Gap { .. }
         | Note::ReadRest { .. }
         | Note::SequenceNak { .. }

@@ -50,6 +50,14 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
         }
     };
     line(total.icrc_errors, "frame with a wrong ICRC", "frames with a wrong ICRC");
+    if examiner.tracer.forgotten() == 0 {
+        let placed: u64 = conversations.iter().map(|it| it.counts.icrc_errors).sum();
+        line(
+            total.icrc_errors - placed,
+            "of them belongs to no conversation that is known",
+            "of them belong to no conversation that is known",
+        );
+    }
     line(tally.malformed, "malformed frame to port 4791", "malformed frames to port 4791");
     line(tally.findings, "finding", "findings");
     line(tally.cut, "frame cut short by the capture", "frames cut short by the capture");
@@ -106,6 +114,7 @@ fn facts(counts: &Summary, ink: &mut Ink) {
         }
     };
     some(counts.retransmissions, "retransmission", "retransmissions");
+    some(counts.duplicates, "duplicate", "duplicates");
     some(counts.gaps, "gap", "gaps");
     some(counts.rnr_naks, "RNR NAK", "RNR NAKs");
     for (code, count) in &counts.naks {
@@ -209,6 +218,7 @@ fn counts(counts: &Summary, object: &mut Object<'_>) {
     }
     object.number("bytes", counts.bytes);
     object.number("retransmissions", counts.retransmissions);
+    object.number("duplicates", counts.duplicates);
     object.number("gaps", counts.gaps);
     object.number("rnr_naks", counts.rnr_naks);
     for (code, count) in &counts.naks {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use roxe_wire::mad::{Mad, Message, cm::CommId};
+use roxe_wire::mad::{Mad, MadHeader, Message, cm::CommId};
 use roxe_wire::{DropReason, Frame, Packet, Psn, QKey, Qpn};
 
 use crate::{Finding, Note, Rule};
@@ -33,9 +33,44 @@ pub(crate) struct Connected {
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     requests: BTreeMap<(IpAddr, IpAddr, CommId), Requested>,
+    /// Each message, with the frame that carried it first.
+    messages: BTreeMap<MessageKey, u64>,
 }
 
+/// What makes a message the same: its addresses, attribute, transaction, and communication IDs.
+type MessageKey = (IpAddr, IpAddr, u16, u64, [u8; 8]);
+
 impl Handshakes {
+    /// Whether this management message was sent before.
+    pub(crate) fn repeats(
+        &mut self,
+        frame: &Frame<'_>,
+        packet: &Packet<'_>,
+        number: u64,
+    ) -> Option<Note> {
+        let [first, _] = packet.payload.pieces();
+        let (header, data) = first.split_first_chunk()?;
+        let header = MadHeader::parse(*header);
+        let key = (
+            frame.ip.source(),
+            frame.ip.destination(),
+            header.attribute_id,
+            header.transaction_id,
+            *data.first_chunk()?,
+        );
+        if let Some(&first) = self.messages.get(&key) {
+            return Some(Note::ManagementAgain { first });
+        }
+        if self.messages.len() >= REMEMBERED_REQUESTS {
+            // The oldest half goes: that is cheaper than looking for the oldest one each time.
+            let mut frames: Vec<u64> = self.messages.values().copied().collect();
+            let (_, &mut middle, _) = frames.select_nth_unstable(REMEMBERED_REQUESTS / 2);
+            self.messages.retain(|_, frame| *frame > middle);
+        }
+        self.messages.insert(key, number);
+        None
+    }
+
     /// Takes in one management message; says what it teaches.
     pub(crate) fn observe(
         &mut self,

@@ -40,8 +40,53 @@ pub(crate) struct Flow {
     sure: bool,
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
+    pub(crate) recent: RecentFrames,
     source_port: u16,
     last_frame: u64,
+}
+
+/// How many frames of one direction are remembered to recognize one that the network doubled.
+const RECENT_FRAMES: usize = 16;
+
+/// The last frames of one direction, as their IP identification and their ICRC tell them apart.
+#[derive(Debug, Default)]
+pub(crate) struct RecentFrames {
+    frames: [Option<RecentFrame>; RECENT_FRAMES],
+    next: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RecentFrame {
+    identification: u16,
+    icrc: u32,
+    number: u64,
+}
+
+impl RecentFrames {
+    /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
+    /// does not change on the way, the identification too, but that tells a frame doubled from a
+    /// packet sent twice only where the sender counts in it: not where it is always the same.
+    pub(crate) fn take(&mut self, identification: u16, icrc: u32, number: u64) -> Option<u64> {
+        if identification == 0 {
+            return None;
+        }
+        let (mut same, mut counts) = (None, false);
+        for known in self.frames.iter().flatten() {
+            if known.identification != identification {
+                counts = true;
+            } else if known.icrc == icrc {
+                same = Some(known.number);
+            } else {
+                return None;
+            }
+        }
+        if let Some(number) = same.filter(|_| counts) {
+            return Some(number);
+        }
+        self.frames[self.next] = Some(RecentFrame { identification, icrc, number });
+        self.next = (self.next + 1) % RECENT_FRAMES;
+        None
+    }
 }
 
 /// All directions, by key.
@@ -64,6 +109,11 @@ impl Flows {
 
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut Flow {
         &mut self.all[index]
+    }
+
+    /// The counts that belong to no direction, and a direction.
+    pub(crate) fn forgotten_and(&mut self, index: usize) -> (&mut Summary, &mut Flow) {
+        (&mut self.forgotten, &mut self.all[index])
     }
 
     /// The direction with this key; a new one if need be.
@@ -102,6 +152,7 @@ impl Flows {
             sure: false,
             requests: Requests::default(),
             counts: Summary::default(),
+            recent: RecentFrames::default(),
             source_port,
             last_frame: 0,
         });

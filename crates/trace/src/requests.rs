@@ -16,6 +16,9 @@ const MAX_MESSAGE: u32 = 1 << 31;
 /// A jump of so many PSNs is no loss but another connection.
 const RESTART: u32 = 1 << 20;
 
+/// What comes less than so many PSNs before the first one seen belongs to the same connection.
+const NEAR: i32 = 1 << 14;
+
 /// How many packets are remembered in one direction, at the most …
 const REMEMBERED: usize = 1024;
 
@@ -31,8 +34,19 @@ pub(crate) struct Sent {
     pub(crate) psn: Psn,
     /// How many PSNs it takes: more than one for a READ.
     pub(crate) span: u32,
+    /// The frame that carried it first …
     pub(crate) frame: u64,
+    /// … and last …
+    pub(crate) latest: u64,
+    /// … and last but one.
+    previous: u64,
+    /// The frame that acknowledged it.
+    acknowledged_by: Option<u64>,
     pub(crate) opcode: &'static Opcode,
+    /// The message it belongs to, counted from 1; 0 where that began unseen.
+    message: u64,
+    /// The end of its message was told.
+    end_is_told: bool,
     payload: u32,
     /// The length a RETH announces.
     pub(crate) announced: u32,
@@ -51,6 +65,8 @@ pub(crate) struct Sent {
 /// A message whose last packet is still to come.
 #[derive(Clone, Copy, Debug)]
 struct Open {
+    /// Counted from 1.
+    number: u64,
     operation: Operation,
     packets: u64,
     bytes: u64,
@@ -76,6 +92,8 @@ pub(crate) struct Requests {
     next_is_guess: bool,
     /// The oldest PSN that was not acknowledged.
     unacknowledged: Psn,
+    /// Whether anything was.
+    any_acknowledged: bool,
     mtu: Option<u32>,
     /// In the order of their PSNs.
     sent: VecDeque<Sent>,
@@ -143,9 +161,20 @@ impl Requests {
         };
     }
 
-    /// How far `psn` lies from the first one.
+    /// A packet from before the first one seen: a frame with it was there, but nothing of that
+    /// could be trusted until others came.
+    pub(crate) fn began_before(&mut self, psn: Psn) {
+        if let Some(first) = self.first.filter(|first| (1..NEAR).contains(&first.since(psn))) {
+            self.first = Some(psn);
+            if self.unacknowledged == first && !self.any_acknowledged {
+                self.unacknowledged = psn;
+            }
+        }
+    }
+
+    /// How far `psn` lies behind the first one; nothing where it is older.
     pub(crate) fn relative(&self, psn: Psn) -> Option<i32> {
-        self.first.map(|first| psn.since(first))
+        self.first.map(|first| psn.since(first)).filter(|relative| *relative >= 0)
     }
 
     /// Whether a response with this PSN may answer these requests.
@@ -279,13 +308,16 @@ impl Requests {
             Place::Again(index) => {
                 let sent = &self.sent[index];
                 if sent.is_same(packet) {
-                    let of = sent.frame;
+                    let (of, acknowledged_by) = (sent.frame, sent.acknowledged_by);
                     let cause = self.go_back(psn);
-                    notes.push(Note::Retransmission { of, cause });
+                    notes.push(Note::Retransmission { of, cause, acknowledged_by });
                     summary.retransmissions += 1;
+                    let sent = &mut self.sent[index];
+                    (sent.previous, sent.latest) = (sent.latest, frame);
                     if packet.opcode.operation == Operation::ReadRequest {
-                        self.sent[index].ask_again(psn);
+                        sent.ask_again(psn);
                     }
+                    self.tell_end(index, notes, findings);
                 } else {
                     findings.push(sent.differs_from(packet));
                 }
@@ -308,10 +340,9 @@ impl Requests {
             Place::Skipped(index) => {
                 let cause = self.go_back(psn);
                 notes.push(Note::FillsGap { cause });
-                self.insert(index, packet, frame, findings);
+                self.insert(index, packet, frame, notes, findings);
                 summary.bytes += packet.payload.len() as u64;
                 if packet.opcode.position.starts() {
-                    self.messages += 1;
                     summary.count_message(packet.opcode.operation);
                 }
             }
@@ -406,20 +437,24 @@ impl Requests {
             if open.operation == opcode.operation {
                 open.packets += 1;
                 open.bytes += len;
-                notes.push(Note::Part { number: self.messages, part: open.packets });
+                notes.push(Note::Part { number: open.number, part: open.packets });
             } else {
                 self.open = None;
             }
         }
         summary.bytes += len;
+        let message = self.open.map_or(0, |open| open.number);
+        let mut end_is_told = false;
         if opcode.position.ends() {
             self.ends += 1;
             if let Some(open) = self.open.take() {
-                self.end_message(open, opcode, notes, findings);
+                end_is_told = true;
+                end_message(open, opcode, notes, findings);
             }
         }
         let span = self.span(packet);
-        self.sent.push_back(Sent::new(packet, span, frame, self.ends));
+        let sent = Sent::new(packet, span, frame, self.ends);
+        self.sent.push_back(Sent { message, end_is_told, ..sent });
         self.next = psn.advance(span);
         self.next_is_guess = self.mtu.is_none()
             && packet.headers.reth.is_some_and(|reth| {
@@ -432,18 +467,9 @@ impl Requests {
         let opcode = packet.opcode;
         let len = packet.payload.len() as u64;
         let announced = packet.headers.reth.map(|reth| reth.dma_len);
-        self.messages += 1;
-        let whole = match opcode.operation {
-            Operation::Send if opcode.position == Position::Only => Some(len),
-            Operation::Write | Operation::ReadRequest => announced.map(u64::from),
-            _ => None,
-        };
-        notes.push(Note::Message {
-            number: self.messages,
-            operation: opcode.operation,
-            len: whole,
-        });
+        self.tell_begin(packet, notes);
         self.open = Some(Open {
+            number: self.messages,
             operation: opcode.operation,
             packets: 1,
             bytes: len,
@@ -451,30 +477,67 @@ impl Requests {
         });
     }
 
-    fn end_message(
-        &self,
-        open: Open,
-        opcode: &'static Opcode,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-    ) {
-        if opcode.position == Position::Last {
-            notes.pop_if(|note| matches!(note, Note::Part { .. }));
-            notes.push(Note::MessageEnd {
-                number: self.messages,
-                packets: open.packets,
-                bytes: open.bytes,
-            });
+    /// Gives a message its number.
+    fn tell_begin(&mut self, packet: &Packet<'_>, notes: &mut Vec<Note>) {
+        let opcode = packet.opcode;
+        self.messages += 1;
+        let len = match opcode.operation {
+            Operation::Send if opcode.position == Position::Only => {
+                Some(packet.payload.len() as u64)
+            }
+            Operation::Write | Operation::ReadRequest => {
+                packet.headers.reth.map(|reth| reth.dma_len.into())
+            }
+            _ => None,
+        };
+        notes.push(Note::Message { number: self.messages, operation: opcode.operation, len });
+    }
+
+    /// The message that the packet at `index` belongs to, as far as it was seen: where it begins,
+    /// where what is known of it ends, and all of it together. `None` where its beginning is
+    /// missing.
+    fn message_around(&self, index: usize) -> Option<(Range<usize>, Open)> {
+        let follows = |at: usize| -> bool {
+            let (before, sent) = (&self.sent[at - 1], &self.sent[at]);
+            before.is_before(sent.psn)
+                && !before.opcode.position.ends()
+                && !sent.opcode.position.starts()
+                && before.opcode.operation == sent.opcode.operation
+        };
+        let mut start = index;
+        while start > 0 && follows(start) {
+            start -= 1;
         }
-        if let Some(announced) = open.announced
-            && u64::from(announced) != open.bytes
-        {
-            findings.push(Finding {
-                rule: Rule::WriteLength,
-                seen: format!("a WRITE of {} B", open.bytes),
-                expected: format!("{announced} B as its RETH announced"),
-            });
+        let first = &self.sent[start];
+        if !first.opcode.position.starts() {
+            return None;
         }
+        let mut end = index + 1;
+        while end < self.sent.len() && follows(end) {
+            end += 1;
+        }
+        let operation = first.opcode.operation;
+        let open = Open {
+            number: first.message,
+            operation,
+            packets: (end - start) as u64,
+            bytes: self.sent.range(start..end).map(|sent| u64::from(sent.payload)).sum(),
+            announced: (operation == Operation::Write).then_some(first.announced),
+        };
+        Some((start..end, open))
+    }
+
+    /// The last packet of a message came again, or late: now the message ends, if that was never
+    /// told because something of it was missing.
+    fn tell_end(&mut self, index: usize, notes: &mut Vec<Note>, findings: &mut Vec<Finding>) {
+        let sent = &self.sent[index];
+        let opcode = sent.opcode;
+        if sent.end_is_told || opcode.position != Position::Last {
+            return;
+        }
+        let Some((_, open)) = self.message_around(index) else { return };
+        self.sent[index].end_is_told = true;
+        end_message(open, opcode, notes, findings);
     }
 
     /// A packet that was missing.
@@ -483,9 +546,11 @@ impl Requests {
         index: usize,
         packet: &Packet<'_>,
         frame: u64,
+        notes: &mut Vec<Note>,
         findings: &mut Vec<Finding>,
     ) {
         let psn = packet.headers.bth.psn;
+        self.began_before(psn);
         let before = index.checked_sub(1).map(|before| &self.sent[before]);
         let before_it = before.filter(|before| before.is_before(psn));
         let mut sent =
@@ -502,7 +567,22 @@ impl Requests {
             self.sent.range_mut(index..).for_each(|behind| behind.ends += 1);
             self.completed.forget_offset();
         }
+        sent.end_is_told = packet.opcode.position == Position::Only;
         self.sent.insert(index, sent);
+        if packet.opcode.position.starts() {
+            self.tell_begin(packet, notes);
+            self.sent[index].message = self.messages;
+        }
+        if let Some((known, open)) = self.message_around(index) {
+            self.sent.range_mut(known.clone()).for_each(|sent| sent.message = open.number);
+            // Nothing of it is missing up to the newest packet: it goes on from here.
+            let is_newest = known.end == self.sent.len();
+            let newest = &self.sent[known.end - 1];
+            if is_newest && newest.is_before(self.next) && !newest.opcode.position.ends() {
+                self.open = Some(open);
+            }
+            self.tell_end(index, notes, findings);
+        }
         self.forget();
     }
 
@@ -545,23 +625,30 @@ impl Requests {
         }
     }
 
-    /// Everything up to and with `psn` has arrived. `None` when that was known; else the first and
-    /// last frame newly covered, and their number.
-    pub(crate) fn acknowledge(&mut self, psn: Psn) -> Option<(u64, u64, u64)> {
+    /// `frame` says that everything up to and with `psn` has arrived. `None` when that was known;
+    /// else a note on the frames that carried what is newly covered: of each packet the one sent
+    /// last before the packet behind it, as a responder takes nothing out of sequence.
+    pub(crate) fn acknowledge(&mut self, psn: Psn, frame: u64) -> Option<Note> {
         if psn.since(self.unacknowledged) < 0 {
             return None;
         }
         let old = core::mem::replace(&mut self.unacknowledged, psn.next());
-        let mut covered = self
+        self.any_acknowledged = true;
+        let covered = self
             .sent
-            .iter()
+            .iter_mut()
             .rev()
             .skip_while(|sent| sent.psn.since(psn) > 0)
             .take_while(|sent| sent.psn.since(old) >= 0);
-        let last = covered.next()?.frame;
-        let (first, packets) =
-            covered.fold((last, 1), |(_, packets), sent| (sent.frame, packets + 1));
-        Some((first, last, packets))
+        let (mut first, mut last, mut packets) = (u64::MAX, 0, 0);
+        for sent in covered {
+            sent.acknowledged_by = Some(frame);
+            let in_sequence = [sent.latest, sent.previous, sent.frame];
+            let carrier = in_sequence.into_iter().find(|it| *it < first).unwrap_or(sent.latest);
+            (first, last) = (first.min(carrier), last.max(carrier));
+            packets += 1;
+        }
+        (packets > 0).then_some(Note::Acknowledges { first, last, packets })
     }
 
     /// Whether `psn` was not sent yet, as far as was seen.
@@ -597,6 +684,32 @@ impl Requests {
     /// Messages whose last packet was seen.
     pub(crate) const fn ends(&self) -> u64 {
         self.ends
+    }
+}
+
+/// A message ended.
+fn end_message(
+    open: Open,
+    opcode: &'static Opcode,
+    notes: &mut Vec<Note>,
+    findings: &mut Vec<Finding>,
+) {
+    if opcode.position == Position::Last {
+        notes.pop_if(|note| matches!(note, Note::Part { .. }));
+        notes.push(Note::MessageEnd {
+            number: open.number,
+            packets: open.packets,
+            bytes: open.bytes,
+        });
+    }
+    if let Some(announced) = open.announced
+        && u64::from(announced) != open.bytes
+    {
+        findings.push(Finding {
+            rule: Rule::WriteLength,
+            seen: format!("a WRITE of {} B", open.bytes),
+            expected: format!("{announced} B as its RETH announced"),
+        });
     }
 }
 
@@ -640,7 +753,12 @@ impl Sent {
             psn: packet.headers.bth.psn,
             span,
             frame,
+            latest: frame,
+            previous: frame,
+            acknowledged_by: None,
             opcode: packet.opcode,
+            message: 0,
+            end_is_told: false,
             payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
             announced: packet.headers.reth.map_or(0, |reth| reth.dma_len),
             ends,

@@ -32,8 +32,14 @@ pub(crate) fn observe(
     }
     match packet.opcode.operation {
         Operation::Acknowledge => acknowledge(requests, packet, frame, notes, summary),
-        Operation::ReadResponse => read_response(requests, packet, notes, findings, summary),
-        Operation::AtomicAcknowledge => atomic_acknowledge(requests, packet, notes, findings),
+        Operation::ReadResponse => {
+            read_response(requests, packet, notes, findings, summary);
+            requests.acknowledge(psn, frame);
+        }
+        Operation::AtomicAcknowledge => {
+            atomic_acknowledge(requests, packet, notes, findings);
+            requests.acknowledge(psn, frame);
+        }
         _ => {}
     }
     findings.extend(check_msn(requests, packet));
@@ -62,21 +68,22 @@ fn acknowledge(
 ) {
     let psn = packet.headers.bth.psn;
     let Some(aeth) = packet.headers.aeth else { return };
-    let refused = requests.get(psn).map(|sent| sent.frame);
+    let refused = requests.get(psn).map(|sent| sent.latest);
+    if !matches!(aeth.syndrome, Syndrome::Ack(_)) {
+        // What stands before the packet refused has arrived.
+        notes.extend(requests.acknowledge(psn.previous(), frame));
+    }
     match aeth.syndrome {
-        Syndrome::Ack(_) => notes.push(match requests.acknowledge(psn) {
-            Some((first, last, packets)) => Note::Acknowledges { first, last, packets },
-            None => Note::DuplicateAck,
-        }),
+        Syndrome::Ack(_) => {
+            notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
+        }
         Syndrome::RnrNak(_) => {
             summary.rnr_naks += 1;
-            requests.acknowledge(psn.previous());
             requests.ask_back(psn, Cause::ReceiverNotReady { frame });
             notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
             summary.count_nak(code);
-            requests.acknowledge(psn.previous());
             if code == NakCode::PsnSequenceError {
                 requests.ask_back(psn, Cause::SequenceNak { frame });
                 notes.push(Note::SequenceNak { from: refused });
@@ -169,7 +176,6 @@ fn read_response(
         }
         _ => findings.push(wrong_kind(packet, operation, request)),
     }
-    requests.acknowledge(psn);
 }
 
 fn atomic_acknowledge(
@@ -203,7 +209,6 @@ fn atomic_acknowledge(
             }
         }
     }
-    requests.acknowledge(psn);
 }
 
 fn wrong_kind(packet: &Packet<'_>, operation: Operation, frame: u64) -> Finding {

@@ -1,5 +1,6 @@
 //! The observer: one frame in, notes and findings out.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use roxe_wire::opcode::{Operation, Service};
@@ -73,7 +74,18 @@ pub struct Observation {
 pub struct Tracer {
     flows: Flows,
     handshakes: Handshakes,
+    unplaced: VecDeque<Unplaced>,
 }
+
+/// A frame with a wrong ICRC, of a direction from which nothing else was seen yet.
+#[derive(Clone, Copy, Debug)]
+struct Unplaced {
+    key: FlowKey,
+    psn: Psn,
+}
+
+/// How many frames with a wrong ICRC wait for their conversation.
+const UNPLACED: usize = 64;
 
 impl Tracer {
     /// Takes in the next frame; `observation` is overwritten with what it means.
@@ -101,7 +113,13 @@ impl Tracer {
             *conversation = known.map_or(0, |index| self.flows.get(index).conversation);
             let counts = match known {
                 Some(index) => &mut self.flows.get_mut(index).counts,
-                None => &mut self.flows.forgotten,
+                None => {
+                    if self.unplaced.len() >= UNPLACED {
+                        self.unplaced.pop_front();
+                    }
+                    self.unplaced.push_back(Unplaced { key, psn: bth.psn });
+                    &mut self.flows.forgotten
+                }
             };
             counts.frames += 1;
             counts.icrc_errors += 1;
@@ -114,8 +132,10 @@ impl Tracer {
             return;
         }
         let index = self.flows.find_or_add(key, service, frame.udp.source_port, number);
-        *conversation = self.flows.get(index).conversation;
-        let counts = &mut self.flows.get_mut(index).counts;
+        let before = self.place(index, &key);
+        let flow = self.flows.get_mut(index);
+        *conversation = flow.conversation;
+        let counts = &mut flow.counts;
         counts.frames += 1;
         if frame.ip.traffic_class().ecn() == Ecn::Ce {
             counts.marked += 1;
@@ -136,6 +156,15 @@ impl Tracer {
                 seen: "QP 0".to_owned(),
                 expected: "another QP: RoCE has no subnet management".to_owned(),
             });
+        }
+        if icrc == IcrcVerdict::Good
+            && let Some(icrc) = frame.body.icrc()
+            && let Some(of) = flow.recent.take(frame.ip.identification(), icrc, number)
+        {
+            counts.duplicates += 1;
+            notes.push(Note::Doubled { of });
+            self.place_doubled(index, packet, source_qp, relative_psn);
+            return;
         }
         match service {
             Service::Cnp => {
@@ -163,6 +192,7 @@ impl Tracer {
                         .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
                 }
                 if let Some(mad) = datagram::observe(frame, packet, notes, findings) {
+                    notes.extend(self.handshakes.repeats(frame, packet, number));
                     self.learn(frame, number, &mad);
                 }
             }
@@ -172,12 +202,58 @@ impl Tracer {
                 } else {
                     let flow = self.flows.get_mut(index);
                     let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+                    let is_first = !requests.is_known();
                     requests.observe(packet, number, notes, findings, counts);
+                    if let Some(before) = before.filter(|_| is_first) {
+                        requests.began_before(before);
+                    }
                     *relative_psn = requests.relative(bth.psn);
                 }
                 *conversation = self.flows.get(index).conversation;
                 *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
             }
+        }
+    }
+
+    /// Frames with a wrong ICRC that came before the first good one of their direction are counted
+    /// there. Tells the first one's PSN.
+    fn place(&mut self, index: usize, key: &FlowKey) -> Option<Psn> {
+        if self.unplaced.is_empty() {
+            return None;
+        }
+        let mut first = None;
+        let (forgotten, flow) = self.flows.forgotten_and(index);
+        self.unplaced.retain(|unplaced| {
+            if unplaced.key != *key {
+                return true;
+            }
+            first = first.or(Some(unplaced.psn));
+            forgotten.frames -= 1;
+            forgotten.icrc_errors -= 1;
+            flow.counts.frames += 1;
+            flow.counts.icrc_errors += 1;
+            false
+        });
+        first
+    }
+
+    /// Where a frame belongs of which all was said when it came first.
+    fn place_doubled(
+        &self,
+        index: usize,
+        packet: &Packet<'_>,
+        source_qp: &mut Option<Qpn>,
+        relative_psn: &mut Option<i32>,
+    ) {
+        if !matches!(packet.opcode.service, Service::Ud | Service::Cnp) {
+            let flow = self.flows.get(index);
+            let requests = if packet.opcode.operation.is_response() {
+                flow.peer.map(|peer| &self.flows.get(peer).requests)
+            } else {
+                Some(&flow.requests)
+            };
+            *relative_psn = requests.and_then(|requests| requests.relative(packet.headers.bth.psn));
+            *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
         }
     }
 

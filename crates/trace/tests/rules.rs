@@ -24,7 +24,11 @@ fn frame(from: Ipv4Addr, to: Ipv4Addr, opcode: &str, headers: Headers, payload: 
     let opcode = Opcode::by_name(opcode).expect(opcode);
     let payload = Payload::bytes(payload);
     let bth = Bth { opcode: opcode.code, pad: payload.pad(), ..headers.bth };
-    let packet = Packet { opcode, headers: Headers { bth, ..headers }, payload };
+    packet(from, to, &Packet { opcode, headers: Headers { bth, ..headers }, payload }, 1)
+}
+
+/// A frame with this IP identification.
+fn packet(from: Ipv4Addr, to: Ipv4Addr, packet: &Packet<'_>, identification: u16) -> Sent {
     let template = FrameTemplate::new(&Path {
         ethernet: (MacAddress([2; 6]), MacAddress([4; 6])),
         vlan: None,
@@ -36,9 +40,19 @@ fn frame(from: Ipv4Addr, to: Ipv4Addr, opcode: &str, headers: Headers, payload: 
     });
     let at = template.headers_len();
     let mut bytes = vec![0; at + packet.len()];
-    let cover = template.write(u16::try_from(packet.len()).unwrap(), 1, &mut bytes).unwrap();
+    let cover =
+        template.write(u16::try_from(packet.len()).unwrap(), identification, &mut bytes).unwrap();
     packet.emit(Room::whole(&mut bytes[at..]), &cover).unwrap();
     Sent { bytes }
+}
+
+/// The same with another IP identification: sent on its own.
+fn identified(identification: u16, sent: &Sent) -> Sent {
+    let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (frame.ip.source(), frame.ip.destination()) else {
+        unreachable!("these are IPv4")
+    };
+    packet(from, to, &Packet::parse(frame.body).unwrap(), identification)
 }
 
 fn bth(dest_qp: u32, psn: u32) -> Headers {
@@ -276,11 +290,14 @@ fn a_corrupted_frame_teaches_nothing() {
 fn a_step_back_has_a_reason_and_what_follows_has_it_too() {
     let only = |psn| request("RC_SEND_ONLY", psn, 4);
     let frames = [only(1), only(2), only(3), nak(2, 1), only(2), only(3), only(2), only(3)];
-    let texts: Vec<String> = notes(&frames)[3..].iter().map(|notes| notes[0].to_string()).collect();
+    let texts: Vec<String> = notes(&frames)[3..]
+        .iter()
+        .map(|notes| notes.iter().map(Note::to_string).collect::<Vec<_>>().join("; "))
+        .collect();
     assert_eq!(
         texts,
         [
-            "asks again from frame 2 on",
+            "acknowledges frame 1; asks again from frame 2 on",
             "retransmission of frame 2 (NAK in frame 4)",
             "retransmission of frame 3 (NAK in frame 4)",
             "retransmission of frame 2 (no NAK seen)",
@@ -335,4 +352,125 @@ fn many_connections_are_forgotten_but_counted() {
     }
     assert!(tracer.forgotten() > 0 && tracer.conversations().len() <= 16_384);
     assert_eq!(tracer.summary().frames, 40_000);
+}
+
+/// The notes on each frame, in words.
+fn told(frames: &[Sent]) -> Vec<String> {
+    let in_words =
+        |notes: &Vec<Note>| notes.iter().map(Note::to_string).collect::<Vec<_>>().join("; ");
+    notes(frames).iter().map(in_words).collect()
+}
+
+#[test]
+fn a_message_whose_first_packet_came_broken_begins_with_the_packet_sent_again() {
+    let first = || request("RC_SEND_FIRST", 10, 256);
+    let last = || request("RC_SEND_LAST", 11, 8);
+    let frames =
+        [flipped(first(), 60), last(), nak(10, 0), first(), last(), ack(11, 1), last(), ack(11, 1)];
+    assert_eq!(
+        told(&frames),
+        [
+            "the receiver drops it",
+            "",
+            "asks again from its PSN on",
+            "fills a gap (NAK in frame 3); message 1: SEND",
+            "retransmission of frame 2 (NAK in frame 3); ends message 1 (2 packets, 264 B)",
+            "acknowledges frames 4–5 (2 packets)",
+            "retransmission of frame 2 (no NAK seen), though frame 6 acknowledged it",
+            "acknowledged before",
+        ]
+    );
+}
+
+#[test]
+fn a_message_whose_last_packet_came_late_ends_with_it() {
+    let frames = [
+        request("RC_SEND_FIRST", 1, 256),
+        request("RC_SEND_ONLY", 3, 4),
+        nak(2, 0),
+        request("RC_SEND_LAST", 2, 8),
+        request("RC_SEND_ONLY", 3, 4),
+        ack(3, 2),
+    ];
+    let told = told(&frames);
+    assert_eq!(told[1], "gap of 1 PSN before; message 2: SEND of 4 B");
+    assert_eq!(told[2], "acknowledges frame 1; asks again from its PSN on");
+    assert_eq!(told[3], "fills a gap (NAK in frame 3); ends message 1 (2 packets, 264 B)");
+    assert_eq!(told[5], "acknowledges frames 4–5 (2 packets)");
+    assert_eq!(broken(&frames), []);
+}
+
+/// The first packet comes again before the last one was ever sent.
+#[test]
+fn a_message_goes_on_where_its_hole_was_filled() {
+    let frames = [
+        request("RC_SEND_ONLY", 1, 4),
+        request("RC_SEND_MIDDLE", 3, 256),
+        request("RC_SEND_FIRST", 2, 256),
+        request("RC_SEND_MIDDLE", 3, 256),
+        request("RC_SEND_LAST", 4, 1),
+    ];
+    let told = told(&frames);
+    assert_eq!(told[2], "fills a gap (no NAK seen); message 2: SEND");
+    assert_eq!(told[4], "ends message 2 (3 packets, 513 B)");
+}
+
+#[test]
+fn psns_are_counted_from_the_lowest_near_the_start() {
+    let relative = |frames: &[Sent]| -> Vec<Option<i32>> {
+        let (mut tracer, mut observation) = (Tracer::default(), Observation::default());
+        let mut found = Vec::new();
+        for (number, sent) in (1..).zip(frames) {
+            let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
+            let packet = Packet::parse(frame.body).unwrap();
+            let icrc = IcrcVerdict::of(&frame);
+            let seen = Seen { number, frame: &frame, packet: &packet, icrc };
+            tracer.observe(&seen, &mut observation);
+            found.push(observation.relative_psn);
+        }
+        let counts = tracer.summary();
+        assert_eq!(counts.frames, frames.len() as u64);
+        let conversations = tracer.conversations();
+        assert_eq!(conversations.len(), 1);
+        assert_eq!(conversations[0].counts, counts, "every frame has its place");
+        found
+    };
+    let first = || request("RC_SEND_FIRST", 10, 256);
+    let last = || request("RC_SEND_LAST", 11, 8);
+    let frames = [flipped(first(), 60), last(), nak(10, 0), first(), last()];
+    assert_eq!(relative(&frames), [None, Some(1), Some(0), Some(0), Some(1)]);
+    // Nobody could know at frame 2 what is still to come.
+    assert_eq!(relative(&[last(), nak(10, 0), first(), last()]), [Some(0), None, Some(0), Some(1)]);
+}
+
+#[test]
+fn a_frame_that_the_network_doubled_is_not_sent_again() {
+    let one = identified(7, &request("RC_SEND_ONLY", 1, 4));
+    let two = || identified(8, &request("RC_SEND_ONLY", 2, 4));
+    let again = identified(9, &request("RC_SEND_ONLY", 2, 4));
+    let answer = || identified(3, &ack(2, 2));
+    let frames = [one, two(), two(), again, identified(2, &ack(1, 1)), answer(), answer()];
+    let told = told(&frames);
+    assert_eq!(told[2], "the same frame as 2, doubled by the network");
+    assert_eq!(told[3], "retransmission of frame 2 (no NAK seen)");
+    assert_eq!(told[6], "the same frame as 6, doubled by the network");
+    // Whoever gives all packets one identification says nothing by it.
+    let frames = [request("RC_SEND_ONLY", 1, 4), request("RC_SEND_ONLY", 1, 4)];
+    assert_eq!(self::told(&frames)[1], "retransmission of frame 1 (no NAK seen)");
+    for number in [0, 1] {
+        let only = |psn| identified(number, &request("RC_SEND_ONLY", psn, 4));
+        let told = self::told(&[only(1), only(2), only(2)]);
+        assert_eq!(told[2], "retransmission of frame 2 (no NAK seen)");
+    }
+}
+
+#[test]
+fn the_kinds_of_notes_are_all_listed() {
+    let kinds: BTreeSet<&str> = Note::KINDS.into_iter().collect();
+    assert_eq!(kinds.len(), Note::KINDS.len());
+    for (what, frames) in legal() {
+        for note in notes(&frames).iter().flatten() {
+            assert!(kinds.contains(note.kind()), "{what}: {}", note.kind());
+        }
+    }
 }
