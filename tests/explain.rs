@@ -240,3 +240,37 @@ fn verbose_opens_every_header() {
         assert!(all.lines().any(|found| found == line), "{line}\n{all}");
     }
 }
+
+/// What is wrong with a frame does not hide what can be read of it.
+#[test]
+fn verbose_opens_what_can_be_read_of_broken_frames() {
+    for frame in [3, 4, 5, 6, 7, 8, 9, 10, 11, 17] {
+        let filter = format!("frame == {frame}");
+        let output =
+            run(&["explain", "-v", "--no-summary", "--filter", &filter, "made_broken.pcap"]);
+        let all = text(&output.stdout);
+        for header in ["Ethernet  link", "IPv", "UDP  transport", "BTH  base"] {
+            let is_there = all.lines().any(|line| line.trim_start().starts_with(header));
+            assert!(is_there, "{header} in frame {frame}\n{all}");
+        }
+    }
+    let output = run(&["explain", "--filter", "dropped == header_missing", "made_broken.pcap"]);
+    assert!(text(&output.stdout).contains("dropped: RC_"), "{}", text(&output.stdout));
+}
+
+/// Long bit fields go on in the next line, under their bits.
+#[test]
+fn verbose_stays_aligned() {
+    for capture in ["rc_send_v6.pcap", "made_annexes.pcap", "rc_atomic_faa.pcap", "ud_send.pcap"] {
+        let output = run(&["explain", "-v", "--no-summary", capture]);
+        for line in text(&output.stdout).lines().filter(|line| line.starts_with("      ")) {
+            let bits: String = line.chars().skip(11).take(21).collect();
+            assert!(bits.len() < 21 || bits.ends_with("  "), "{capture}: {line}");
+        }
+    }
+    let output = run(&["explain", "-v", "--no-summary", "rc_atomic_faa.pcap"]);
+    let all = text(&output.stdout);
+    for words in ["52:54:00:10:00:02", "what to add to the memory", "no meaning in FETCH_ADD"] {
+        assert!(all.contains(words), "{words}\n{all}");
+    }
+}

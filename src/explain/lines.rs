@@ -6,7 +6,7 @@ use roxe_trace::{Finding, IcrcVerdict, Note, Rule};
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome};
 
-use crate::examine::{Batch, Content, Entry, Outer, Row};
+use crate::examine::{Batch, Content, Entry, Outer, Row, is_about_opcode};
 use crate::explain::filter::Filter;
 use crate::explain::ink::{Ink, Style};
 
@@ -92,6 +92,10 @@ impl Lines {
             Content::Broken(reason) => {
                 ink.style(Style::Red);
                 ink.str("dropped: ");
+                if let Some(opcode) = row.broken_opcode.filter(|_| is_about_opcode(*reason)) {
+                    ink.str(opcode.name);
+                    ink.str(": ");
+                }
                 ink.display(reason);
                 ink.plain();
             }

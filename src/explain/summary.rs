@@ -197,7 +197,9 @@ pub(crate) fn finding_json(file: &str, entry: &Entry<'_>, finding: &Finding, ink
     }
     object.text("rule", finding.rule.name());
     object.text("seen", &finding.seen);
-    object.text("expected", &finding.expected);
+    if !finding.expected.is_empty() {
+        object.text("expected", &finding.expected);
+    }
     object.end();
 }
 

@@ -134,8 +134,8 @@ pub(crate) fn observe(
     if q_key != QKey::GSI {
         findings.push(Finding {
             rule: Rule::ManagementQKey,
-            seen: format!("Q_Key {q_key}"),
-            expected: format!("Q_Key {}", QKey::GSI),
+            seen: q_key.to_string(),
+            expected: QKey::GSI.to_string(),
         });
     }
     let [first, second] = packet.payload.pieces();

@@ -126,7 +126,7 @@ impl Tracer {
             notes.push(Note::Dropped);
             findings.push(Finding {
                 rule: Rule::Icrc,
-                seen: format!("ICRC 0x{found:08x}"),
+                seen: format!("0x{found:08x}"),
                 expected: format!("0x{expected:08x}"),
             });
             return;
@@ -146,7 +146,7 @@ impl Tracer {
         {
             findings.push(Finding {
                 rule: Rule::UdpChecksum,
-                seen: format!("UDP checksum 0x{found:04x}"),
+                seen: format!("0x{found:04x}"),
                 expected: format!("0x{expected:04x} or 0"),
             });
         }
