@@ -40,12 +40,15 @@ pub(crate) struct ExplainArguments {
     pub(crate) json: bool,
     /// Show only frames for which this holds, such as `bth.destqp == 0x11 and not icrc == good`
     ///
-    /// NAME OP VALUE, joined by `and`, `or`, `not` and parentheses. Names are those of --json; OP
+    /// NAME OP VALUE, joined by `and`, `or`, `not` and parentheses. --fields lists the names; OP
     /// is == != < <= > >= or `in {a, b}`; numbers are decimal or 0x…. A frame without the field is
     /// not shown. `notes.kind` and `findings.rule` are lists: any item will do. Numbering,
     /// conversations and the summary are those of the whole capture.
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
+    /// List the fields that --json shows and --filter knows
+    #[arg(long)]
+    pub(crate) fields: bool,
     /// No summary at the end
     #[arg(long)]
     pub(crate) no_summary: bool,

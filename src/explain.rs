@@ -34,6 +34,12 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         Ok(filter) => filter,
         Err(error) => return Ok(Outcome::usage(format_args!("--filter: {error}"))),
     };
+    if arguments.fields {
+        let mut ink = Ink::new(false);
+        fields::list(&mut ink);
+        io::stdout().write_all(ink.bytes())?;
+        return Ok(Outcome::Right);
+    }
     if arguments.files.is_empty() {
         return Ok(no_file("explain"));
     }
@@ -60,7 +66,8 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
             style: if arguments.json {
                 Printing::Json { file: several.then_some(name.as_str()) }
             } else {
-                Printing::Text { lines: Lines::new(), verbose: arguments.verbose }
+                let lines = Lines::new(reader.total_len().is_none());
+                Printing::Text { lines, verbose: arguments.verbose }
             },
             filter: filter.as_ref(),
             ink,

@@ -274,3 +274,34 @@ fn verbose_stays_aligned() {
         assert!(all.contains(words), "{words}\n{all}");
     }
 }
+
+#[test]
+fn the_fields_are_listed() {
+    let output = run(&["explain", "--fields"]);
+    assert_eq!(output.status.code(), Some(0));
+    for name in ["bth.opcode_name", "src", "notes.kind", "cm.req.serviceid", "reth.va"] {
+        let is_there = text(&output.stdout).lines().any(|line| line.starts_with(name));
+        assert!(is_there, "{name}");
+    }
+    let output = run(&["explain", "--filter", "icrc == wrong", "rc_send.pcap"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Nothing can be measured before, and still the titles stand above their columns.
+#[test]
+fn streams_are_aligned() {
+    let mut child = roxe()
+        .args(["explain", "--no-summary", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&capture("rc_mix.pcap")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let mut columns = text(&output.stdout).lines().map(|line| {
+        let icrc = line.find("  ok ").or_else(|| line.find("  ICRC")).expect(line);
+        line[..icrc].chars().count()
+    });
+    let title = columns.next().unwrap();
+    assert!(columns.all(|column| column == title), "{}", text(&output.stdout));
+}

@@ -35,6 +35,9 @@ const TITLES: [(&str, bool); 10] = [
     ("ICRC", false),
 ];
 
+/// Widths of the columns of a stream: two IPv4 addresses, the longest opcode of RC, ….
+const IN_STREAMS: [usize; TITLES.len()] = [6, 11, 27, 20, 17, 8, 8, 5, 5, 4];
+
 const NUMBER: usize = 0;
 const TIME: usize = 1;
 const ENDPOINTS: usize = 2;
@@ -47,13 +50,14 @@ const PAYLOAD: usize = 8;
 const ICRC: usize = 9;
 
 impl Lines {
-    pub(crate) fn new() -> Self {
-        Self {
-            widths: TITLES.map(|(title, _)| title.chars().count()),
-            time_digits: 6,
-            started: false,
-            endpoints: Endpoints::default(),
+    /// Of a stream, where nothing can be measured before it is written, each column has room for
+    /// what mostly comes.
+    pub(crate) fn new(is_stream: bool) -> Self {
+        let mut widths = TITLES.map(|(title, _)| title.chars().count());
+        if is_stream {
+            widths = IN_STREAMS;
         }
+        Self { widths, time_digits: 6, started: false, endpoints: Endpoints::default() }
     }
 
     /// Measures a first batch and writes the titles. Later ones pass unseen.
