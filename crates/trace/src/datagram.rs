@@ -81,16 +81,8 @@ pub(crate) fn observe(
     findings: &mut Vec<Finding>,
 ) -> Option<Mad> {
     let bth = &packet.headers.bth;
-    let group = frame.ip.destination().is_multicast();
-    if group {
+    if frame.ip.destination().is_multicast() {
         notes.push(Note::Multicast);
-    }
-    if group != (bth.dest_qp == Qpn::MULTICAST) {
-        findings.push(Finding {
-            rule: Rule::Destination,
-            seen: format!("QP {} at {}", bth.dest_qp, frame.ip.destination()),
-            expected: "QP 0xffffff with a multicast address, and only there".to_owned(),
-        });
     }
     if bth.dest_qp != Qpn::GSI {
         return None;

@@ -7,6 +7,7 @@ use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, mad::Mad};
 
 use crate::datagram::{self, Handshakes};
 use crate::flow::{FlowKey, Flows};
+use crate::requests::payload_length;
 use crate::responses;
 use crate::{ConversationSummary, Finding, Note, Rule, Summary};
 
@@ -130,6 +131,20 @@ impl Tracer {
                 expected: format!("0x{expected:04x} or 0"),
             });
         }
+        let group = frame.ip.destination().is_multicast();
+        let group_qp = bth.dest_qp == Qpn::MULTICAST;
+        let astray = if service == Service::Ud { group != group_qp } else { group || group_qp };
+        if astray {
+            findings.push(Finding {
+                rule: Rule::Destination,
+                seen: format!("QP {} at {}", bth.dest_qp, frame.ip.destination()),
+                expected: if service == Service::Ud {
+                    "QP 0xffffff with a multicast address, and only there".to_owned()
+                } else {
+                    "one queue pair of one host".to_owned()
+                },
+            });
+        }
         if bth.dest_qp == Qpn::SMI {
             findings.push(Finding {
                 rule: Rule::Destination,
@@ -144,8 +159,7 @@ impl Tracer {
                     to: (frame.ip.destination(), bth.dest_qp),
                 });
                 if !packet.payload.is_empty() {
-                    findings
-                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                    findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
                 if !bth.becn || bth.psn != Psn::new(0) {
                     findings.push(Finding {
@@ -159,8 +173,7 @@ impl Tracer {
                 counts.count_message(Operation::Send);
                 counts.bytes += packet.payload.len() as u64;
                 if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-                    findings
-                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                    findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
                 if let Some(mad) = datagram::observe(frame, packet, notes, findings) {
                     self.learn(frame, number, &mad);
@@ -191,6 +204,9 @@ impl Tracer {
     ) {
         let Seen { number, packet, .. } = *seen;
         let psn = packet.headers.bth.psn;
+        if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
+            findings.push(payload_length(packet.opcode, packet.payload.len()));
+        }
         let Some(peer) = self.flows.answered_by(index, psn) else {
             notes.push(Note::RequestNotSeen);
             return;
