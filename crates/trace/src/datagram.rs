@@ -47,9 +47,7 @@ impl Handshakes {
         match &mad.message {
             Message::Request(request) => {
                 if self.requests.len() >= REMEMBERED_REQUESTS {
-                    let oldest = self.requests.iter().min_by_key(|(_, known)| known.frame);
-                    let oldest = oldest.map(|(key, _)| *key);
-                    oldest.map(|key| self.requests.remove(&key));
+                    self.forget_oldest();
                 }
                 self.requests.insert(
                     (source, destination, request.local_comm_id),
@@ -70,6 +68,14 @@ impl Handshakes {
             }
             _ => None,
         }
+    }
+
+    /// Makes room: the older half goes.
+    fn forget_oldest(&mut self) {
+        let mut frames: Vec<u64> = self.requests.values().map(|known| known.frame).collect();
+        let middle = frames.len() / 2;
+        let (_, &mut limit, _) = frames.select_nth_unstable(middle);
+        self.requests.retain(|_, known| known.frame >= limit);
     }
 }
 

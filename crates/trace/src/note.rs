@@ -68,6 +68,8 @@ pub enum Note {
     DuplicateAck,
     /// An acknowledgement whose request is not in the capture.
     RequestNotSeen,
+    /// An answer that several connections between the same hosts may wait for.
+    RequestUnclear,
     /// A refusal: packets before a PSN are missing. The requester shall go back.
     SequenceNak {
         /// The frame that carried the PSN asked for, if it was seen.
@@ -178,6 +180,7 @@ impl Note {
             Self::Acknowledges { .. } => "acknowledges",
             Self::DuplicateAck => "duplicate_ack",
             Self::RequestNotSeen => "request_not_seen",
+            Self::RequestUnclear => "request_unclear",
             Self::SequenceNak { .. } => "sequence_nak",
             Self::ReceiverNotReady { .. } => "receiver_not_ready",
             Self::FatalNak { .. } => "fatal_nak",
@@ -301,6 +304,7 @@ impl Note {
             }
             Self::DuplicateAck => tell!(words, "acknowledged before"),
             Self::RequestNotSeen => tell!(words, "its request was not captured"),
+            Self::RequestUnclear => tell!(words, "several queue pairs may have asked for it"),
             Self::SequenceNak { from: Some(frame) } => {
                 tell!(words, "asks again from frame ", *frame, " on");
             }

@@ -19,6 +19,10 @@ const RESTART: u32 = 1 << 20;
 /// How many packets are remembered in one direction, at the most …
 const REMEMBERED: usize = 1024;
 
+/// … and at the least, where all directions together would remember more than this …
+const REMEMBERED_AT_LEAST: usize = 64;
+const REMEMBERED_BY_ALL: usize = 1 << 20;
+
 /// … and of those that were acknowledged.
 const REMEMBERED_ACKNOWLEDGED: usize = 128;
 
@@ -74,6 +78,8 @@ struct Early {
 /// The requests of one direction of a conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
+    /// How many packets may be remembered.
+    limit: usize,
     /// The first PSN seen, or taught by connection management.
     first: Option<Psn>,
     /// The PSN after the newest one seen.
@@ -144,9 +150,16 @@ impl Requests {
             next: psn,
             unacknowledged: psn,
             messages: self.messages,
+            limit: self.limit,
             completed: CompletedMessages::unknown(psn),
             ..Self::default()
         };
+    }
+
+    /// There are so many directions to remember packets of.
+    pub(crate) fn share(&mut self, directions: usize) {
+        let share = REMEMBERED_BY_ALL / directions.max(1);
+        self.limit = share.clamp(REMEMBERED_AT_LEAST, REMEMBERED);
     }
 
     /// How far `psn` lies from the first one.
@@ -156,9 +169,31 @@ impl Requests {
 
     /// Whether a response with this PSN may answer these requests.
     pub(crate) fn covers(&self, psn: Psn) -> bool {
-        self.is_known()
+        let is_sent = self.is_known()
             && psn.since(self.next) < 0
-            && (self.find(psn).is_some() || psn.since(self.unacknowledged) >= -1)
+            && (self.find(psn).is_some() || psn.since(self.unacknowledged) >= -1);
+        is_sent || self.may_be_read(psn).is_some()
+    }
+
+    /// The newest request, if it is a READ that takes this PSN should the path MTU be small.
+    fn may_be_read(&self, psn: Psn) -> Option<&Sent> {
+        let read = self.sent.back().filter(|_| self.next_is_guess)?;
+        let most = packets_for(read.announced.min(MAX_MESSAGE), Mtu::B256.bytes());
+        psn.is_within(read.psn, most).then_some(read)
+    }
+
+    /// Whether a request that has the PSN of `response` asks for this kind of response.
+    pub(crate) fn asks_for(&self, response: &Packet<'_>) -> bool {
+        let psn = response.headers.bth.psn;
+        let Some(sent) = self.get(psn).or_else(|| self.may_be_read(psn)) else { return false };
+        let asked = sent.opcode.operation;
+        match response.opcode.operation {
+            Operation::ReadResponse => {
+                matches!(asked, Operation::ReadRequest | Operation::Flush | Operation::AtomicWrite)
+            }
+            Operation::AtomicAcknowledge => asked.is_atomic(),
+            _ => true,
+        }
     }
 
     /// The index of the first packet behind `psn`.
@@ -557,7 +592,7 @@ impl Requests {
         let mut enough = !acknowledged;
         while let Some(oldest) = self.sent.front()
             && self.sent.len() > 1
-            && !(enough && self.sent.len() <= REMEMBERED && self.next.since(oldest.psn) > 0)
+            && !(enough && self.sent.len() <= self.limit && self.next.since(oldest.psn) > 0)
         {
             let end = oldest.psn.advance(oldest.span);
             if end.since(self.unacknowledged) > 0 {
@@ -783,5 +818,29 @@ impl Sent {
         psn == self.psn
             || self.asked_again.contains(&psn)
             || self.asked_again.len() > REMEMBERED_RESTARTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roxe_wire::{Bth, Payload};
+
+    #[test]
+    fn among_many_directions_each_remembers_less() {
+        let opcode = Opcode::by_name("RC_SEND_ONLY").unwrap();
+        for (directions, remembered) in [(1, 1024), (1024, 1024), (2048, 512), (16_384, 64)] {
+            let mut requests = Requests::default();
+            for frame in 1..3000 {
+                let psn = Psn::new(u32::try_from(frame).unwrap());
+                let bth = Bth { opcode: opcode.code, psn, ..Bth::default() };
+                let headers = Headers { bth, ..Headers::default() };
+                let packet = Packet { opcode, headers, payload: Payload::EMPTY };
+                requests.share(directions);
+                let (notes, findings) = (&mut Vec::new(), &mut Vec::new());
+                requests.observe(&packet, frame, notes, findings, &mut Summary::default());
+            }
+            assert_eq!(requests.sent.len(), remembered, "{directions}");
+        }
     }
 }

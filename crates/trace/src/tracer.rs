@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, mad::Mad};
 
-use crate::datagram::{self, Handshakes};
-use crate::flow::{FlowKey, Flows};
+use crate::datagram::{self, Connected, Handshakes};
+use crate::flow::{Answered, FlowKey, Flows};
 use crate::requests::payload_length;
 use crate::responses;
 use crate::{ConversationSummary, Finding, Note, Rule, Summary};
@@ -183,7 +183,9 @@ impl Tracer {
                 if packet.opcode.operation.is_response() {
                     self.observe_response(index, seen, relative_psn, notes, findings);
                 } else {
+                    let connections = self.flows.len();
                     let flow = self.flows.get_mut(index);
+                    flow.requests.share(connections);
                     let (requests, counts) = (&mut flow.requests, &mut flow.counts);
                     requests.observe(packet, number, notes, findings, counts);
                     *relative_psn = requests.relative(bth.psn);
@@ -207,9 +209,10 @@ impl Tracer {
         if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
             findings.push(payload_length(packet.opcode, packet.payload.len()));
         }
-        let Some(peer) = self.flows.answered_by(index, psn) else {
-            notes.push(Note::RequestNotSeen);
-            return;
+        let peer = match self.flows.answered_by(index, packet) {
+            Answered::By(peer) => peer,
+            Answered::Unclear => return notes.push(Note::RequestUnclear),
+            Answered::Unseen => return notes.push(Note::RequestNotSeen),
         };
         let flow = self.flows.get_mut(peer);
         let (requests, counts) = (&mut flow.requests, &mut flow.counts);
@@ -220,20 +223,21 @@ impl Tracer {
     /// Joins the two directions of a connection whose handshake was seen.
     fn learn(&mut self, frame: &Frame<'_>, number: u64, mad: &Mad) {
         let Some(connected) = self.handshakes.observe(frame, number, mad) else { return };
-        let (passive, active) = (connected.passive, connected.active);
-        let mut direction = |from: IpAddr, to: (IpAddr, Qpn, Psn)| {
-            let key = FlowKey {
-                source: from,
-                destination: to.0,
-                service: Service::Rc as u8,
-                dest_qp: to.1,
-                source_qp: None,
-            };
-            self.flows.find_or_add(key, Service::Rc, 0, number)
-        };
-        let to_passive = direction(active.0, passive);
-        let to_active = direction(passive.0, active);
-        self.flows.connect((to_passive, active.2), (to_active, passive.2));
+        let Connected { passive, active } = connected;
+        let keys = [(active.0, passive), (passive.0, active)].map(|(source, to)| FlowKey {
+            source,
+            destination: to.0,
+            service: Service::Rc as u8,
+            dest_qp: to.1,
+            source_qp: None,
+        });
+        for key in keys {
+            self.flows.find_or_add(key, Service::Rc, 0, number);
+        }
+        // Not before both are there: to make room for one all others may have moved.
+        if let [Some(to_passive), Some(to_active)] = keys.map(|key| self.flows.find(&key)) {
+            self.flows.connect((to_passive, active.2), (to_active, passive.2));
+        }
     }
 
     /// What was seen so far: all conversations together.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use roxe_trace::{IcrcVerdict, Note, Observation, Rule, Seen, Tracer};
+use roxe_wire::mad::Mad;
 use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Credits, Deth, Frame, FrameTemplate, Headers,
     ImmDt, IpPair, MacAddress, Msn, NakCode, Opcode, PKey, Packet, Path, Payload, Psn, QKey, Qpn,
@@ -300,6 +301,7 @@ fn legal() -> Vec<(&'static str, Vec<Sent>)> {
             request("RC_SEND_LAST", 4, 10), ack(6, 3)]),
         ("requests alone, and a READ that begins again", vec![rdma("RC_READ_REQUEST", 1, 8192, 0), rest(3, 2048, 6144),
             request("RC_SEND_FIRST", 9, 1024)]),
+        ("an answer of a connection whose requests are not seen", vec![only(100), ack(5000, 7), only(101), only(102)]),
         ("a READ as long as half a circle, and its end", vec![only(50), rdma("RC_READ_REQUEST", 100, 1 << 31, 0),
             data("RC_READ_RESPONSE_FIRST", 100, 256), data("RC_READ_RESPONSE_LAST", 100 + (1 << 23) - 1, 256)]),
         ("far PSNs: another connection", vec![only(1), ack(1, 1), only(5_000_000), ack(5_000_000, 1)]),
@@ -315,6 +317,38 @@ fn what_is_legal_is_not_held_against_anybody() {
     for (what, frames) in legal() {
         assert_eq!(broken(&frames), [], "{what}");
     }
+}
+
+/// NCCL numbers the packets of all its connections from 0.
+#[test]
+fn equal_psns_of_two_connections_prove_nothing() {
+    let to = |qp, psn, operation: &str| {
+        let reth = Some(Reth { va: 0, r_key: RKey(3), dma_len: 4 });
+        let payload = if operation == "RC_WRITE_ONLY" { &[7; 4][..] } else { &[] };
+        frame(A, B, operation, Headers { reth, ..bth(qp, psn) }, payload)
+    };
+    let from = |qp, opcode: &str, psn, payload: &[u8]| {
+        let aeth = Some(Aeth { syndrome: Syndrome::Ack(Credits::INVALID), msn: Msn::new(psn + 1) });
+        frame(B, A, opcode, Headers { aeth, ..bth(qp, psn) }, payload)
+    };
+    let frames = [
+        to(0x20, 0, "RC_WRITE_ONLY"),
+        to(0x21, 0, "RC_WRITE_ONLY"),
+        from(0x11, "RC_ACKNOWLEDGE", 0, &[]),
+        from(0x10, "RC_ACKNOWLEDGE", 0, &[]),
+        to(0x20, 1, "RC_WRITE_ONLY"),
+        to(0x21, 1, "RC_READ_REQUEST"),
+        // Only one of the two has sent a READ.
+        from(0x11, "RC_READ_RESPONSE_ONLY", 1, &[7; 4]),
+        from(0x10, "RC_ACKNOWLEDGE", 1, &[]),
+        to(0x20, 2, "RC_WRITE_ONLY"),
+        from(0x10, "RC_ACKNOWLEDGE", 2, &[]),
+    ];
+    let (notes, broken) = observe(&frames);
+    assert_eq!(broken, []);
+    assert_eq!(notes[2..4], [[Note::RequestUnclear], [Note::RequestUnclear]]);
+    assert!(matches!(notes[6][..], [Note::AnswersRead { frame: 6, part: 1, of: 1 }]));
+    assert!(matches!(notes[7][..], [Note::Acknowledges { first: 1, last: 5, packets: 2 }]));
 }
 
 /// A count of messages is judged however many packets there were before.
@@ -393,6 +427,49 @@ fn two_connections_between_the_same_hosts_are_told_apart_by_what_is_answered() {
     let conversations = tracer.conversations();
     assert_eq!(conversations.len(), 2);
     assert_eq!(conversations[0].one, (IpAddr::V4(A), Some(Qpn::new(0x10))));
+}
+
+/// The frames of a handshake, each with its number.
+fn handshake(first: u64) -> [(u64, Sent); 2] {
+    let mut request = [0; Mad::LEN];
+    request[..4].copy_from_slice(&[1, 7, 2, 3]);
+    request[17] = 0x10;
+    let mut reply = request;
+    reply[17] = 0x13;
+    // Queue pairs 0xabc of A and 0xdef of B.
+    request[24 + 33..24 + 35].copy_from_slice(&[0x0a, 0xbc]);
+    reply[24 + 13..24 + 15].copy_from_slice(&[0x0d, 0xef]);
+    let deth = Some(Deth { q_key: QKey::GSI, reserved: 0, source_qp: Qpn::GSI });
+    let headers = Headers { deth, ..bth(1, 0) };
+    let request = frame(A, B, "UD_SEND_ONLY", headers, &request);
+    [(first, request), (first + 1, frame(B, A, "UD_SEND_ONLY", headers, &reply))]
+}
+
+/// Whatever has to be forgotten when a handshake is seen.
+#[test]
+fn a_handshake_is_learned_when_memory_is_full() {
+    for others in 16_378..16_386 {
+        let mut tracer = Tracer::default();
+        let mut observation = Observation::default();
+        let sent = request("RC_SEND_ONLY", 1, 4);
+        let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
+        let mut packet = Packet::parse(frame.body).unwrap();
+        for number in 1..=others {
+            packet.headers.bth.dest_qp = Qpn::new(u32::try_from(number).unwrap() + 0x1000);
+            let seen = Seen { number, frame: &frame, packet: &packet, icrc: IcrcVerdict::Good };
+            tracer.observe(&seen, &mut observation);
+        }
+        for (number, sent) in handshake(others + 1) {
+            let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
+            let packet = Packet::parse(frame.body).unwrap();
+            let seen = Seen { number, frame: &frame, packet: &packet, icrc: IcrcVerdict::Good };
+            tracer.observe(&seen, &mut observation);
+        }
+        packet.headers.bth.dest_qp = Qpn::new(0xdef);
+        let seen = Seen { number: 50_000, frame: &frame, packet: &packet, icrc: IcrcVerdict::Good };
+        tracer.observe(&seen, &mut observation);
+        assert_eq!(observation.source_qp, Some(Qpn::new(0xabc)), "{others}");
+    }
 }
 
 /// However many connections there are, memory is bounded and nothing is lost from the totals.
