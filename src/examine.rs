@@ -21,7 +21,7 @@ pub(crate) struct Row {
     pub(crate) number: u64,
     pub(crate) time: Timestamp,
     /// Since the first frame of the capture; frames may stand in the wrong order.
-    pub(crate) since_start_ns: i64,
+    pub(crate) since_start_ns: i128,
     pub(crate) wire_len: u32,
     /// `None` when not even the IP header can be read.
     pub(crate) outer: Option<Outer>,
@@ -225,7 +225,7 @@ impl Examiner {
         let row = &mut rows[*len];
         row.number = record.number;
         row.time = record.time;
-        row.since_start_ns = record.time.as_nanos().wrapping_sub(start).cast_signed();
+        row.since_start_ns = i128::from(record.time.as_nanos()) - i128::from(start);
         row.wire_len = record.wire_len;
         (row.outer, row.icrc) = (None, IcrcVerdict::Unknown);
         row.broken_opcode = None;

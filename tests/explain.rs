@@ -25,7 +25,7 @@ fn objects(output: &Output) -> Vec<Value> {
 }
 
 /// A capture of the collection.
-fn capture(name: &str) -> Vec<u8> {
+fn stored(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps").join(name)).unwrap()
 }
 
@@ -127,7 +127,7 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn standard_input_is_a_file_too() {
-    let bytes = capture("rc_send.pcap");
+    let bytes = stored("rc_send.pcap");
     let mut child =
         roxe().args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
@@ -138,7 +138,7 @@ fn standard_input_is_a_file_too() {
 
 #[test]
 fn a_capture_of_nothing_is_right_and_says_so() {
-    let empty = scratch("empty.pcap", &capture("rc_send.pcap")[..24]);
+    let empty = scratch("empty.pcap", &stored("rc_send.pcap")[..24]);
     for command in ["explain", "check"] {
         let output = run(&[command, empty.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(0));
@@ -149,7 +149,7 @@ fn a_capture_of_nothing_is_right_and_says_so() {
 /// Half a capture is never taken for a whole one, but what is there is looked at.
 #[test]
 fn a_capture_that_ends_in_the_middle_is_no_success() {
-    let whole = capture("rc_send.pcap");
+    let whole = stored("rc_send.pcap");
     let cut = &whole[..whole.len() - 10];
     // In a gzip file, one stored block is announced whole.
     let announced = u16::try_from(whole.len()).unwrap();
@@ -203,6 +203,70 @@ fn help_explains_columns_flags_and_exit_codes() {
     for words in ["facts of a network", "Exit status", "1  findings", "without a RoCE frame"] {
         assert!(text(&output.stdout).contains(words), "{words}\n{}", text(&output.stdout));
     }
+}
+
+/// A pcapng of nothing but interfaces and packets: of each interface its link type and, of a packet
+/// that was seen on it, when and what.
+fn capture(interfaces: &[u16], packets: &[(u32, u64, &[u8])]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let len = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    };
+    let magic = 0x1a2b_3c4d_u32.to_le_bytes();
+    let mut bytes = block(0x0a0d_0d0a, &[&magic[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+    for link_type in interfaces {
+        // Times in nanoseconds.
+        let body = [&link_type.to_le_bytes()[..], &[0; 6], &[9, 0, 1, 0, 9, 0, 0, 0]].concat();
+        bytes.extend(block(1, &body));
+    }
+    for (interface, nanos, packet) in packets {
+        let (high, low) = ((nanos >> 32) as u32, (nanos & 0xffff_ffff) as u32);
+        let len = u32::try_from(packet.len()).unwrap();
+        let mut body: Vec<u8> =
+            [*interface, high, low, len, len].into_iter().flat_map(u32::to_le_bytes).collect();
+        body.extend_from_slice(packet);
+        body.resize(body.len().next_multiple_of(4), 0);
+        bytes.extend(block(6, &body));
+    }
+    bytes
+}
+
+/// The first frame of a pcap file.
+fn first_frame() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap");
+    let bytes = std::fs::read(path).unwrap();
+    let len = u32::from_le_bytes(*bytes[32..].first_chunk().unwrap()) as usize;
+    bytes[40..40 + len].to_vec()
+}
+
+#[test]
+fn times_may_lie_as_far_apart_as_a_file_can_tell() {
+    let frame = first_frame();
+    for (first, second, relative) in
+        [(0, u64::MAX, "18446744073.709551615"), (u64::MAX, 0, "-18446744073.709551615")]
+    {
+        let bytes = capture(&[1], &[(0, first, &frame), (0, second, &frame)]);
+        let path = scratch("times.pcapng", &bytes);
+        let path = path.to_str().unwrap();
+        assert_eq!(objects(&run(&["explain", "--json", path]))[1]["time_relative"], relative);
+        assert!(text(&run(&["explain", path]).stdout).contains(relative));
+    }
+}
+
+#[test]
+fn interfaces_that_cannot_be_read_are_told_by_kind() {
+    let frame = first_frame();
+    let mut packets: Vec<(u32, u64, &[u8])> = (0..1000).map(|i| (i, 0, &frame[..])).collect();
+    let only_infiniband = scratch("infiniband.pcapng", &capture(&[247; 1000], &packets));
+    let output = run(&["check", only_infiniband.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("and 995 more") && output.stderr.len() < 1000);
+    packets.push((1000, 0, &frame));
+    let interfaces: Vec<u16> = [247; 1000].into_iter().chain([1]).collect();
+    let mixed = scratch("mixed.pcapng", &capture(&interfaces, &packets));
+    let output = run(&["explain", mixed.to_str().unwrap()]);
+    assert!(text(&output.stdout).contains("1000 frames of an unsupported kind: InfiniBand"));
+    assert!(output.stdout.len() < 1000, "{}", output.stdout.len());
 }
 
 #[test]
@@ -296,7 +360,7 @@ fn streams_are_aligned() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(&capture("rc_mix.pcap")).unwrap();
+    child.stdin.take().unwrap().write_all(&stored("rc_mix.pcap")).unwrap();
     let output = child.wait_with_output().unwrap();
     let mut columns = text(&output.stdout).lines().map(|line| {
         let icrc = line.find("  ok ").or_else(|| line.find("  ICRC")).expect(line);

@@ -59,7 +59,7 @@ fn syndrome(entry: &Entry<'_>) -> Option<Syndrome> {
 pub(crate) const FRONT: &[Own] = &[
     Own { name: "frame",         kind: Kind::Number,  get: |e| Some(number(e.row.number)) },
     Own { name: "time",          kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.time.as_nanos().into())) },
-    Own { name: "time_relative", kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.since_start_ns.into())) },
+    Own { name: "time_relative", kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.since_start_ns)) },
     Own { name: "frame_len",     kind: Kind::Number,  get: |e| Some(number(e.row.wire_len)) },
     Own { name: "vlan",          kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.id())) },
     Own { name: "vlan.priority", kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.priority())) },

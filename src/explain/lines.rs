@@ -188,14 +188,15 @@ impl Lines {
     }
 
     /// Seconds since the first frame.
-    fn time(&mut self, nanos: i64, ink: &mut Ink) {
-        let fraction = nanos.unsigned_abs() % 1_000_000_000;
+    fn time(&mut self, nanos: i128, ink: &mut Ink) {
+        let magnitude = u64::try_from(nanos.unsigned_abs()).unwrap_or(u64::MAX);
+        let fraction = magnitude % 1_000_000_000;
         if !fraction.is_multiple_of(1000) {
             self.time_digits = 9;
         }
         let sign = if nanos < 0 { "-" } else { "" };
         let mut buffer = itoa::Buffer::new();
-        let seconds = buffer.format(nanos.unsigned_abs() / 1_000_000_000);
+        let seconds = buffer.format(magnitude / 1_000_000_000);
         self.indent(TIME, sign.len() + seconds.len() + 1 + self.time_digits, ink);
         ink.str(sign);
         ink.str(seconds);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use roxe_net::capture_file::CaptureReader;
+use roxe_net::capture_file::{CaptureReader, LinkType};
 use roxe_trace::{ConversationSummary, Endpoint, Finding, Summary};
 use roxe_wire::FieldValue;
 use roxe_wire::NakCode;
@@ -62,9 +62,21 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
     line(tally.findings, "finding", "findings");
     line(tally.cut, "frame cut short by the capture", "frames cut short by the capture");
     line(tally.other, "frame that is not RoCE", "frames that are not RoCE");
-    lines.extend(reader.interfaces().iter().filter(|it| it.skipped > 0).map(|interface| {
-        format!("{} frames of an unsupported kind: {}", interface.skipped, interface.link_type)
-    }));
+    let mut skipped: Vec<(LinkType, u64)> = Vec::new();
+    for interface in reader.interfaces().iter().filter(|interface| interface.skipped > 0) {
+        let known = skipped.iter().position(|(link_type, _)| *link_type == interface.link_type);
+        match known {
+            Some(at) => skipped[at].1 += interface.skipped,
+            // A file can have one of each, but nobody reads that.
+            None if skipped.len() == LISTED => {}
+            None => skipped.push((interface.link_type, interface.skipped)),
+        }
+    }
+    lines.extend(
+        skipped.into_iter().map(|(link_type, count)| {
+            format!("{count} frames of an unsupported kind: {link_type}")
+        }),
+    );
     lines.extend(reader.truncated().map(|truncation| truncation.to_string()));
     for line in lines {
         ink.str("  ");

@@ -76,6 +76,8 @@ pub enum Note {
     DuplicateAck,
     /// An acknowledgement whose request is not in the capture.
     RequestNotSeen,
+    /// An answer that several connections between the same hosts may wait for.
+    RequestUnclear,
     /// A refusal: packets before a PSN are missing. The requester shall go back.
     SequenceNak {
         /// The frame that carried the PSN asked for, if it was seen.
@@ -179,7 +181,7 @@ pub(crate) const fn operation_name(operation: Operation) -> &'static str {
 
 impl Note {
     /// Every word that [`Note::kind`] may give.
-    pub const KINDS: [&str; 26] = [
+    pub const KINDS: [&str; 27] = [
         "message",
         "part",
         "message_end",
@@ -192,6 +194,7 @@ impl Note {
         "acknowledges",
         "duplicate_ack",
         "request_not_seen",
+        "request_unclear",
         "sequence_nak",
         "receiver_not_ready",
         "fatal_nak",
@@ -223,6 +226,7 @@ impl Note {
             Self::Acknowledges { .. } => "acknowledges",
             Self::DuplicateAck => "duplicate_ack",
             Self::RequestNotSeen => "request_not_seen",
+            Self::RequestUnclear => "request_unclear",
             Self::SequenceNak { .. } => "sequence_nak",
             Self::ReceiverNotReady { .. } => "receiver_not_ready",
             Self::FatalNak { .. } => "fatal_nak",
@@ -353,6 +357,7 @@ impl Note {
             }
             Self::DuplicateAck => tell!(words, "acknowledged before"),
             Self::RequestNotSeen => tell!(words, "its request was not captured"),
+            Self::RequestUnclear => tell!(words, "several queue pairs may have asked for it"),
             Self::SequenceNak { from: Some(frame) } => {
                 tell!(words, "asks again from frame ", *frame, " on");
             }

@@ -1,10 +1,10 @@
 //! Responses: which request each answers, and whether it may look like that.
 
-use roxe_wire::opcode::{Operation, Position};
+use roxe_wire::opcode::{Operation, PayloadRule, Position};
 use roxe_wire::{NakCode, Packet, Syndrome};
 
 use crate::note::{Cause, operation_name};
-use crate::requests::{Requests, payload_length};
+use crate::requests::{Requests, path_mtu};
 use crate::{Finding, Note, Rule, Summary};
 
 /// Takes in one response to `requests`.
@@ -16,10 +16,6 @@ pub(crate) fn observe(
     findings: &mut Vec<Finding>,
     summary: &mut Summary,
 ) {
-    let len = packet.payload.len();
-    if !packet.opcode.payload.allows_for_some_mtu(len) {
-        findings.push(payload_length(packet.opcode, len));
-    }
     let psn = packet.headers.bth.psn;
     if !requests.is_known() {
         notes.push(Note::RequestNotSeen);
@@ -104,11 +100,14 @@ fn read_response(
     let psn = packet.headers.bth.psn;
     let len = packet.payload.len();
     let position = packet.opcode.position;
-    if matches!(position, Position::First | Position::Middle)
-        && let Ok(mtu) = u32::try_from(len)
+    if packet.opcode.payload == PayloadRule::Full
+        && let Ok(full) = u32::try_from(len)
         && packet.opcode.payload.allows_for_some_mtu(len)
     {
-        requests.learn_mtu(mtu, psn);
+        let mtu = requests.learn_mtu(full);
+        if full != mtu {
+            findings.push(path_mtu(packet.opcode, len, mtu));
+        }
     }
     let mtu = requests.mtu();
     let Some(sent) = requests.get_mut(psn) else {
@@ -146,7 +145,9 @@ fn read_response(
             let announced = sent.announced;
             let expected_len = match (sent.span, mtu) {
                 (1, _) => Some(announced),
-                (span, Some(mtu)) if ends => announced.checked_sub((span - 1) * mtu),
+                (span, Some(mtu)) if ends => {
+                    (span - 1).checked_mul(mtu).and_then(|before| announced.checked_sub(before))
+                }
                 _ => None,
             };
             if !right {

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, mad::Mad};
 
-use crate::datagram::{self, Handshakes};
-use crate::flow::{FlowKey, Flows};
+use crate::datagram::{self, Connected, Handshakes};
+use crate::flow::{Answered, FlowKey, Flows};
+use crate::requests::payload_length;
 use crate::responses;
 use crate::{ConversationSummary, Finding, Note, Rule, Summary};
 
@@ -150,6 +151,20 @@ impl Tracer {
                 expected: format!("0x{expected:04x} or 0"),
             });
         }
+        let group = frame.ip.destination().is_multicast();
+        let group_qp = bth.dest_qp == Qpn::MULTICAST;
+        let astray = if service == Service::Ud { group != group_qp } else { group || group_qp };
+        if astray {
+            findings.push(Finding {
+                rule: Rule::Destination,
+                seen: format!("QP {} at {}", bth.dest_qp, frame.ip.destination()),
+                expected: if service == Service::Ud {
+                    "QP 0xffffff with a multicast address, and only there".to_owned()
+                } else {
+                    "one queue pair of one host".to_owned()
+                },
+            });
+        }
         if bth.dest_qp == Qpn::SMI {
             findings.push(Finding {
                 rule: Rule::Destination,
@@ -173,8 +188,7 @@ impl Tracer {
                     to: (frame.ip.destination(), bth.dest_qp),
                 });
                 if !packet.payload.is_empty() {
-                    findings
-                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                    findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
                 if !bth.becn || bth.psn != Psn::new(0) {
                     findings.push(Finding {
@@ -188,8 +202,7 @@ impl Tracer {
                 counts.count_message(Operation::Send);
                 counts.bytes += packet.payload.len() as u64;
                 if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-                    findings
-                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                    findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
                 if let Some(mad) = datagram::observe(frame, packet, notes, findings) {
                     notes.extend(self.handshakes.repeats(frame, packet, number));
@@ -200,7 +213,9 @@ impl Tracer {
                 if packet.opcode.operation.is_response() {
                     self.observe_response(index, seen, relative_psn, notes, findings);
                 } else {
+                    let connections = self.flows.len();
                     let flow = self.flows.get_mut(index);
+                    flow.requests.share(connections);
                     let (requests, counts) = (&mut flow.requests, &mut flow.counts);
                     let is_first = !requests.is_known();
                     requests.observe(packet, number, notes, findings, counts);
@@ -267,9 +282,13 @@ impl Tracer {
     ) {
         let Seen { number, packet, .. } = *seen;
         let psn = packet.headers.bth.psn;
-        let Some(peer) = self.flows.answered_by(index, psn) else {
-            notes.push(Note::RequestNotSeen);
-            return;
+        if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
+            findings.push(payload_length(packet.opcode, packet.payload.len()));
+        }
+        let peer = match self.flows.answered_by(index, packet) {
+            Answered::By(peer) => peer,
+            Answered::Unclear => return notes.push(Note::RequestUnclear),
+            Answered::Unseen => return notes.push(Note::RequestNotSeen),
         };
         let flow = self.flows.get_mut(peer);
         let (requests, counts) = (&mut flow.requests, &mut flow.counts);
@@ -280,20 +299,21 @@ impl Tracer {
     /// Joins the two directions of a connection whose handshake was seen.
     fn learn(&mut self, frame: &Frame<'_>, number: u64, mad: &Mad) {
         let Some(connected) = self.handshakes.observe(frame, number, mad) else { return };
-        let (passive, active) = (connected.passive, connected.active);
-        let mut direction = |from: IpAddr, to: (IpAddr, Qpn, Psn)| {
-            let key = FlowKey {
-                source: from,
-                destination: to.0,
-                service: Service::Rc as u8,
-                dest_qp: to.1,
-                source_qp: None,
-            };
-            self.flows.find_or_add(key, Service::Rc, 0, number)
-        };
-        let to_passive = direction(active.0, passive);
-        let to_active = direction(passive.0, active);
-        self.flows.connect((to_passive, active.2), (to_active, passive.2));
+        let Connected { passive, active } = connected;
+        let keys = [(active.0, passive), (passive.0, active)].map(|(source, to)| FlowKey {
+            source,
+            destination: to.0,
+            service: Service::Rc as u8,
+            dest_qp: to.1,
+            source_qp: None,
+        });
+        for key in keys {
+            self.flows.find_or_add(key, Service::Rc, 0, number);
+        }
+        // Not before both are there: to make room for one all others may have moved.
+        if let [Some(to_passive), Some(to_active)] = keys.map(|key| self.flows.find(&key)) {
+            self.flows.connect((to_passive, active.2), (to_active, passive.2));
+        }
     }
 
     /// What was seen so far: all conversations together.
