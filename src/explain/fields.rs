@@ -245,13 +245,9 @@ pub(crate) fn list(ink: &mut Ink) {
         }
         ink.byte(b'\n');
     };
-    let own = |fields: &'static [Own], line: &mut dyn FnMut(&str, Kind, &[&str], &str)| {
-        for field in fields {
-            let words = Source::Own(field).words().unwrap_or_default();
-            line(field.name, field.kind, &words, says(field.name));
-        }
-    };
-    own(FRONT, &mut line);
+    for field in FRONT {
+        line(field.name, field.kind, &[], says(field.name));
+    }
     let mut listed = Vec::new();
     for layout in layouts() {
         for field in layout.fields {
@@ -261,7 +257,10 @@ pub(crate) fn list(ink: &mut Ink) {
             line(key, Source::Header(key, field).kind(), &[], &says);
         }
     }
-    own(BACK, &mut line);
+    for field in BACK {
+        let words = Source::Own(field).words().unwrap_or_default();
+        line(field.name, field.kind, &words, says(field.name));
+    }
     line(LISTS[0], Kind::Text, &[], "the kinds of the notes: message, retransmission, gap, …");
     line(LISTS[1], Kind::Text, &[], "the broken rules: see `roxe check --rules`");
     for name in mad_names() {

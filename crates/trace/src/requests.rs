@@ -174,12 +174,13 @@ impl Requests {
         };
     }
 
-    /// A packet from before the first one seen: a frame with it was there, but nothing of that
-    /// could be trusted until others came.
+    /// There is a packet from before the first one seen: it came late, or was broken. Only near the
+    /// start: once something was acknowledged, PSNs stay counted as they are.
     pub(crate) fn began_before(&mut self, psn: Psn) {
-        if let Some(first) = self.first.filter(|first| (1..NEAR).contains(&first.since(psn))) {
+        let first = self.first.filter(|first| (1..NEAR).contains(&first.since(psn)));
+        if let Some(first) = first.filter(|_| !self.any_acknowledged) {
             self.first = Some(psn);
-            if self.unacknowledged == first && !self.any_acknowledged {
+            if self.unacknowledged == first {
                 self.unacknowledged = psn;
             }
         }

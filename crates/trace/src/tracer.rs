@@ -219,7 +219,11 @@ impl Tracer {
                     let (requests, counts) = (&mut flow.requests, &mut flow.counts);
                     let is_first = !requests.is_known();
                     requests.observe(packet, number, notes, findings, counts);
-                    if let Some(before) = before.filter(|_| is_first) {
+                    // A broken frame's PSN may be what is broken: it lies no further back than
+                    // there were frames.
+                    if let Some((before, frames)) = before.filter(|_| is_first)
+                        && bth.psn.since(before) <= frames
+                    {
                         requests.began_before(before);
                     }
                     *relative_psn = requests.relative(bth.psn);
@@ -231,25 +235,27 @@ impl Tracer {
     }
 
     /// Frames with a wrong ICRC that came before the first good one of their direction are counted
-    /// there. Tells the first one's PSN.
-    fn place(&mut self, index: usize, key: &FlowKey) -> Option<Psn> {
+    /// there. Tells the first one's PSN, and how many there were.
+    fn place(&mut self, index: usize, key: &FlowKey) -> Option<(Psn, i32)> {
         if self.unplaced.is_empty() {
             return None;
         }
         let mut first = None;
+        let mut frames = 0;
         let (forgotten, flow) = self.flows.forgotten_and(index);
         self.unplaced.retain(|unplaced| {
             if unplaced.key != *key {
                 return true;
             }
             first = first.or(Some(unplaced.psn));
+            frames += 1;
             forgotten.frames -= 1;
             forgotten.icrc_errors -= 1;
             flow.counts.frames += 1;
             flow.counts.icrc_errors += 1;
             false
         });
-        first
+        first.map(|psn| (psn, frames))
     }
 
     /// Where a frame belongs of which all was said when it came first.
