@@ -11,7 +11,7 @@ use crate::cli::CheckArguments;
 use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
 use crate::explain::summary::{self, counted};
-use crate::outcome::{Outcome, complain, in_file, name_of};
+use crate::outcome::{Outcome, at_end, in_file, name_of, no_file};
 use crate::progress::Progress;
 
 /// The command.
@@ -22,6 +22,9 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
             writeln!(out, "{rule:<16}  {}", rule.says())?;
         }
         return Ok(Outcome::Right);
+    }
+    if arguments.files.is_empty() {
+        return Ok(no_file("check"));
     }
     let mut outcome = Outcome::Right;
     for file in &arguments.files {
@@ -63,21 +66,16 @@ fn check(
     } else {
         ink.str(&name);
         ink.str(": ");
-        verdict(&examiner, &mut ink);
+        let is_whole = end.is_ok() && reader.truncated().is_none();
+        verdict(&examiner, is_whole, &mut ink);
         ink.byte(b'\n');
     }
     out.write_all(ink.bytes())?;
     out.flush()?;
-    if examiner.tally.roce == 0 && end.is_ok() {
-        complain(format_args!("{name}: no RoCE frame in it, so nothing to judge"));
-    }
-    if let Some(truncation) = reader.truncated() {
-        complain(format_args!("{name}: {truncation}"));
-    }
+    let found = if examiner.tally.findings > 0 { Outcome::Findings } else { Outcome::Right };
     Ok(match end {
         Err(error) => in_file(file, &error),
-        Ok(()) if examiner.tally.findings > 0 => Outcome::Findings,
-        Ok(()) => Outcome::Right,
+        Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce)),
     })
 }
 
@@ -113,7 +111,7 @@ fn find(
 }
 
 /// `41 RoCE frames in 1 conversation, no finding; 3 retransmissions, 1 gap`.
-fn verdict(examiner: &Examiner, ink: &mut Ink) {
+fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
     let (tally, counts) = (&examiner.tally, examiner.tracer.summary());
     counted(tally.roce, "RoCE frame", ink);
     ink.str(" in ");
@@ -123,8 +121,12 @@ fn verdict(examiner: &Examiner, ink: &mut Ink) {
         0 => ink.str("no finding"),
         findings => counted(findings, "finding", ink),
     }
+    if !is_whole {
+        ink.str(" up to where it ends early");
+    }
     let facts = [
         (counts.retransmissions, "retransmission"),
+        (counts.duplicates, "duplicate"),
         (counts.gaps, "gap"),
         (counts.rnr_naks + counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
         (counts.cnps, "CNP"),

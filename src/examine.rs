@@ -21,11 +21,13 @@ pub(crate) struct Row {
     pub(crate) number: u64,
     pub(crate) time: Timestamp,
     /// Since the first frame of the capture; frames may stand in the wrong order.
-    pub(crate) since_start_ns: i64,
+    pub(crate) since_start_ns: i128,
     pub(crate) wire_len: u32,
-    /// `None` when the frame is broken before its packet begins.
+    /// `None` when not even the IP header can be read.
     pub(crate) outer: Option<Outer>,
     pub(crate) content: Content,
+    /// What a packet that is none would have been.
+    pub(crate) broken_opcode: Option<&'static Opcode>,
     pub(crate) icrc: IcrcVerdict,
     /// Counted from 1; 0 for none.
     pub(crate) conversation: u32,
@@ -46,6 +48,7 @@ impl Row {
         wire_len: 0,
         outer: None,
         content: Content::Broken(DropReason::RoceV1),
+        broken_opcode: None,
         icrc: IcrcVerdict::Unknown,
         conversation: 0,
         source_qp: None,
@@ -68,6 +71,8 @@ pub(crate) struct Outer {
     pub(crate) hop_limit: u8,
     /// Bytes behind the ICRC.
     pub(crate) padding: usize,
+    /// Where the IP header begins in the frame.
+    pub(crate) ip_at: usize,
     /// Where the packet begins in the frame.
     pub(crate) packet_at: usize,
 }
@@ -211,20 +216,22 @@ impl Examiner {
         let row = &mut rows[*len];
         row.number = record.number;
         row.time = record.time;
-        row.since_start_ns = record.time.as_nanos().wrapping_sub(start).cast_signed();
+        row.since_start_ns = i128::from(record.time.as_nanos()) - i128::from(start);
         row.wire_len = record.wire_len;
         (row.outer, row.icrc) = (None, IcrcVerdict::Unknown);
+        row.broken_opcode = None;
         (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
         (row.notes.start, row.findings.start) = (notes.len(), findings.len());
         row.mad = None;
         match Frame::parse(raw) {
             Ok(frame) => self.examine_frame(&frame, record, row, notes, findings, mads),
-            Err(reason) if !reason.is_other_traffic() && is_for_roce(raw) => {
+            Err(reason) => {
+                row.outer = if reason.is_other_traffic() { None } else { for_roce(raw) };
+                if row.outer.is_none() {
+                    self.tally.other += 1;
+                    return;
+                }
                 self.broken(reason, record, row, findings);
-            }
-            Err(_) => {
-                self.tally.other += 1;
-                return;
             }
         }
         self.tally.roce += 1;
@@ -247,6 +254,8 @@ impl Examiner {
         findings: &mut Vec<Finding>,
         mads: &mut Vec<Management>,
     ) {
+        let packet_at = record.wire_len as usize - frame.padding - frame.body.len();
+        let ip_len = if frame.ip.source().is_ipv4() { 20 } else { 40 };
         row.outer = Some(Outer {
             source: frame.ip.source(),
             destination: frame.ip.destination(),
@@ -255,7 +264,8 @@ impl Examiner {
             vlan: frame.vlan,
             hop_limit: frame.ip.hop_limit(),
             padding: frame.padding,
-            packet_at: record.wire_len as usize - frame.padding - frame.body.len(),
+            ip_at: packet_at - UDP_LEN - ip_len,
+            packet_at,
         });
         row.icrc = IcrcVerdict::of(frame);
         let packet = match Packet::parse(frame.body) {
@@ -297,6 +307,8 @@ impl Examiner {
             return;
         }
         row.content = Content::Broken(reason);
+        let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
+        row.broken_opcode = code.and_then(|code| Opcode::of_code(*code));
         if is_manufacturers(reason) {
             return;
         }
@@ -304,8 +316,11 @@ impl Examiner {
         // With a wrong ICRC, whatever else is wrong may come of the same flipped bit.
         findings.push(row.icrc.finding().unwrap_or_else(|| Finding {
             rule: Rule::Format,
-            seen: reason.to_string(),
-            expected: "a RoCEv2 packet".to_owned(),
+            seen: match row.broken_opcode {
+                Some(opcode) if is_about_opcode(reason) => format!("{}: {reason}", opcode.name),
+                _ => reason.to_string(),
+            },
+            expected: String::new(),
         }));
     }
 }
@@ -316,62 +331,90 @@ fn is_cut_by_capture(reason: DropReason, record: &Record<'_>) -> bool {
         && need <= record.wire_len as usize)
 }
 
+/// Whether one has to know the opcode to understand what is wrong.
+pub(crate) fn is_about_opcode(reason: DropReason) -> bool {
+    matches!(reason, DropReason::HeaderMissing { .. } | DropReason::PadCount { .. })
+}
+
 /// Manufacturers may do with the opcodes 0xe0 and up as they like.
 fn is_manufacturers(reason: DropReason) -> bool {
     matches!(reason, DropReason::ReservedOpcode { code: 0xe0.. })
 }
 
-/// Whether a frame that cannot be parsed was meant to be RoCEv2: its UDP port says so. Looks at
-/// broken headers, so it assumes little; of fragments only the first tells.
-fn is_for_roce(raw: RawFrame<'_>) -> bool {
-    udp_destination(raw) == Some(roxe_wire::ROCE_PORT)
-}
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
 
-fn udp_destination(raw: RawFrame<'_>) -> Option<u16> {
+/// What stands before the packet of a frame that cannot be parsed, if it was meant to be RoCEv2:
+/// its UDP port says so. Looks at broken headers, so it assumes little; of fragments only the first
+/// tells.
+fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
     const UDP: u8 = 17;
-    let two =
-        |bytes: &[u8], at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
-    let mut rest = raw.first;
+    let bytes = raw.first;
+    let two = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let mut ip_at = 0;
     let mut ether_type = match raw.start {
         roxe_wire::Start::Ethernet => {
-            let ether_type = two(rest, 12)?;
-            rest = rest.get(14..)?;
-            Some(ether_type)
+            ip_at = 14;
+            Some(two(12)?)
         }
         roxe_wire::Start::EtherType(ether_type) => Some(ether_type),
         roxe_wire::Start::Ip => None,
     };
+    let mut vlan = [None; 2];
+    let mut tags = vlan.iter_mut();
     while let Some(0x8100 | 0x88a8 | 0x9100 | 0x9200) = ether_type {
-        ether_type = Some(two(rest, 2)?);
-        rest = rest.get(4..)?;
+        if let Some(tag) = tags.next() {
+            *tag = Some(roxe_wire::VlanTag(two(ip_at)?));
+        }
+        ether_type = Some(two(ip_at + 2)?);
+        ip_at += 4;
     }
     if !matches!(ether_type, None | Some(0x0800 | 0x86dd)) {
         return None;
     }
-    match rest.first()? >> 4 {
-        4 if *rest.get(9)? == UDP && two(rest, 6)? & 0x1fff == 0 => {
+    let ip = bytes.get(ip_at..)?;
+    let is_v4 = ip.first()? >> 4 == 4;
+    let udp_at = match ip.first()? >> 4 {
+        4 if *ip.get(9)? == UDP && two(ip_at + 6)? & 0x1fff == 0 => {
             // Never less than a whole header, whatever it says of itself.
-            let len = usize::from(rest[0] & 0xf).max(5) * 4;
-            two(rest, len + 2)
+            ip_at + usize::from(ip[0] & 0xf).max(5) * 4
         }
         6 => {
-            let (mut next, mut at) = (*rest.get(6)?, 40);
+            let (mut next, mut at) = (*ip.get(6)?, ip_at + 40);
             loop {
                 match next {
-                    UDP => return two(rest, at + 2),
+                    UDP => break at,
                     // Hop by hop, routing, destination options; a fragment's header.
                     0 | 43 | 60 => {
-                        next = *rest.get(at)?;
-                        at += (usize::from(*rest.get(at + 1)?) + 1) * 8;
+                        next = *bytes.get(at)?;
+                        at += (usize::from(*bytes.get(at + 1)?) + 1) * 8;
                     }
-                    44 if two(rest, at + 2)? & 0xfff8 == 0 => {
-                        next = *rest.get(at)?;
+                    44 if two(at + 2)? & 0xfff8 == 0 => {
+                        next = *bytes.get(at)?;
                         at += 8;
                     }
                     _ => return None,
                 }
             }
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    let v4 = |at: usize| Some(IpAddr::from(*ip.get(at..)?.first_chunk::<4>()?));
+    let v6 = |at: usize| Some(IpAddr::from(*ip.get(at..)?.first_chunk::<16>()?));
+    let (source, destination, traffic_class, hop_limit) = if is_v4 {
+        (v4(12)?, v4(16)?, *ip.get(1)?, *ip.get(8)?)
+    } else {
+        (v6(8)?, v6(24)?, (two(ip_at)? >> 4).to_le_bytes()[0], *ip.get(7)?)
+    };
+    (two(udp_at + 2)? == roxe_wire::ROCE_PORT).then_some(Outer {
+        source,
+        destination,
+        source_port: two(udp_at)?,
+        traffic_class: TrafficClass(traffic_class),
+        vlan,
+        hop_limit,
+        padding: 0,
+        ip_at,
+        packet_at: udp_at + UDP_LEN,
+    })
 }

@@ -24,7 +24,7 @@ use crate::examine::{Batch, Examiner};
 use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::lines::Lines;
-use crate::outcome::{Outcome, in_file, name_of};
+use crate::outcome::{Outcome, at_end, in_file, name_of, no_file};
 use crate::progress::Progress;
 
 /// The command.
@@ -34,21 +34,40 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         Ok(filter) => filter,
         Err(error) => return Ok(Outcome::usage(format_args!("--filter: {error}"))),
     };
+    if arguments.fields {
+        let mut ink = Ink::new(false);
+        fields::list(&mut ink);
+        io::stdout().write_all(ink.bytes())?;
+        return Ok(Outcome::Right);
+    }
+    if arguments.files.is_empty() {
+        return Ok(no_file("explain"));
+    }
     let several = arguments.files.len() > 1;
     let mut outcome = Outcome::Right;
     let mut out = io::stdout();
-    for (index, file) in arguments.files.iter().enumerate() {
+    let mut is_first = true;
+    for file in &arguments.files {
+        let mut reader = match CaptureReader::open(file) {
+            Ok(reader) => reader,
+            Err(error) => {
+                outcome = in_file(file, &error);
+                continue;
+            }
+        };
         let name = name_of(file);
         let mut ink = Ink::new(arguments.colour());
         if several && !arguments.json {
-            let gap = if index == 0 { "" } else { "\n" };
+            let gap = if is_first { "" } else { "\n" };
             ink.display(format_args!("{gap}{name}\n"));
         }
+        is_first = false;
         let mut printer = Printer {
             style: if arguments.json {
                 Printing::Json { file: several.then_some(name.as_str()) }
             } else {
-                Printing::Text { lines: Lines::new(), verbose: arguments.verbose }
+                let lines = Lines::new(reader.total_len().is_none());
+                Printing::Text { lines, verbose: arguments.verbose }
             },
             filter: filter.as_ref(),
             ink,
@@ -57,30 +76,20 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         // Plain lines come of the parsed headers alone.
         let keep_bytes = arguments.json || arguments.verbose || filter.is_some();
         let mut examiner = Examiner::keeping_bytes(keep_bytes);
-        let read = CaptureReader::open(file).map(|mut reader| {
-            let result = pass(&mut reader, &mut examiner, &mut printer);
-            (reader, result)
-        });
-        match read {
-            Ok((reader, (read, written))) => {
-                written?;
-                if !arguments.no_summary {
-                    if arguments.json {
-                        summary::json(&name, &examiner, &reader, &mut printer.ink);
-                    } else {
-                        summary::text(&examiner, &reader, &mut printer.ink);
-                    }
-                }
-                printer.flush()?;
-                if let Err(error) = read {
-                    outcome = in_file(file, &error);
-                }
-            }
-            Err(error) => {
-                printer.flush()?;
-                outcome = in_file(file, &error);
+        let (read, written) = pass(&mut reader, &mut examiner, &mut printer);
+        written?;
+        if !arguments.no_summary {
+            if arguments.json {
+                summary::json(&name, &examiner, &reader, &mut printer.ink);
+            } else {
+                summary::text(&examiner, &reader, &mut printer.ink);
             }
         }
+        printer.flush()?;
+        outcome = outcome.max(match read {
+            Ok(()) => at_end(file, &reader, examiner.tally.roce),
+            Err(error) => in_file(file, &error),
+        });
     }
     Ok(outcome)
 }

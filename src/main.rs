@@ -7,6 +7,7 @@ mod examine;
 mod explain;
 mod outcome;
 mod progress;
+mod script;
 
 use std::process::ExitCode;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Script(arguments) => script::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

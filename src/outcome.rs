@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use roxe_net::capture_file::{CaptureError, CaptureReader};
+
 /// What the exit code tells. The greatest of several counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
@@ -36,9 +38,38 @@ pub(crate) fn name_of(file: &Path) -> String {
 }
 
 /// Says what is wrong with a file.
-pub(crate) fn in_file(file: &Path, error: &dyn fmt::Display) -> Outcome {
-    complain(format_args!("{}: {error}", name_of(file)));
+pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
+    let name = name_of(file);
+    match error {
+        CaptureError::Open { reason, .. } => {
+            complain(format_args!("{name}: cannot be opened: {reason}"));
+        }
+        _ if file.is_dir() => {
+            complain(format_args!("{name}: is a directory; name its files"));
+        }
+        other => complain(format_args!("{name}: {other}")),
+    }
     Outcome::Unreadable
+}
+
+/// Says what a file lacks though it could be read to its end; `frames` of it were RoCE.
+pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64) -> Outcome {
+    let name = name_of(file);
+    if frames == 0 {
+        complain(format_args!("{name}: no RoCE frame in it"));
+    }
+    // Nobody shall take half a capture for a whole one.
+    reader.truncated().map_or(Outcome::Right, |truncation| {
+        complain(format_args!("{name}: {truncation}"));
+        Outcome::Unreadable
+    })
+}
+
+/// No file was named.
+pub(crate) fn no_file(command: &str) -> Outcome {
+    Outcome::usage(format_args!(
+        "{command} needs a capture: name a file, or `-` for standard input; see {command} --help"
+    ))
 }
 
 /// A line on standard error; if that is closed, nobody wants to know.

@@ -24,6 +24,11 @@ fn objects(output: &Output) -> Vec<Value> {
     text(&output.stdout).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
+/// A capture of the collection.
+fn stored(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps").join(name)).unwrap()
+}
+
 /// A file in the target folder.
 fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -132,8 +137,7 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn standard_input_is_a_file_too() {
-    let bytes =
-        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap")).unwrap();
+    let bytes = stored("rc_send.pcap");
     let mut child =
         roxe().args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
@@ -143,17 +147,136 @@ fn standard_input_is_a_file_too() {
 }
 
 #[test]
-fn a_capture_of_nothing_is_right_and_one_cut_short_says_so() {
-    let bytes =
-        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap")).unwrap();
-    let empty = scratch("empty.pcap", &bytes[..24]);
-    let output = run(&["check", empty.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stderr).contains("no RoCE frame"));
-    let cut = scratch("cut.pcap", &bytes[..bytes.len() - 10]);
-    let output = run(&["explain", cut.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(text(&output.stdout).contains("ends inside record 8"), "{}", text(&output.stdout));
+fn a_capture_of_nothing_is_right_and_says_so() {
+    let empty = scratch("empty.pcap", &stored("rc_send.pcap")[..24]);
+    for command in ["explain", "check"] {
+        let output = run(&[command, empty.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stderr).contains("no RoCE frame"), "{}", text(&output.stderr));
+    }
+}
+
+/// Half a capture is never taken for a whole one, but what is there is looked at.
+#[test]
+fn a_capture_that_ends_in_the_middle_is_no_success() {
+    let whole = stored("rc_send.pcap");
+    let cut = &whole[..whole.len() - 10];
+    // In a gzip file, one stored block is announced whole.
+    let announced = u16::try_from(whole.len()).unwrap();
+    let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+    packed.extend(announced.to_le_bytes());
+    packed.extend((!announced).to_le_bytes());
+    packed.extend(cut);
+    for file in [scratch("cut.pcap", cut), scratch("cut.pcap.gz", &packed)] {
+        let file = file.to_str().unwrap();
+        for arguments in [
+            &["check", file][..],
+            &["check", "--json", file],
+            &["explain", file],
+            &["explain", "--no-summary", file],
+        ] {
+            let output = run(arguments);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+            let errors = text(&output.stderr);
+            assert!(errors.contains("ends inside record 8"), "{errors}");
+        }
+        let output = run(&["check", file]);
+        let verdict = "7 RoCE frames in 1 conversation, no finding up to where it ends early";
+        assert!(text(&output.stdout).contains(verdict), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn errors_name_the_file_once_and_print_no_heading() {
+    let output = run(&["explain", "no-such.pcap", "/", "rc_send.pcap"]);
+    let errors: Vec<&str> = text(&output.stderr).lines().collect();
+    let [missing, folder] = errors[..] else { panic!("{errors:?}") };
+    assert!(missing.starts_with("roxe: no-such.pcap: cannot be opened: "), "{missing}");
+    assert_eq!(missing.matches("no-such.pcap").count(), 1);
+    assert_eq!(folder, "roxe: /: is a directory; name its files");
+    assert!(text(&output.stdout).starts_with("rc_send.pcap\n"), "{}", text(&output.stdout));
+    for command in ["explain", "check"] {
+        let output = run(&[command]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("`-` for standard input"));
+    }
+}
+
+#[test]
+fn help_explains_columns_flags_and_exit_codes() {
+    let output = run(&["explain", "--help"]);
+    for words in ["S solicited event", "rel ", "→0x3a", "BAD", "Exit status:", "ends in the middle"]
+    {
+        assert!(text(&output.stdout).contains(words), "{words}\n{}", text(&output.stdout));
+    }
+    let output = run(&["check", "--help"]);
+    for words in ["facts of a network", "Exit status", "1  findings", "without a RoCE frame"] {
+        assert!(text(&output.stdout).contains(words), "{words}\n{}", text(&output.stdout));
+    }
+}
+
+/// A pcapng of nothing but interfaces and packets: of each interface its link type and, of a packet
+/// that was seen on it, when and what.
+fn capture(interfaces: &[u16], packets: &[(u32, u64, &[u8])]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let len = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    };
+    let magic = 0x1a2b_3c4d_u32.to_le_bytes();
+    let mut bytes = block(0x0a0d_0d0a, &[&magic[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+    for link_type in interfaces {
+        // Times in nanoseconds.
+        let body = [&link_type.to_le_bytes()[..], &[0; 6], &[9, 0, 1, 0, 9, 0, 0, 0]].concat();
+        bytes.extend(block(1, &body));
+    }
+    for (interface, nanos, packet) in packets {
+        let (high, low) = ((nanos >> 32) as u32, (nanos & 0xffff_ffff) as u32);
+        let len = u32::try_from(packet.len()).unwrap();
+        let mut body: Vec<u8> =
+            [*interface, high, low, len, len].into_iter().flat_map(u32::to_le_bytes).collect();
+        body.extend_from_slice(packet);
+        body.resize(body.len().next_multiple_of(4), 0);
+        bytes.extend(block(6, &body));
+    }
+    bytes
+}
+
+/// The first frame of a pcap file.
+fn first_frame() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap");
+    let bytes = std::fs::read(path).unwrap();
+    let len = u32::from_le_bytes(*bytes[32..].first_chunk().unwrap()) as usize;
+    bytes[40..40 + len].to_vec()
+}
+
+#[test]
+fn times_may_lie_as_far_apart_as_a_file_can_tell() {
+    let frame = first_frame();
+    for (first, second, relative) in
+        [(0, u64::MAX, "18446744073.709551615"), (u64::MAX, 0, "-18446744073.709551615")]
+    {
+        let bytes = capture(&[1], &[(0, first, &frame), (0, second, &frame)]);
+        let path = scratch("times.pcapng", &bytes);
+        let path = path.to_str().unwrap();
+        assert_eq!(objects(&run(&["explain", "--json", path]))[1]["time_relative"], relative);
+        assert!(text(&run(&["explain", path]).stdout).contains(relative));
+    }
+}
+
+#[test]
+fn interfaces_that_cannot_be_read_are_told_by_kind() {
+    let frame = first_frame();
+    let mut packets: Vec<(u32, u64, &[u8])> = (0..1000).map(|i| (i, 0, &frame[..])).collect();
+    let only_infiniband = scratch("infiniband.pcapng", &capture(&[247; 1000], &packets));
+    let output = run(&["check", only_infiniband.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("and 995 more") && output.stderr.len() < 1000);
+    packets.push((1000, 0, &frame));
+    let interfaces: Vec<u16> = [247; 1000].into_iter().chain([1]).collect();
+    let mixed = scratch("mixed.pcapng", &capture(&interfaces, &packets));
+    let output = run(&["explain", mixed.to_str().unwrap()]);
+    assert!(text(&output.stdout).contains("1000 frames of an unsupported kind: InfiniBand"));
+    assert!(output.stdout.len() < 1000, "{}", output.stdout.len());
 }
 
 #[test]
@@ -190,4 +313,69 @@ fn verbose_opens_every_header() {
     ] {
         assert!(all.lines().any(|found| found == line), "{line}\n{all}");
     }
+}
+
+/// What is wrong with a frame does not hide what can be read of it.
+#[test]
+fn verbose_opens_what_can_be_read_of_broken_frames() {
+    for frame in [3, 4, 5, 6, 7, 8, 9, 10, 11, 17] {
+        let filter = format!("frame == {frame}");
+        let output =
+            run(&["explain", "-v", "--no-summary", "--filter", &filter, "made_broken.pcap"]);
+        let all = text(&output.stdout);
+        for header in ["Ethernet  link", "IPv", "UDP  transport", "BTH  base"] {
+            let is_there = all.lines().any(|line| line.trim_start().starts_with(header));
+            assert!(is_there, "{header} in frame {frame}\n{all}");
+        }
+    }
+    let output = run(&["explain", "--filter", "dropped == header_missing", "made_broken.pcap"]);
+    assert!(text(&output.stdout).contains("dropped: RC_"), "{}", text(&output.stdout));
+}
+
+/// Long bit fields go on in the next line, under their bits.
+#[test]
+fn verbose_stays_aligned() {
+    for capture in ["rc_send_v6.pcap", "made_annexes.pcap", "rc_atomic_faa.pcap", "ud_send.pcap"] {
+        let output = run(&["explain", "-v", "--no-summary", capture]);
+        for line in text(&output.stdout).lines().filter(|line| line.starts_with("      ")) {
+            let bits: String = line.chars().skip(11).take(21).collect();
+            assert!(bits.len() < 21 || bits.ends_with("  "), "{capture}: {line}");
+        }
+    }
+    let output = run(&["explain", "-v", "--no-summary", "rc_atomic_faa.pcap"]);
+    let all = text(&output.stdout);
+    for words in ["52:54:00:10:00:02", "what to add to the memory", "no meaning in FETCH_ADD"] {
+        assert!(all.contains(words), "{words}\n{all}");
+    }
+}
+
+#[test]
+fn the_fields_are_listed() {
+    let output = run(&["explain", "--fields"]);
+    assert_eq!(output.status.code(), Some(0));
+    for name in ["bth.opcode_name", "src", "notes.kind", "cm.req.serviceid", "reth.va"] {
+        let is_there = text(&output.stdout).lines().any(|line| line.starts_with(name));
+        assert!(is_there, "{name}");
+    }
+    let output = run(&["explain", "--filter", "icrc == wrong", "rc_send.pcap"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Nothing can be measured before, and still the titles stand above their columns.
+#[test]
+fn streams_are_aligned() {
+    let mut child = roxe()
+        .args(["explain", "--no-summary", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&stored("rc_mix.pcap")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let mut columns = text(&output.stdout).lines().map(|line| {
+        let icrc = line.find("  ok ").or_else(|| line.find("  ICRC")).expect(line);
+        line[..icrc].chars().count()
+    });
+    let title = columns.next().unwrap();
+    assert!(columns.all(|column| column == title), "{}", text(&output.stdout));
 }

@@ -4,14 +4,14 @@
 //! management datagrams from [`roxe_wire::mad`]. Here are the others, and the way from a name to a
 //! value.
 
-use roxe_wire::explain::{BTH, FieldLayout, HeaderLayout, extension};
+use roxe_trace::{IcrcVerdict, Note, Rule};
+use roxe_wire::explain::{BTH, FieldLayout, Form, HeaderLayout, extension};
 use roxe_wire::mad::{Mad, MadHeader};
-use roxe_wire::opcode::Header;
-use roxe_wire::{FieldValue, Syndrome};
-
-use roxe_trace::IcrcVerdict;
+use roxe_wire::opcode::{Header, OPCODES};
+use roxe_wire::{DropReason, FieldValue, NakCode, Syndrome};
 
 use crate::examine::{Content, Entry};
+use crate::explain::ink::Ink;
 
 /// A value as `--json` prints it.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ fn syndrome(entry: &Entry<'_>) -> Option<Syndrome> {
 pub(crate) const FRONT: &[Own] = &[
     Own { name: "frame",         kind: Kind::Number,  get: |e| Some(number(e.row.number)) },
     Own { name: "time",          kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.time.as_nanos().into())) },
-    Own { name: "time_relative", kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.since_start_ns.into())) },
+    Own { name: "time_relative", kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.since_start_ns)) },
     Own { name: "frame_len",     kind: Kind::Number,  get: |e| Some(number(e.row.wire_len)) },
     Own { name: "vlan",          kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.id())) },
     Own { name: "vlan.priority", kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.priority())) },
@@ -175,6 +175,43 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// What its values can be compared with.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Own(own) => own.kind,
+            Self::Header(_, field) => match field.form {
+                Form::Decimal | Form::Hex => Kind::Number,
+                Form::Flag => Kind::Flag,
+                Form::Address => Kind::Address,
+                Form::Bytes => Kind::Any,
+            },
+            Self::Mad(_) => Kind::Any,
+            Self::Notes | Self::Findings => Kind::Text,
+        }
+    }
+
+    /// All words that it can be, where these are fixed.
+    pub(crate) fn words(self) -> Option<Vec<&'static str>> {
+        Some(match self {
+            Self::Own(own) => match own.name {
+                "bth.opcode_name" => OPCODES.iter().map(|opcode| opcode.name).collect(),
+                "aeth.kind" => vec!["ack", "rnr_nak", "nak"],
+                "aeth.text" => {
+                    let mut words = vec!["ACK", "RNR NAK"];
+                    words.extend((0..32).map(|code| NakCode::from_bits(code).name()));
+                    words.dedup();
+                    words
+                }
+                "icrc" => vec!["good", "bad", "unknown"],
+                "dropped" => DropReason::NAMES.to_vec(),
+                _ => return None,
+            },
+            Self::Notes => Note::KINDS.to_vec(),
+            Self::Findings => Rule::ALL.map(Rule::name).to_vec(),
+            Self::Header(..) | Self::Mad(_) => return None,
+        })
+    }
+
     /// What is called `name`.
     pub(crate) fn by_name(name: &str) -> Option<Self> {
         if let Some(own) = FRONT.iter().chain(BACK).find(|own| own.name == name) {
@@ -188,6 +225,80 @@ impl Source {
             return Some(Self::Header(key, field));
         }
         mad_names().into_iter().find(|known| *known == name).map(Self::Mad)
+    }
+}
+
+/// For people: every field, what it is compared with, and what it is.
+pub(crate) fn list(ink: &mut Ink) {
+    let mut line = |name: &str, kind: Kind, words: &[&str], says: &str| {
+        let kind = match kind {
+            Kind::Number => "number",
+            Kind::Flag => "true/false",
+            Kind::Text | Kind::Any => "word",
+            Kind::Address => "address",
+            Kind::Seconds => "seconds",
+        };
+        ink.display(format_args!("{name:<30}  {kind:<10}  {says}"));
+        if !words.is_empty() && words.len() <= 4 {
+            ink.str(": ");
+            ink.str(&words.join(", "));
+        }
+        ink.byte(b'\n');
+    };
+    for field in FRONT {
+        line(field.name, field.kind, &[], says(field.name));
+    }
+    let mut listed = Vec::new();
+    for layout in layouts() {
+        for field in layout.fields {
+            let Some(key) = field.key.filter(|key| !listed.contains(key)) else { continue };
+            listed.push(key);
+            let says = format!("{}, {}", layout.name, field.name);
+            line(key, Source::Header(key, field).kind(), &[], &says);
+        }
+    }
+    for field in BACK {
+        let words = Source::Own(field).words().unwrap_or_default();
+        line(field.name, field.kind, &words, says(field.name));
+    }
+    line(LISTS[0], Kind::Text, &[], "the kinds of the notes: message, retransmission, gap, …");
+    line(LISTS[1], Kind::Text, &[], "the broken rules: see `roxe check --rules`");
+    for name in mad_names() {
+        line(name, Kind::Any, &[], "management datagram");
+    }
+}
+
+/// What a field of our own is.
+fn says(name: &str) -> &'static str {
+    match name {
+        "frame" => "its number in the file, from 1",
+        "time" => "since the start of 1970",
+        "time_relative" => "since the first frame",
+        "frame_len" => "bytes on the wire",
+        "vlan" => "VLAN, of the outer tag",
+        "vlan.priority" => "priority, of the outer tag",
+        "vlan.inner" => "VLAN, of the inner tag",
+        "src" => "source IP address",
+        "dst" => "destination IP address",
+        "dscp" => "differentiated services code point",
+        "ecn" => "explicit congestion notification: 3 is marked",
+        "ttl" => "time to live, or hop limit",
+        "sport" => "UDP source port",
+        "bth.opcode_name" => "such as RC_SEND_ONLY",
+        "aeth.syndrome.opcode" => "upper three bits of the syndrome",
+        "aeth.syndrome.credit_count" => "credit code of an ACK",
+        "aeth.syndrome.timer" => "timer code of an RNR NAK",
+        "aeth.syndrome.error_code" => "code of a NAK",
+        "aeth.kind" => "kind of acknowledgement",
+        "aeth.text" => "ACK, RNR NAK, or what the NAK says",
+        "payload_len" => "bytes of payload",
+        "padding" => "bytes behind the ICRC",
+        "icrc" => "verdict",
+        "dropped" => "why the frame is no packet",
+        "conversation" => "counted from 1",
+        "source_qp" => "the sender's queue pair, where it is known",
+        "psn_relative" => "PSN from the first of its direction",
+        _ => "",
     }
 }
 
@@ -259,4 +370,27 @@ fn layouts() -> impl Iterator<Item = &'static HeaderLayout> {
         Header::CnpReserved,
     ];
     std::iter::once(&BTH).chain(ALL.map(extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_says_what_it_is() {
+        for own in FRONT.iter().chain(BACK) {
+            assert_ne!(says(own.name), "", "{}", own.name);
+        }
+    }
+
+    #[test]
+    fn every_field_is_listed() {
+        let mut ink = Ink::new(false);
+        list(&mut ink);
+        let text = String::from_utf8(ink.bytes().to_vec()).unwrap();
+        for name in names() {
+            let lines = text.lines().filter(|line| line.split(' ').next() == Some(name));
+            assert_eq!(lines.count(), 1, "{name}");
+        }
+    }
 }

@@ -18,7 +18,6 @@ use std::fmt;
 use std::net::IpAddr;
 
 use roxe_wire::FieldValue;
-use roxe_wire::explain::Form;
 
 use crate::examine::Entry;
 use crate::explain::fields::{self, Kind, Source, Value};
@@ -397,7 +396,7 @@ impl Parser {
             None => return Err(self.wrong("a value expected".to_owned())),
         };
         let literal = Literal::new(text);
-        let kind = kind_of(source);
+        let kind = source.kind();
         if !literal.fits(kind) {
             let wanted = match kind {
                 Kind::Number => "a number (decimal or 0x…)",
@@ -406,44 +405,77 @@ impl Parser {
                 Kind::Seconds => "seconds, such as 0.25",
                 Kind::Text | Kind::Any => "a word",
             };
-            return Err(self.wrong(format!("{wanted} expected, not `{}`", literal.text)));
+            let hint = match source {
+                Source::Header("bth.opcode", _) => ": `bth.opcode_name` has the names",
+                Source::Header("aeth.syndrome", _) => ": `aeth.kind` and `aeth.text` have words",
+                _ => "",
+            };
+            return Err(self.wrong(format!("{wanted} expected, not `{}`{hint}", literal.text)));
+        }
+        if let Some(words) = source.words().filter(|words| !words.contains(&literal.text.as_str()))
+        {
+            return Err(self.wrong(unknown_word(&literal.text, &words)));
         }
         self.take();
         Ok(literal)
     }
 }
 
-fn kind_of(source: Source) -> Kind {
-    match source {
-        Source::Own(own) => own.kind,
-        Source::Header(_, field) => match field.form {
-            Form::Decimal | Form::Hex => Kind::Number,
-            Form::Flag => Kind::Flag,
-            Form::Address => Kind::Address,
-            Form::Bytes => Kind::Any,
-        },
-        Source::Mad(_) => Kind::Any,
-        Source::Notes | Source::Findings => Kind::Text,
-    }
-}
+/// What other tools call some fields.
+const ELSEWHERE: [(&str, &[&str]); 13] = [
+    ("ip.src", &["src"]),
+    ("ip.dst", &["dst"]),
+    ("ip.addr", &["src", "dst"]),
+    ("ipv6.src", &["src"]),
+    ("ipv6.dst", &["dst"]),
+    ("ip.ttl", &["ttl"]),
+    ("ipv6.hlim", &["ttl"]),
+    ("ip.dsfield.dscp", &["dscp"]),
+    ("ip.dsfield.ecn", &["ecn"]),
+    ("udp.srcport", &["sport"]),
+    ("frame.number", &["frame"]),
+    ("frame.len", &["frame_len"]),
+    ("vlan.id", &["vlan"]),
+];
 
 /// What to say to a name that does not exist.
 fn unknown(name: &str) -> String {
     let stripped = name.strip_prefix("infiniband.").unwrap_or(name);
-    let mut near: Vec<(usize, &str)> = fields::names()
-        .map(|known| (distance(stripped, known), known))
-        .filter(|(distance, known)| *distance <= known.len() / 3 || known.contains(stripped))
+    let near = match ELSEWHERE.iter().find(|(known, _)| *known == name) {
+        Some((_, names)) => names.to_vec(),
+        None => near(stripped, &fields::names().collect::<Vec<_>>()),
+    };
+    let hint = if near.is_empty() { "--fields lists them".to_owned() } else { there_is(&near) };
+    format!("no field is called `{name}`; {hint}")
+}
+
+/// What to say to a word that a field never is.
+fn unknown_word(word: &str, words: &[&'static str]) -> String {
+    let near = near(word, words);
+    let hint = if near.is_empty() || words.len() <= 4 { there_is(words) } else { there_is(&near) };
+    format!("it is never `{word}`; {hint}")
+}
+
+fn there_is(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    format!("there is {}", names.join(", "))
+}
+
+/// The names most like this one.
+fn near(name: &str, names: &[&'static str]) -> Vec<&'static str> {
+    let name = name.to_lowercase();
+    let contains = |known: &str| known.to_lowercase().contains(&name);
+    let mut near: Vec<(usize, &str)> = names
+        .iter()
+        .map(|known| (distance(&name, &known.to_lowercase()), *known))
+        .filter(|(distance, known)| *distance <= known.len() / 3 || contains(known))
         .collect();
     near.sort_unstable();
     near.dedup();
     let best = near.first().map_or(0, |(distance, _)| *distance);
-    near.retain(|(distance, known)| *distance == best || known.contains(stripped));
+    near.retain(|(distance, known)| *distance == best || contains(known));
     near.truncate(4);
-    if near.is_empty() {
-        return format!("no field is called `{name}`");
-    }
-    let near: Vec<_> = near.into_iter().map(|(_, name)| format!("`{name}`")).collect();
-    format!("no field is called `{name}`; there is {}", near.join(", "))
+    near.into_iter().map(|(_, name)| name).collect()
 }
 
 /// How many letters have to change to make one word of the other.
@@ -469,6 +501,28 @@ mod tests {
     }
 
     #[test]
+    fn words_that_a_field_never_is_are_refused() {
+        for (text, hint) in [
+            ("icrc == wrong", "there is `good`, `bad`, `unknown`"),
+            ("icrc in {good, goood}", "never `goood`"),
+            ("aeth.kind != NAK", "there is `ack`, `rnr_nak`, `nak`"),
+            ("bth.opcode_name == SEND_ONLY", "`RC_SEND_ONLY`"),
+            ("findings.rule == crc", "`icrc`"),
+            ("notes.kind == retransmit", "`retransmission`"),
+            ("dropped == bad_icrc", "there is `"),
+            ("bth.opcode == SEND_ONLY", "`bth.opcode_name` has the names"),
+            ("aeth.syndrome == nak", "`aeth.kind`"),
+            ("ip.src == 10.0.0.1", "there is `src`"),
+            ("xyzzy == 1", "--fields"),
+        ] {
+            assert!(error(text).contains(hint), "{text}: {}", error(text));
+        }
+        for text in ["icrc == bad", "bth.opcode_name == CNP", "aeth.text == 'RNR NAK'"] {
+            assert_eq!(error(text), "");
+        }
+    }
+
+    #[test]
     fn errors_name_the_column_and_what_would_be_right() {
         for (text, expected) in [
             ("bth.psm == 1", "column 1: no field is called `bth.psm`; there is `bth.psn`"),
@@ -483,7 +537,7 @@ mod tests {
             ("frame == 1 frame == 2", "column 12: `and`, `or` or the end expected, not `frame`"),
             ("frame in {1, 2", "column 15: `,` or `}` expected"),
             ("icrc == \"bad", "column 9: this quote is never closed"),
-            ("xyzzy.plugh == 1", "column 1: no field is called `xyzzy.plugh`"),
+            ("xyzzy.plugh == 1", "column 1: no field is called `xyzzy.plugh`; --fields lists them"),
         ] {
             assert_eq!(error(text), expected, "{text}");
         }

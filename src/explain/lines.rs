@@ -6,7 +6,7 @@ use roxe_trace::{Finding, IcrcVerdict, Note, Rule};
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome};
 
-use crate::examine::{Batch, Content, Entry, Outer, Row};
+use crate::examine::{Batch, Content, Entry, Outer, Row, is_about_opcode};
 use crate::explain::filter::Filter;
 use crate::explain::ink::{Ink, Style};
 
@@ -35,6 +35,9 @@ const TITLES: [(&str, bool); 10] = [
     ("ICRC", false),
 ];
 
+/// Widths of the columns of a stream: two IPv4 addresses, the longest opcode of RC, ….
+const IN_STREAMS: [usize; TITLES.len()] = [6, 11, 27, 20, 17, 8, 8, 5, 5, 4];
+
 const NUMBER: usize = 0;
 const TIME: usize = 1;
 const ENDPOINTS: usize = 2;
@@ -47,13 +50,14 @@ const PAYLOAD: usize = 8;
 const ICRC: usize = 9;
 
 impl Lines {
-    pub(crate) fn new() -> Self {
-        Self {
-            widths: TITLES.map(|(title, _)| title.chars().count()),
-            time_digits: 6,
-            started: false,
-            endpoints: Endpoints::default(),
+    /// Of a stream, where nothing can be measured before it is written, each column has room for
+    /// what mostly comes.
+    pub(crate) fn new(is_stream: bool) -> Self {
+        let mut widths = TITLES.map(|(title, _)| title.chars().count());
+        if is_stream {
+            widths = IN_STREAMS;
         }
+        Self { widths, time_digits: 6, started: false, endpoints: Endpoints::default() }
     }
 
     /// Measures a first batch and writes the titles. Later ones pass unseen.
@@ -92,6 +96,10 @@ impl Lines {
             Content::Broken(reason) => {
                 ink.style(Style::Red);
                 ink.str("dropped: ");
+                if let Some(opcode) = row.broken_opcode.filter(|_| is_about_opcode(*reason)) {
+                    ink.str(opcode.name);
+                    ink.str(": ");
+                }
                 ink.display(reason);
                 ink.plain();
             }
@@ -180,14 +188,15 @@ impl Lines {
     }
 
     /// Seconds since the first frame.
-    fn time(&mut self, nanos: i64, ink: &mut Ink) {
-        let fraction = nanos.unsigned_abs() % 1_000_000_000;
+    fn time(&mut self, nanos: i128, ink: &mut Ink) {
+        let magnitude = u64::try_from(nanos.unsigned_abs()).unwrap_or(u64::MAX);
+        let fraction = magnitude % 1_000_000_000;
         if !fraction.is_multiple_of(1000) {
             self.time_digits = 9;
         }
         let sign = if nanos < 0 { "-" } else { "" };
         let mut buffer = itoa::Buffer::new();
-        let seconds = buffer.format(nanos.unsigned_abs() / 1_000_000_000);
+        let seconds = buffer.format(magnitude / 1_000_000_000);
         self.indent(TIME, sign.len() + seconds.len() + 1 + self.time_digits, ink);
         ink.str(sign);
         ink.str(seconds);
@@ -440,6 +449,8 @@ fn acknowledgement(operation: Operation, aeth: Aeth, ink: &mut Ink) {
 fn note_text(note: &Note, ink: &mut Ink) {
     let style = match note {
         Note::Retransmission { .. }
+        | Note::Doubled { .. }
+        | Note::ManagementAgain { .. }
         | Note::Gap { .. }
         | Note::ReadRest { .. }
         | Note::SequenceNak { .. }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use roxe_net::capture_file::CaptureReader;
+use roxe_net::capture_file::{CaptureReader, LinkType};
 use roxe_trace::{ConversationSummary, Endpoint, Finding, Summary};
 use roxe_wire::FieldValue;
 use roxe_wire::NakCode;
@@ -50,13 +50,33 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
         }
     };
     line(total.icrc_errors, "frame with a wrong ICRC", "frames with a wrong ICRC");
+    if examiner.tracer.forgotten() == 0 {
+        let placed: u64 = conversations.iter().map(|it| it.counts.icrc_errors).sum();
+        line(
+            total.icrc_errors - placed,
+            "of them belongs to no conversation that is known",
+            "of them belong to no conversation that is known",
+        );
+    }
     line(tally.malformed, "malformed frame to port 4791", "malformed frames to port 4791");
-    line(tally.findings, "broken rule", "broken rules");
+    line(tally.findings, "finding", "findings");
     line(tally.cut, "frame cut short by the capture", "frames cut short by the capture");
     line(tally.other, "frame that is not RoCE", "frames that are not RoCE");
-    lines.extend(reader.interfaces().iter().filter(|it| it.skipped > 0).map(|interface| {
-        format!("{} frames of an unsupported kind: {}", interface.skipped, interface.link_type)
-    }));
+    let mut skipped: Vec<(LinkType, u64)> = Vec::new();
+    for interface in reader.interfaces().iter().filter(|interface| interface.skipped > 0) {
+        let known = skipped.iter().position(|(link_type, _)| *link_type == interface.link_type);
+        match known {
+            Some(at) => skipped[at].1 += interface.skipped,
+            // A file can have one of each, but nobody reads that.
+            None if skipped.len() == LISTED => {}
+            None => skipped.push((interface.link_type, interface.skipped)),
+        }
+    }
+    lines.extend(
+        skipped.into_iter().map(|(link_type, count)| {
+            format!("{count} frames of an unsupported kind: {link_type}")
+        }),
+    );
     lines.extend(reader.truncated().map(|truncation| truncation.to_string()));
     for line in lines {
         ink.str("  ");
@@ -106,6 +126,7 @@ fn facts(counts: &Summary, ink: &mut Ink) {
         }
     };
     some(counts.retransmissions, "retransmission", "retransmissions");
+    some(counts.duplicates, "duplicate", "duplicates");
     some(counts.gaps, "gap", "gaps");
     some(counts.rnr_naks, "RNR NAK", "RNR NAKs");
     for (code, count) in &counts.naks {
@@ -188,7 +209,9 @@ pub(crate) fn finding_json(file: &str, entry: &Entry<'_>, finding: &Finding, ink
     }
     object.text("rule", finding.rule.name());
     object.text("seen", &finding.seen);
-    object.text("expected", &finding.expected);
+    if !finding.expected.is_empty() {
+        object.text("expected", &finding.expected);
+    }
     object.end();
 }
 
@@ -209,6 +232,7 @@ fn counts(counts: &Summary, object: &mut Object<'_>) {
     }
     object.number("bytes", counts.bytes);
     object.number("retransmissions", counts.retransmissions);
+    object.number("duplicates", counts.duplicates);
     object.number("gaps", counts.gaps);
     object.number("rnr_naks", counts.rnr_naks);
     for (code, count) in &counts.naks {

@@ -9,6 +9,9 @@ use roxe_wire::{Msn, Psn};
 
 use crate::{Finding, Rule};
 
+/// How far behind the newest answer an older one is still judged, in PSNs.
+const REACH: i32 = 1 << 20;
+
 /// What is known of the offset between the responder's count and ours.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CompletedMessages {
@@ -49,8 +52,13 @@ impl CompletedMessages {
         at_least: u64,
         at_most: u64,
     ) -> Option<Finding> {
-        if psn.since(self.from) < 0 {
+        let distance = psn.since(self.from);
+        if distance < 0 {
             return None;
+        }
+        if distance > REACH {
+            // Else what comes half a circle later would seem to lie before it.
+            self.from = psn.back(REACH.unsigned_abs());
         }
         let low = Msn::new(msn.get().wrapping_sub(low_bits(at_most)));
         let slack = u32::try_from(at_most.saturating_sub(at_least)).ok()?;

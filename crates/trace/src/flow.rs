@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use roxe_wire::opcode::Service;
-use roxe_wire::{Psn, Qpn};
+use roxe_wire::{Packet, Psn, Qpn};
 
 use crate::requests::Requests;
 use crate::summary::{ConversationSummary, Summary};
@@ -13,8 +13,11 @@ use crate::summary::{ConversationSummary, Summary};
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
 
-/// How many directions are looked at to find the one that a response answers.
-const CANDIDATES: usize = 256;
+/// How many directions may be looked at to find the other halves of new ones: so many at once …
+const LOOKS: u32 = 1 << 22;
+
+/// … and so many more with each frame, so that no capture takes more than linear time.
+const LOOKS_PER_FRAME: u32 = 32;
 
 /// What all packets of one direction have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,14 +43,63 @@ pub(crate) struct Flow {
     sure: bool,
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
+    pub(crate) recent: RecentFrames,
     source_port: u16,
     last_frame: u64,
 }
 
-/// All directions, by key.
+/// How many frames of one direction are remembered to recognize one that the network doubled.
+const RECENT_FRAMES: usize = 16;
+
+/// The last frames of one direction, as their IP identification and their ICRC tell them apart.
 #[derive(Debug, Default)]
+pub(crate) struct RecentFrames {
+    frames: [Option<RecentFrame>; RECENT_FRAMES],
+    next: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RecentFrame {
+    identification: u16,
+    icrc: u32,
+    number: u64,
+}
+
+impl RecentFrames {
+    /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
+    /// does not change on the way, the identification too, but that tells a frame doubled from a
+    /// packet sent twice only where the sender counts in it: not where it is always the same.
+    pub(crate) fn take(&mut self, identification: u16, icrc: u32, number: u64) -> Option<u64> {
+        if identification == 0 {
+            return None;
+        }
+        let (mut same, mut counts) = (None, false);
+        for known in self.frames.iter().flatten() {
+            if known.identification != identification {
+                counts = true;
+            } else if known.icrc == icrc {
+                same = Some(known.number);
+            } else {
+                return None;
+            }
+        }
+        if let Some(number) = same.filter(|_| counts) {
+            return Some(number);
+        }
+        self.frames[self.next] = Some(RecentFrame { identification, icrc, number });
+        self.next = (self.next + 1) % RECENT_FRAMES;
+        None
+    }
+}
+
+/// All directions, by key.
+#[derive(Debug)]
 pub(crate) struct Flows {
     by_key: BTreeMap<FlowKey, usize>,
+    /// The connected ones whose other half is not proven.
+    open: BTreeMap<FlowKey, usize>,
+    /// How many more of them may be looked at.
+    looks: u32,
     all: Vec<Flow>,
     /// The two used last: captures are mostly a dialogue.
     recent: [usize; 2],
@@ -57,13 +109,49 @@ pub(crate) struct Flows {
     pub(crate) forgotten_flows: u64,
 }
 
+/// What is known of the direction that a response answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// This one, proven.
+    By(usize),
+    /// One of several: nothing tells them apart yet.
+    Unclear,
+    /// None that was seen.
+    Unseen,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            open: BTreeMap::new(),
+            looks: LOOKS,
+            all: Vec::new(),
+            recent: [0; 2],
+            conversations: 0,
+            forgotten: Summary::default(),
+            forgotten_flows: 0,
+        }
+    }
+}
+
 impl Flows {
+    /// How many directions are remembered.
+    pub(crate) const fn len(&self) -> usize {
+        self.all.len()
+    }
+
     pub(crate) fn get(&self, index: usize) -> &Flow {
         &self.all[index]
     }
 
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut Flow {
         &mut self.all[index]
+    }
+
+    /// The counts that belong to no direction, and a direction.
+    pub(crate) fn forgotten_and(&mut self, index: usize) -> (&mut Summary, &mut Flow) {
+        (&mut self.forgotten, &mut self.all[index])
     }
 
     /// The direction with this key; a new one if need be.
@@ -74,6 +162,7 @@ impl Flows {
         source_port: u16,
         frame: u64,
     ) -> usize {
+        self.looks = LOOKS.min(self.looks + LOOKS_PER_FRAME);
         for index in self.recent {
             if let Some(flow) = self.all.get_mut(index).filter(|flow| flow.key == key) {
                 flow.last_frame = frame;
@@ -102,10 +191,14 @@ impl Flows {
             sure: false,
             requests: Requests::default(),
             counts: Summary::default(),
+            recent: RecentFrames::default(),
             source_port,
             last_frame: 0,
         });
         self.by_key.insert(key, index);
+        if key.source_qp.is_none() {
+            self.open.insert(key, index);
+        }
         match self.guess_peer(index) {
             Some(peer) => {
                 self.all[index].conversation = self.all[peer].conversation;
@@ -119,8 +212,9 @@ impl Flows {
         index
     }
 
-    /// Directions opposite to `index` that have the same addresses and service.
-    fn opposite(&self, index: usize) -> impl Iterator<Item = usize> {
+    /// Those opposite to `index`, with the same addresses and service, whose other half is not
+    /// proven either and for which `holds`. `None` when there are too many to look at them all.
+    fn opposite(&mut self, index: usize, holds: impl Fn(&Flow) -> bool) -> Option<Vec<usize>> {
         let FlowKey { source, destination, service, .. } = self.all[index].key;
         let low = FlowKey {
             source: destination,
@@ -129,29 +223,41 @@ impl Flows {
             dest_qp: Qpn::new(0),
             source_qp: None,
         };
-        let high = FlowKey { dest_qp: Qpn::MULTICAST, source_qp: Some(Qpn::MULTICAST), ..low };
-        self.by_key.range(low..=high).map(|(_, &index)| index).filter(move |&other| other != index)
+        let high = FlowKey { dest_qp: Qpn::MULTICAST, ..low };
+        // Half a look finds nothing, so it is saved up for a whole one.
+        let most = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
+        self.looks.checked_sub(most)?;
+        let mut found = Vec::new();
+        for (_, &other) in self.open.range(low..=high) {
+            self.looks -= 1;
+            if other != index && holds(&self.all[other]) {
+                found.push(other);
+            }
+        }
+        Some(found)
     }
 
     /// The other direction as it most likely is, before any response proves it: for datagrams both
     /// queue pairs are known; a connection mostly has one UDP source port for both directions; and
     /// a single candidate is a good one.
-    fn guess_peer(&self, index: usize) -> Option<usize> {
-        let flow = &self.all[index];
-        if let Some(source_qp) = flow.key.source_qp {
-            return self.opposite(index).find(|&other| {
-                let key = &self.all[other].key;
-                key.dest_qp == source_qp && key.source_qp == Some(flow.key.dest_qp)
+    fn guess_peer(&mut self, index: usize) -> Option<usize> {
+        let Flow { key, source_port, .. } = self.all[index];
+        if let Some(source_qp) = key.source_qp {
+            return self.find(&FlowKey {
+                source: key.destination,
+                destination: key.source,
+                dest_qp: source_qp,
+                source_qp: Some(key.dest_qp),
+                ..key
             });
         }
-        let free = |&other: &usize| self.all[other].peer.is_none();
-        let mut candidates = self.opposite(index).filter(free).take(CANDIDATES);
-        let first = candidates.next()?;
-        let Some(second) = candidates.next() else { return Some(first) };
-        [first, second]
-            .into_iter()
-            .chain(candidates)
-            .find(|&other| self.all[other].source_port == flow.source_port)
+        match self.opposite(index, |flow| flow.peer.is_none())?[..] {
+            [] => None,
+            [only] => Some(only),
+            ref several => {
+                several.iter().copied().find(|&other| self.all[other].source_port == source_port)
+            }
+        }
     }
 
     /// Takes two directions for the two of one connection. Whoever was taken for the other half
@@ -162,12 +268,12 @@ impl Flows {
             let old = self.all[one].peer.replace(other).filter(|old| *old != other);
             if let Some(old) = old {
                 self.all[old].peer = None;
-                self.all[old].sure = false;
+                self.set_sure(old, false);
             } else {
                 let own = self.all[one].conversation;
                 number = Some(number.map_or(own, |number: u32| number.min(own)));
             }
-            self.all[one].sure = sure;
+            self.set_sure(one, sure);
         }
         let number = number.filter(|number| *number != 0).unwrap_or_else(|| {
             self.conversations += 1;
@@ -175,6 +281,16 @@ impl Flows {
         });
         self.all[a].conversation = number;
         self.all[b].conversation = number;
+    }
+
+    fn set_sure(&mut self, index: usize, sure: bool) {
+        let flow = &mut self.all[index];
+        flow.sure = sure;
+        if sure {
+            self.open.remove(&flow.key);
+        } else if flow.key.source_qp.is_none() {
+            self.open.insert(flow.key, index);
+        }
     }
 
     /// The queue pair that packets of this direction come from, once that is proven.
@@ -191,29 +307,28 @@ impl Flows {
         self.by_key.get(key).copied()
     }
 
-    /// The direction whose requests a response on `index` with `psn` answers.
-    pub(crate) fn answered_by(&mut self, index: usize, psn: Psn) -> Option<usize> {
-        if let Some(peer) = self.all[index].peer {
-            let covers = self.all[peer].requests.covers(psn);
-            if covers {
-                self.all[index].sure = true;
-                self.all[peer].sure = true;
-            }
-            if covers || self.all[index].sure {
-                return Some(peer);
-            }
+    /// The direction whose requests `response`, on `index`, answers. It is proven where only one
+    /// has sent that PSN, or of those that have only one a request of the kind that is answered.
+    /// Anything less is no proof: many queue pairs begin with the same PSN.
+    pub(crate) fn answered_by(&mut self, index: usize, response: &Packet<'_>) -> Answered {
+        let flow = &self.all[index];
+        if let Some(peer) = flow.peer.filter(|_| flow.sure) {
+            return Answered::By(peer);
         }
-        let found = self
-            .opposite(index)
-            .take(CANDIDATES)
-            .filter(|&other| !self.all[other].sure && self.all[other].requests.covers(psn))
-            .max_by_key(|&other| self.all[other].last_frame);
-        match found {
-            Some(other) => {
-                self.join(index, other, true);
-                Some(other)
+        let psn = response.headers.bth.psn;
+        let Some(mut found) = self.opposite(index, |flow| flow.requests.covers(psn)) else {
+            return Answered::Unclear;
+        };
+        if found.len() > 1 {
+            found.retain(|&other| self.all[other].requests.asks_for(response));
+        }
+        match found[..] {
+            [] => Answered::Unseen,
+            [only] => {
+                self.join(index, only, true);
+                Answered::By(only)
             }
-            None => self.all[index].peer,
+            _ => Answered::Unclear,
         }
     }
 
@@ -244,8 +359,13 @@ impl Flows {
         }
         for flow in &mut kept {
             flow.peer = flow.peer.and_then(|peer| moved[peer]);
+            flow.sure &= flow.peer.is_some();
         }
-        self.by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index)).collect();
+        let by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index));
+        self.by_key = by_key.clone().collect();
+        let is_open =
+            |(key, index): &(FlowKey, usize)| key.source_qp.is_none() && !kept[*index].sure;
+        self.open = by_key.filter(is_open).collect();
         self.all = kept;
         self.recent = [0; 2];
     }
@@ -269,5 +389,32 @@ impl Flows {
                 .add(&flow.counts);
         }
         found.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// All directions between two hosts whose other half is unknown are looked at for each new one:
+    /// so many may be there that this must end.
+    #[test]
+    fn looking_for_the_other_half_takes_linear_time() {
+        let [a, b] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
+        let mut flows = Flows::default();
+        let mut spent: u64 = 0;
+        for number in 0..20_000_u32 {
+            let (source, destination) = if number < 10_000 { (a, b) } else { (b, a) };
+            let dest_qp = Qpn::new(number + 2);
+            let service = Service::Rc;
+            let key =
+                FlowKey { source, destination, service: service as u8, dest_qp, source_qp: None };
+            let before = LOOKS.min(flows.looks + LOOKS_PER_FRAME);
+            flows.find_or_add(key, service, 7, number.into());
+            spent += u64::from(before - flows.looks);
+        }
+        assert!(spent <= u64::from(LOOKS + 20_000 * LOOKS_PER_FRAME), "{spent}");
+        assert!(spent > 10_000, "some were looked at: {spent}");
     }
 }

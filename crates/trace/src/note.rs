@@ -40,6 +40,13 @@ pub enum Note {
         of: u64,
         /// Why it comes again, as far as can be seen.
         cause: Cause,
+        /// The frame that had acknowledged it, if one had.
+        acknowledged_by: Option<u64>,
+    },
+    /// The network delivered one frame twice: not even its IP identification is another.
+    Doubled {
+        /// The frame that it equals.
+        of: u64,
     },
     /// A PSN that comes late: newer ones were seen before it.
     FillsGap {
@@ -55,7 +62,8 @@ pub enum Note {
     },
     /// The numbering starts anew: another connection uses these queue pair numbers.
     Restart,
-    /// A positive acknowledgement makes progress.
+    /// The responder has what was sent up to here: it acknowledges that, or refuses only what
+    /// comes behind.
     Acknowledges {
         /// The oldest frame that it covers.
         first: u64,
@@ -68,6 +76,8 @@ pub enum Note {
     DuplicateAck,
     /// An acknowledgement whose request is not in the capture.
     RequestNotSeen,
+    /// An answer that several connections between the same hosts may wait for.
+    RequestUnclear,
     /// A refusal: packets before a PSN are missing. The requester shall go back.
     SequenceNak {
         /// The frame that carried the PSN asked for, if it was seen.
@@ -124,6 +134,11 @@ pub enum Note {
     Multicast,
     /// A management datagram in words.
     Management(String),
+    /// The same management message once more.
+    ManagementAgain {
+        /// The frame that carried it first.
+        first: u64,
+    },
 }
 
 /// Why a packet is sent again.
@@ -139,7 +154,8 @@ pub enum Cause {
         /// The frame of the RNR NAK.
         frame: u64,
     },
-    /// No NAK was seen: the requester waited too long, or the network doubled the frame.
+    /// No NAK was seen: the requester waited too long, or the network doubled the frame and its IP
+    /// header does not tell.
     NoneSeen,
     /// It follows another packet that was sent again for no reason that was seen.
     Continues,
@@ -164,6 +180,37 @@ pub(crate) const fn operation_name(operation: Operation) -> &'static str {
 }
 
 impl Note {
+    /// Every word that [`Note::kind`] may give.
+    pub const KINDS: [&str; 27] = [
+        "message",
+        "part",
+        "message_end",
+        "retransmission",
+        "doubled",
+        "fills_gap",
+        "old",
+        "gap",
+        "restart",
+        "acknowledges",
+        "duplicate_ack",
+        "request_not_seen",
+        "request_unclear",
+        "sequence_nak",
+        "receiver_not_ready",
+        "fatal_nak",
+        "answers_read",
+        "answers",
+        "answered_before",
+        "response_gap",
+        "read_rest",
+        "congestion_notification",
+        "congestion_experienced",
+        "dropped",
+        "multicast",
+        "management",
+        "management_again",
+    ];
+
     /// What kind of fact it is: one stable word.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -171,6 +218,7 @@ impl Note {
             Self::Part { .. } => "part",
             Self::MessageEnd { .. } => "message_end",
             Self::Retransmission { .. } => "retransmission",
+            Self::Doubled { .. } => "doubled",
             Self::FillsGap { .. } => "fills_gap",
             Self::Old => "old",
             Self::Gap { .. } => "gap",
@@ -178,6 +226,7 @@ impl Note {
             Self::Acknowledges { .. } => "acknowledges",
             Self::DuplicateAck => "duplicate_ack",
             Self::RequestNotSeen => "request_not_seen",
+            Self::RequestUnclear => "request_unclear",
             Self::SequenceNak { .. } => "sequence_nak",
             Self::ReceiverNotReady { .. } => "receiver_not_ready",
             Self::FatalNak { .. } => "fatal_nak",
@@ -191,6 +240,7 @@ impl Note {
             Self::Dropped => "dropped",
             Self::Multicast => "multicast",
             Self::Management(_) => "management",
+            Self::ManagementAgain { .. } => "management_again",
         }
     }
 }
@@ -280,9 +330,15 @@ impl Note {
                 tell!(words, "ends message ", *number, " (");
                 tell!(words, *packets, " packets, ", *bytes, " B)");
             }
-            Self::Retransmission { of, cause } => {
+            Self::Retransmission { of, cause, acknowledged_by } => {
                 tell!(words, "retransmission of frame ", *of);
                 cause.tell(words);
+                if let Some(frame) = acknowledged_by {
+                    tell!(words, ", though frame ", *frame, " acknowledged it");
+                }
+            }
+            Self::Doubled { of } => {
+                tell!(words, "the same frame as ", *of, ", doubled by the network");
             }
             Self::FillsGap { cause } => {
                 tell!(words, "fills a gap");
@@ -301,6 +357,7 @@ impl Note {
             }
             Self::DuplicateAck => tell!(words, "acknowledged before"),
             Self::RequestNotSeen => tell!(words, "its request was not captured"),
+            Self::RequestUnclear => tell!(words, "several queue pairs may have asked for it"),
             Self::SequenceNak { from: Some(frame) } => {
                 tell!(words, "asks again from frame ", *frame, " on");
             }
@@ -337,6 +394,9 @@ impl Note {
             Self::Dropped => tell!(words, "the receiver drops it"),
             Self::Multicast => tell!(words, "to a multicast group"),
             Self::Management(text) => tell!(words, text.as_str()),
+            Self::ManagementAgain { first } => {
+                tell!(words, "sent again, first in frame ", *first);
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Responses: which request each answers, and whether it may look like that.
 
-use roxe_wire::opcode::{Operation, Position};
+use roxe_wire::opcode::{Operation, PayloadRule, Position};
 use roxe_wire::{NakCode, Packet, Syndrome};
 
 use crate::note::{Cause, operation_name};
-use crate::requests::{Requests, payload_length};
+use crate::requests::{Requests, path_mtu};
 use crate::{Finding, Note, Rule, Summary};
 
 /// Takes in one response to `requests`.
@@ -16,10 +16,6 @@ pub(crate) fn observe(
     findings: &mut Vec<Finding>,
     summary: &mut Summary,
 ) {
-    let len = packet.payload.len();
-    if !packet.opcode.payload.allows_for_some_mtu(len) {
-        findings.push(payload_length(packet.opcode, len));
-    }
     let psn = packet.headers.bth.psn;
     if !requests.is_known() {
         notes.push(Note::RequestNotSeen);
@@ -32,8 +28,14 @@ pub(crate) fn observe(
     }
     match packet.opcode.operation {
         Operation::Acknowledge => acknowledge(requests, packet, frame, notes, summary),
-        Operation::ReadResponse => read_response(requests, packet, notes, findings, summary),
-        Operation::AtomicAcknowledge => atomic_acknowledge(requests, packet, notes, findings),
+        Operation::ReadResponse => {
+            read_response(requests, packet, notes, findings, summary);
+            requests.acknowledge(psn, frame);
+        }
+        Operation::AtomicAcknowledge => {
+            atomic_acknowledge(requests, packet, notes, findings);
+            requests.acknowledge(psn, frame);
+        }
         _ => {}
     }
     findings.extend(check_msn(requests, packet));
@@ -62,21 +64,22 @@ fn acknowledge(
 ) {
     let psn = packet.headers.bth.psn;
     let Some(aeth) = packet.headers.aeth else { return };
-    let refused = requests.get(psn).map(|sent| sent.frame);
+    let refused = requests.get(psn).map(|sent| sent.latest);
+    if !matches!(aeth.syndrome, Syndrome::Ack(_)) {
+        // What stands before the packet refused has arrived.
+        notes.extend(requests.acknowledge(psn.previous(), frame));
+    }
     match aeth.syndrome {
-        Syndrome::Ack(_) => notes.push(match requests.acknowledge(psn) {
-            Some((first, last, packets)) => Note::Acknowledges { first, last, packets },
-            None => Note::DuplicateAck,
-        }),
+        Syndrome::Ack(_) => {
+            notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
+        }
         Syndrome::RnrNak(_) => {
             summary.rnr_naks += 1;
-            requests.acknowledge(psn.previous());
             requests.ask_back(psn, Cause::ReceiverNotReady { frame });
             notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
             summary.count_nak(code);
-            requests.acknowledge(psn.previous());
             if code == NakCode::PsnSequenceError {
                 requests.ask_back(psn, Cause::SequenceNak { frame });
                 notes.push(Note::SequenceNak { from: refused });
@@ -97,11 +100,14 @@ fn read_response(
     let psn = packet.headers.bth.psn;
     let len = packet.payload.len();
     let position = packet.opcode.position;
-    if matches!(position, Position::First | Position::Middle)
-        && let Ok(mtu) = u32::try_from(len)
+    if packet.opcode.payload == PayloadRule::Full
+        && let Ok(full) = u32::try_from(len)
         && packet.opcode.payload.allows_for_some_mtu(len)
     {
-        requests.learn_mtu(mtu, psn);
+        let mtu = requests.learn_mtu(full);
+        if full != mtu {
+            findings.push(path_mtu(packet.opcode, len, mtu));
+        }
     }
     let mtu = requests.mtu();
     let Some(sent) = requests.get_mut(psn) else {
@@ -139,7 +145,9 @@ fn read_response(
             let announced = sent.announced;
             let expected_len = match (sent.span, mtu) {
                 (1, _) => Some(announced),
-                (span, Some(mtu)) if ends => announced.checked_sub((span - 1) * mtu),
+                (span, Some(mtu)) if ends => {
+                    (span - 1).checked_mul(mtu).and_then(|before| announced.checked_sub(before))
+                }
                 _ => None,
             };
             if !right {
@@ -169,7 +177,6 @@ fn read_response(
         }
         _ => findings.push(wrong_kind(packet, operation, request)),
     }
-    requests.acknowledge(psn);
 }
 
 fn atomic_acknowledge(
@@ -203,7 +210,6 @@ fn atomic_acknowledge(
             }
         }
     }
-    requests.acknowledge(psn);
 }
 
 fn wrong_kind(packet: &Packet<'_>, operation: Operation, frame: u64) -> Finding {

@@ -128,12 +128,13 @@ pub struct Finding {
     pub rule: Rule,
     /// What the frame has.
     pub seen: String,
-    /// What it should have had.
+    /// What it should have had; empty where `seen` says it all.
     pub expected: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; expected {}", self.rule, self.seen, self.expected)
+        write!(f, "{}: {}", self.rule, self.seen)?;
+        if self.expected.is_empty() { Ok(()) } else { write!(f, "; expected {}", self.expected) }
     }
 }

@@ -25,6 +25,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Packets seen before.
     pub retransmissions: u64,
+    /// Frames that the network delivered twice; nothing else is counted of them.
+    pub duplicates: u64,
     /// How often PSNs were skipped: packets that were lost before the point of capture.
     pub gaps: u64,
     /// Receiver-not-ready NAKs.
@@ -59,6 +61,7 @@ impl Summary {
         self.frames += other.frames;
         self.bytes += other.bytes;
         self.retransmissions += other.retransmissions;
+        self.duplicates += other.duplicates;
         self.gaps += other.gaps;
         self.rnr_naks += other.rnr_naks;
         self.icrc_errors += other.icrc_errors;

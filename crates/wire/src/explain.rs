@@ -1,7 +1,7 @@
 //! What each bit of a header means: the layouts as tables, for people who read frames.
 //!
 //! A [`HeaderLayout`] lists a header's fields in wire order, with their widths, so that offsets
-//! follow and nothing can overlap. `roxe explain -v` prints them bit by bit, `--json` and
+//! follow and nothing can overlap. `roxe explain -v` prints them with their bits, `--json` and
 //! `--filter` take names and raw values from them. The headers' own modules parse and emit without
 //! these tables; a test holds the two against each other.
 
@@ -319,7 +319,7 @@ pub static UDP: HeaderLayout = HeaderLayout { name: "UDP", title: "transport bel
     plain("source port",      16, Decimal, |_, f| f.write_str("spreads flows over paths")),
     plain("destination port", 16, Decimal, |v, f| if v == 4791 { f.write_str("RoCEv2") } else { Ok(()) }),
     plain("length",           16, Decimal, nothing),
-    plain("checksum",         16, Hex,     |v, f| if v == 0 { f.write_str("none, as the ICRC protects all") } else { Ok(()) }),
+    plain("checksum",         16, Hex,     |v, f| either(v, f, "none: the ICRC protects the packet, but not what routers change", "not covered by the ICRC")),
 ] };
 
 fn nothing(_: u64, _: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -395,6 +395,7 @@ fn q_key(value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn syndrome(value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match Syndrome::from_byte(low_u8(value)) {
+        Some(Syndrome::Ack(Credits::INVALID)) => f.write_str("ACK, no credit information"),
         Some(syndrome) => fmt::Display::fmt(&syndrome, f),
         None => f.write_str("reserved"),
     }
@@ -543,6 +544,7 @@ mod tests {
         assert_eq!(says(&BTH, "opcode", 0x15), "reserved, of service RC");
         assert_eq!(says(&AETH, "syndrome", 0x32), "RNR NAK wait 5.12 ms");
         assert_eq!(says(&AETH, "syndrome", 0x09), "ACK credits 24");
+        assert_eq!(says(&AETH, "syndrome", 0x1f), "ACK, no credit information");
         assert_eq!(says(&AETH, "syndrome", 0x60), "NAK PSN sequence error");
         assert_eq!(says(&BTH, "P_Key", 0x7fff), "limited member of the default partition");
     }

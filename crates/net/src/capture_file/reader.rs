@@ -169,7 +169,6 @@ impl CaptureReader {
     #[inline(always)]
     fn advance(&mut self) -> Result<Option<(Found, Stripped)>, Box<CaptureError>> {
         loop {
-            let offset = self.window.offset();
             let step = match &mut self.format {
                 Format::Pcap(pcap) => pcap.step(&mut self.window)?,
                 Format::Pcapng(pcapng) => pcapng.step(&mut self.window, &mut self.interfaces)?,
@@ -181,7 +180,11 @@ impl CaptureReader {
                     continue;
                 }
                 Step::End if !self.window.is_cut() => return self.end(),
-                Step::End | Step::Cut => {
+                Step::End | Step::Cut { .. } => {
+                    let offset = match step {
+                        Step::Cut { offset } => offset,
+                        _ => self.window.offset(),
+                    };
                     self.truncated = Some(Truncation { number: self.number + 1, offset });
                     return self.end();
                 }
@@ -309,8 +312,10 @@ pub(super) enum Step {
     Other,
     /// The end, between two records.
     End,
-    /// The end, inside of a record.
-    Cut,
+    /// The end, inside of the record or block that begins at this byte.
+    Cut {
+        offset: u64,
+    },
 }
 
 /// A packet as the file describes it, with its link header.
