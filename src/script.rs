@@ -12,7 +12,7 @@ use crate::outcome::{Outcome, complain};
 pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
     let mut out = io::stdout().lock();
     let mut outcome = Outcome::Right;
-    let options = Options { before: arguments.before, ..Options::default() };
+    let options = Options { before: arguments.before };
     for file in &arguments.files {
         let played = run_file(file, &options);
         outcome = outcome.max(match played {

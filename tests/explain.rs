@@ -61,13 +61,6 @@ fn a_wrong_filter_is_a_usage_error() {
 }
 
 #[test]
-fn help_explains_the_columns() {
-    let help = |command: &str| text(&run(&[command, "--help"]).stdout).to_owned();
-    assert!(help("explain").contains("Flags: S solicited event"), "{}", help("explain"));
-    assert!(help("check").contains("Retransmissions, losses and refusals"), "{}", help("check"));
-}
-
-#[test]
 fn filters_choose_frames() {
     let frames = |filter: &str, capture: &str| -> Vec<u64> {
         let output = run(&["explain", "--json", "--no-summary", "--filter", filter, capture]);

@@ -43,7 +43,7 @@ impl IcrcVerdict {
         let Self::Bad { expected, found } = self else { return None };
         Some(Finding {
             rule: Rule::Icrc,
-            seen: format!("ICRC 0x{found:08x}"),
+            seen: format!("0x{found:08x}"),
             expected: format!("0x{expected:08x}"),
         })
     }
