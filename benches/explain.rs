@@ -98,12 +98,10 @@ fn build(path: &Path, bytes: u64, frames: u64) -> Result<u64, Box<dyn std::error
                 move_on(&mut frame, round * ROUND_PSNS);
                 now += 2_000;
                 writer.write(&NewRecord {
-                    interface: 0,
                     time: Timestamp::from_nanos(now),
                     data: &frame,
                     wire_len: record.wire_len,
-                    direction: None,
-                    comment: None,
+                    ..NewRecord::default()
                 })?;
                 written += frame.len() as u64 + 16;
                 count += 1;

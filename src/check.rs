@@ -10,9 +10,8 @@ use roxe_trace::Rule;
 use crate::cli::CheckArguments;
 use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
-use crate::explain::name_of;
 use crate::explain::summary::{self, counted};
-use crate::outcome::{Outcome, complain, in_file};
+use crate::outcome::{Outcome, complain, in_file, name_of};
 use crate::progress::Progress;
 
 /// The command.

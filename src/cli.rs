@@ -7,8 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
-/// Exit status: 0 right; 1 findings or differences; 2 a usage error or unreadable input;
-/// 3 the environment lacks something, and the message says what.
+/// Exit status: 0 right; 1 findings; 2 a usage error or unreadable input.
 #[derive(Debug, Parser)]
 #[command(name = "roxe", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -16,11 +15,10 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+// No comments on the variants: they would take the place of those on the arguments in `--help`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Explains captures: a line a frame, and what it means for its conversation
     Explain(ExplainArguments),
-    /// Judges captures: a line for each rule that a frame breaks
     Check(CheckArguments),
 }
 
@@ -47,9 +45,9 @@ pub(crate) struct ExplainArguments {
     /// Show only frames for which this holds, such as `bth.destqp == 0x11 and not icrc == good`
     ///
     /// NAME OP VALUE, joined by `and`, `or`, `not` and parentheses. Names are those of --json; OP
-    /// is == != < <= > >= or `in {a, b}`; numbers are decimal or 0x…. A frame without the field is
-    /// not shown. `notes.kind` and `findings.rule` are lists: any item will do. Numbering,
-    /// conversations and the summary are those of the whole capture.
+    /// is == != < <= > >= or `in {a, b}`; numbers are decimal or 0x…. No comparison holds for a
+    /// field that a frame lacks. `notes.kind` and `findings.rule` are lists: any item will do.
+    /// Numbering, conversations and the summary are those of the whole capture.
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
     /// No summary at the end

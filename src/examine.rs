@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
-use roxe_net::capture_file::{Record, Start, Timestamp};
+use roxe_net::capture_file::{Record, Timestamp};
 use roxe_trace::{Finding, IcrcVerdict, Note, Observation, Rule, Seen, Tracer};
 use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::Service;
@@ -202,16 +202,7 @@ impl Examiner {
 
     /// Takes in the next frame; adds a row if it is RoCEv2.
     pub(crate) fn examine(&mut self, record: &Record<'_>, batch: &mut Batch) {
-        let raw = RawFrame {
-            start: match record.start {
-                Start::Ethernet => roxe_wire::Start::Ethernet,
-                Start::EtherType(ether_type) => roxe_wire::Start::EtherType(ether_type),
-                Start::Ip => roxe_wire::Start::Ip,
-            },
-            first: record.data,
-            second: &[],
-            wire_len: record.wire_len as usize,
-        };
+        let raw = record.raw_frame();
         let start = self.start.get_or_insert(record.time).as_nanos();
         let Batch { rows, len, notes, findings, mads, bytes } = batch;
         if rows.len() == *len {
@@ -310,20 +301,12 @@ impl Examiner {
             return;
         }
         self.tally.malformed += 1;
-        if let IcrcVerdict::Bad { expected, found } = row.icrc {
-            // Whatever else is wrong may come of the same flipped bit.
-            findings.push(Finding {
-                rule: Rule::Icrc,
-                seen: format!("ICRC 0x{found:08x}"),
-                expected: format!("0x{expected:08x}"),
-            });
-        } else {
-            findings.push(Finding {
-                rule: Rule::Format,
-                seen: reason.to_string(),
-                expected: "a RoCEv2 packet".to_owned(),
-            });
-        }
+        // With a wrong ICRC, whatever else is wrong may come of the same flipped bit.
+        findings.push(row.icrc.finding().unwrap_or_else(|| Finding {
+            rule: Rule::Format,
+            seen: reason.to_string(),
+            expected: "a RoCEv2 packet".to_owned(),
+        }));
     }
 }
 

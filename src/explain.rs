@@ -13,7 +13,6 @@ pub(crate) mod summary;
 mod verbose;
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::thread;
 
@@ -25,7 +24,7 @@ use crate::examine::{Batch, Examiner};
 use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::lines::Lines;
-use crate::outcome::{Outcome, in_file};
+use crate::outcome::{Outcome, in_file, name_of};
 use crate::progress::Progress;
 
 /// The command.
@@ -39,7 +38,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
     let mut outcome = Outcome::Right;
     let mut out = io::stdout();
     for (index, file) in arguments.files.iter().enumerate() {
-        let name = file.display().to_string();
+        let name = name_of(file);
         let mut ink = Ink::new(arguments.colour());
         if several && !arguments.json {
             let gap = if index == 0 { "" } else { "\n" };
@@ -226,9 +225,4 @@ impl Printer<'_> {
         self.ink.clear();
         self.out.flush()
     }
-}
-
-/// What a file is called in messages.
-pub(crate) fn name_of(path: &Path) -> String {
-    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }

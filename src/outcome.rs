@@ -30,13 +30,14 @@ impl From<Outcome> for ExitCode {
     }
 }
 
+/// What a file is called in messages.
+pub(crate) fn name_of(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
+}
+
 /// Says what is wrong with a file.
 pub(crate) fn in_file(file: &Path, error: &dyn fmt::Display) -> Outcome {
-    if file == Path::new("-") {
-        complain(format_args!("standard input: {error}"));
-    } else {
-        complain(format_args!("{}: {error}", file.display()));
-    }
+    complain(format_args!("{}: {error}", name_of(file)));
     Outcome::Unreadable
 }
 

@@ -56,6 +56,13 @@ fn a_wrong_filter_is_a_usage_error() {
 }
 
 #[test]
+fn help_explains_the_columns() {
+    let help = |command: &str| text(&run(&[command, "--help"]).stdout).to_owned();
+    assert!(help("explain").contains("Flags: S solicited event"), "{}", help("explain"));
+    assert!(help("check").contains("Retransmissions, losses and refusals"), "{}", help("check"));
+}
+
+#[test]
 fn filters_choose_frames() {
     let frames = |filter: &str, capture: &str| -> Vec<u64> {
         let output = run(&["explain", "--json", "--no-summary", "--filter", filter, capture]);
@@ -66,6 +73,9 @@ fn filters_choose_frames() {
     assert_eq!(frames("aeth.kind in {nak}", "corrupt_req_send.pcap"), [3, 21, 29, 34]);
     assert_eq!(frames("aeth.kind != ack", "corrupt_req_send.pcap"), [3, 21, 29, 34]);
     assert_eq!(frames("not frame > 2", "rc_send.pcap"), [1, 2]);
+    // No frame has a tag: nothing holds of it, and so the contrary does.
+    assert_eq!(frames("frame <= 2 and vlan != 5", "rc_send.pcap"), [0; 0]);
+    assert_eq!(frames("frame <= 2 and not vlan == 5", "rc_send.pcap"), [1, 2]);
     assert_eq!(frames("frame == 1 or frame >= 8", "rc_send.pcap"), [1, 8]);
     assert_eq!(frames("bth.a == true and src == 10.10.0.2", "rc_send.pcap"), [0; 0]);
     assert_eq!(frames("cm.req.ip_cm.dip4 == 10.10.0.2", "cm_rping.pcap"), [1]);

@@ -39,12 +39,10 @@ impl Capture {
     /// Adds the first `kept` bytes of a frame.
     fn cut_frame(&mut self, bytes: &[u8], kept: usize) {
         let record = NewRecord {
-            interface: 0,
             time: Timestamp::from_nanos(self.now_ns),
             data: &bytes[..kept],
             wire_len: u32::try_from(bytes.len()).unwrap(),
-            direction: None,
-            comment: None,
+            ..NewRecord::default()
         };
         self.writer.write(&record).unwrap();
         self.now_ns += 10_000;

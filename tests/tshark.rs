@@ -109,12 +109,10 @@ fn all_captures() -> (PathBuf, Vec<String>) {
         let mut reader = CaptureReader::open(&path).unwrap();
         while let Some(record) = reader.next().unwrap() {
             let record_of_all = NewRecord {
-                interface: 0,
                 time: record.time,
                 data: record.data,
                 wire_len: record.wire_len,
-                direction: None,
-                comment: None,
+                ..NewRecord::default()
             };
             writer.write(&record_of_all).unwrap();
             let name = path.file_name().unwrap().to_string_lossy();

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Names are those of `--json`. A value is a number (decimal or 0x…), `true` or `false`, an
-//! address, seconds with a point, or a word; words with other characters stand in quotes. A frame
-//! that lacks the field is not shown, whatever the operator. Of a list, any item will do.
+//! address, seconds with a point, or a word; words with other characters stand in quotes. A
+//! comparison with a field that the frame lacks is false, whatever the operator. Of a list, any
+//! item will do.
 
 use std::cmp::Ordering;
 use std::fmt;

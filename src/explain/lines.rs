@@ -293,7 +293,7 @@ fn opcode_text(opcode: &Opcode, aeth: Option<Aeth>, ink: &mut Ink) {
             _ => "ACK",
         },
         Operation::AtomicAcknowledge => "ATOMIC_ACK",
-        _ => &opcode.name[opcode.name.find('_').map_or(0, |at| at + 1)..],
+        _ => opcode.short_name(),
     });
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct CompletedMessages {
 /// `low`, and up to `slack` more.
 #[derive(Clone, Copy, Debug)]
 struct Range {
-    low: u32,
+    low: Msn,
     slack: u32,
 }
 
@@ -35,7 +35,7 @@ impl CompletedMessages {
 
     /// Nothing was completed before `from`.
     pub(crate) const fn none_yet(from: Psn) -> Self {
-        Self { from, offset: Some(Range { low: 0, slack: 0 }) }
+        Self { from, offset: Some(Range { low: Msn::new(0), slack: 0 }) }
     }
 
     /// Our count was wrong.
@@ -60,36 +60,31 @@ impl CompletedMessages {
             // Else what comes half a circle later would seem to lie before it.
             self.from = psn.back(REACH.unsigned_abs());
         }
-        let low = low_24(msn, at_most);
+        let low = Msn::new(msn.get().wrapping_sub(low_bits(at_most)));
         let slack = u32::try_from(at_most.saturating_sub(at_least)).ok()?;
         let Some(known) = self.offset else {
             self.offset = Some(Range { low, slack });
             return None;
         };
-        let distance = i64::from(Psn::new(low).since(Psn::new(known.low)));
+        let distance = i64::from(low.since(known.low));
         let begin = distance.max(0);
         let end = (distance + i64::from(slack)).min(known.slack.into());
         if let (Ok(begin), Ok(slack)) = (u32::try_from(begin), u32::try_from(end - begin)) {
-            self.offset = Some(Range { low: Msn::new(known.low + begin).get(), slack });
+            self.offset = Some(Range { low: known.low.advance(begin), slack });
             return None;
         }
-        let least = Msn::new(known.low.wrapping_add(low_bits(at_least))).get();
-        let most = Msn::new(known.low.wrapping_add(known.slack).wrapping_add(low_bits(at_most)));
+        let least = known.low.advance(low_bits(at_least)).get();
+        let most = known.low.advance(known.slack).advance(low_bits(at_most)).get();
         Some(Finding {
             rule: Rule::Msn,
             seen: format!("MSN {} with PSN {psn}", msn.get()),
-            expected: if least == most.get() {
+            expected: if least == most {
                 format!("MSN {least}")
             } else {
-                format!("MSN {least} to {}", most.get())
+                format!("MSN {least} to {most}")
             },
         })
     }
-}
-
-/// `msn` less `count`, on the circle of 24 bits.
-fn low_24(msn: Msn, count: u64) -> u32 {
-    Msn::new(msn.get().wrapping_sub(low_bits(count))).get()
 }
 
 fn low_bits(count: u64) -> u32 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use roxe_wire::mad::{Mad, Message, cm::CommId};
-use roxe_wire::{DropReason, Frame, Packet, Psn, QKey, Qpn};
+use roxe_wire::{Frame, Packet, Payload, Psn, QKey, Qpn};
 
 use crate::{Finding, Note, Rule};
 
@@ -101,7 +101,7 @@ pub(crate) fn observe(
             expected: format!("Q_Key {}", QKey::GSI),
         });
     }
-    let [first, second] = packet.payload.pieces();
+    let Payload::Bytes { first, second } = packet.payload else { return None };
     let mad =
         if second.is_empty() { Mad::parse(first) } else { Mad::parse(&[first, second].concat()) };
     match mad {
@@ -109,7 +109,6 @@ pub(crate) fn observe(
             notes.push(Note::Management(mad.to_string()));
             Some(mad)
         }
-        Err(DropReason::MadLength { len: 0 }) if !packet.payload.is_empty() => None,
         Err(reason) => {
             notes.push(Note::Management(reason.to_string()));
             None

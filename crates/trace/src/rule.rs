@@ -37,7 +37,7 @@ pub enum Rule {
     AtomicAlignment,
     /// Queue pair 0 does not exist on RoCE; 0xffffff stands for a multicast group only.
     Destination,
-    /// A congestion notification has BECN set, PSN 0 and no payload. §A17.9.3.
+    /// A congestion notification has BECN set and PSN 0. §A17.9.3.
     Cnp,
     /// A management datagram to queue pair 1 has the well-known Q_Key.
     ManagementQKey,

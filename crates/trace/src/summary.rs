@@ -1,9 +1,9 @@
 //! What a capture holds, in numbers.
 
-use std::net::IpAddr;
-
+use roxe_wire::NakCode;
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{NakCode, Qpn};
+
+use crate::Endpoint;
 
 /// How many messages of one operation there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +87,9 @@ pub struct ConversationSummary {
     /// The transport service.
     pub service: Service,
     /// Who sent the first frame, and its queue pair if that is known.
-    pub one: (IpAddr, Option<Qpn>),
+    pub one: Endpoint,
     /// Who received it.
-    pub other: (IpAddr, Option<Qpn>),
+    pub other: Endpoint,
     /// The counts, both directions together.
     pub counts: Summary,
 }

@@ -36,6 +36,16 @@ impl IcrcVerdict {
             Err(_) => Self::Unknown,
         }
     }
+
+    /// The broken rule, if it is wrong.
+    pub fn finding(self) -> Option<Finding> {
+        let Self::Bad { expected, found } = self else { return None };
+        Some(Finding {
+            rule: Rule::Icrc,
+            seen: format!("ICRC 0x{found:08x}"),
+            expected: format!("0x{expected:08x}"),
+        })
+    }
 }
 
 /// One frame as it was seen.
@@ -96,7 +106,7 @@ impl Tracer {
             dest_qp: bth.dest_qp,
             source_qp: *source_qp,
         };
-        if let IcrcVerdict::Bad { expected, found } = icrc {
+        if let Some(finding) = icrc.finding() {
             // No field can be trusted, so nothing is learned from it.
             let known = self.flows.find(&key);
             *conversation = known.map_or(0, |index| self.flows.get(index).conversation);
@@ -107,11 +117,7 @@ impl Tracer {
             counts.frames += 1;
             counts.icrc_errors += 1;
             notes.push(Note::Dropped);
-            findings.push(Finding {
-                rule: Rule::Icrc,
-                seen: format!("ICRC 0x{found:08x}"),
-                expected: format!("0x{expected:08x}"),
-            });
+            findings.push(finding);
             return;
         }
         let index = self.flows.find_or_add(key, service, frame.udp.source_port, number);

@@ -33,6 +33,7 @@
 //! | why a frame is thrown away | [`DropReason`] |
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
 
 #[cfg(any(test, feature = "std"))]
 extern crate std;

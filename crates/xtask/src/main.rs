@@ -15,6 +15,7 @@ mod stop;
 mod test;
 mod tidy;
 mod tools;
+mod trace;
 mod workspace;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ struct Command(&'static str, &'static str, &'static str, fn(&[String]) -> Result
 const COMMANDS: &[Command] = &[
     Command("test",  "[-v] [--list] [STAGE…]",                   "everything that must pass",          test::run),
     Command("tidy",  "",                                         "the rules of the house",             tidy::run),
+    Command("trace", "[ID]",                                     "each rule: its code, tests, scripts", trace::run),
     Command("fuzz",  "[TARGET…] [--minutes N | --seconds N | --input FILE]", "hunts for inputs that crash", fuzz::run),
     Command("bench", "[FILTER…]",                                "measures every crate with benches",  bench::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),

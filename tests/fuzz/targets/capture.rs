@@ -5,9 +5,9 @@
 
 use std::io::Cursor;
 
-use roxe_net::capture_file::{CaptureReader, Start};
+use roxe_net::capture_file::CaptureReader;
 use roxe_trace::{IcrcVerdict, Observation, Seen, Tracer};
-use roxe_wire::{Frame, Packet, RawFrame};
+use roxe_wire::{Frame, Packet};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let len = bytes.len();
@@ -19,15 +19,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert!(record.number > last, "numbers ascend");
         assert!(record.wire_len as usize >= record.data.len());
         last = record.number;
-        let start = match record.start {
-            Start::Ethernet => roxe_wire::Start::Ethernet,
-            Start::EtherType(kind) => roxe_wire::Start::EtherType(kind),
-            Start::Ip => roxe_wire::Start::Ip,
-        };
-        let (first, wire_len) = (record.data, record.wire_len as usize);
-        let Ok(frame) = Frame::parse(RawFrame { start, first, second: &[], wire_len }) else {
-            continue;
-        };
+        let Ok(frame) = Frame::parse(record.raw_frame()) else { continue };
         let Ok(packet) = Packet::parse(frame.body) else { continue };
         // A right ICRC hardly ever comes by chance, so the observer is told that it is.
         let icrc = IcrcVerdict::Good;

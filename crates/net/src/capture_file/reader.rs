@@ -2,8 +2,10 @@
 
 use std::{fmt, io::Read, path::Path};
 
+use roxe_wire::{RawFrame, Start};
+
 use super::{
-    CaptureError, Direction, Interface, MAX_PACKET_LEN, Start, Timestamp,
+    CaptureError, Direction, Interface, MAX_PACKET_LEN, Timestamp,
     link::{Framing, Stripped},
     pcap::Pcap,
     pcapng::Pcapng,
@@ -64,10 +66,20 @@ pub struct Record<'a> {
     pub comment: Option<&'a str>,
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
     /// Whether less was captured than there was.
     pub fn is_cut(&self) -> bool {
         self.data.len() < self.wire_len as usize
+    }
+
+    /// The packet as [`Frame::parse`](roxe_wire::Frame::parse) takes it.
+    pub fn raw_frame(&self) -> RawFrame<'a> {
+        RawFrame {
+            start: self.start,
+            first: self.data,
+            second: &[],
+            wire_len: self.wire_len as usize,
+        }
     }
 }
 
