@@ -54,15 +54,12 @@ const RECENT_FRAMES: usize = 16;
 /// The last frames of one direction, as their IP identification and their ICRC tell them apart.
 #[derive(Debug, Default)]
 pub(crate) struct RecentFrames {
-    frames: [Option<RecentFrame>; RECENT_FRAMES],
-    next: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct RecentFrame {
-    identification: u16,
-    icrc: u32,
-    number: u64,
+    /// Apart from the rest, since all of them are looked at for every frame.
+    identifications: [u16; RECENT_FRAMES],
+    /// ICRC and number of each.
+    frames: [(u32, u64); RECENT_FRAMES],
+    /// How many there were.
+    count: usize,
 }
 
 impl RecentFrames {
@@ -73,21 +70,19 @@ impl RecentFrames {
         if identification == 0 {
             return None;
         }
-        let (mut same, mut counts) = (None, false);
-        for known in self.frames.iter().flatten() {
-            if known.identification != identification {
-                counts = true;
-            } else if known.icrc == icrc {
-                same = Some(known.number);
-            } else {
-                return None;
+        let known = self.count.min(RECENT_FRAMES);
+        let at = self.identifications[..known].iter().position(|known| *known == identification);
+        if let Some(at) = at {
+            let (known_icrc, number) = self.frames[at];
+            let counts = self.identifications[..known].iter().any(|id| *id != identification);
+            if known_icrc != icrc || counts {
+                return (known_icrc == icrc).then_some(number);
             }
         }
-        if let Some(number) = same.filter(|_| counts) {
-            return Some(number);
-        }
-        self.frames[self.next] = Some(RecentFrame { identification, icrc, number });
-        self.next = (self.next + 1) % RECENT_FRAMES;
+        let next = self.count % RECENT_FRAMES;
+        self.identifications[next] = identification;
+        self.frames[next] = (icrc, number);
+        self.count += 1;
         None
     }
 }

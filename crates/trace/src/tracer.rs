@@ -139,7 +139,8 @@ impl Tracer {
             return;
         }
         let index = self.flows.find_or_add(key, service, frame.udp.source_port, number);
-        let before = self.place(index, &key);
+        let is_first = self.flows.get(index).counts.frames == 0;
+        let before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
         *conversation = flow.conversation;
         let counts = &mut flow.counts;
