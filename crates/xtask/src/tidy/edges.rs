@@ -31,7 +31,7 @@ const ROOMS: &[Room] = &[
     Room("rdmacm",    &["wire", "transport", "trace", "device", "cm", "net", "verbs"]),
     Room("roxe",      &["wire", "transport", "trace", "device", "cm", "net", "verbs", "sim"]),
     // beside
-    Room("sim",       &["wire", "trace", "device", "cm", "net"]),
+    Room("sim",       &["wire", "transport", "trace", "device", "cm", "net"]),
     Room("xtask",     &[]),
 ];
 

@@ -1,0 +1,90 @@
+//! The `.roce` language.
+mod frame_in;
+mod frame_out;
+mod objects;
+mod parameters;
+mod parse;
+mod requests;
+mod run;
+mod syntax;
+mod words;
+mod world;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+pub use parse::ParseError;
+pub use run::Failure;
+
+/// How scripts are run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How much of what happened before a failure is told.
+    pub before: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { before: 12 }
+    }
+}
+
+/// How a script ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// All came true.
+    Passed {
+        /// How many statements.
+        statements: usize,
+    },
+    /// A line did not come true.
+    Failed(Failure),
+    /// The text is no script.
+    Wrong(ParseError),
+    /// The file cannot be read.
+    Unreadable(String),
+}
+
+impl Outcome {
+    /// The exit status: 0 right, 1 a difference, 2 unreadable.
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Passed { .. } => 0,
+            Self::Failed(_) => 1,
+            Self::Wrong(_) | Self::Unreadable(_) => 2,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed { statements } => write!(f, "ok, {statements} statements"),
+            Self::Failed(failure) => failure.fmt(f),
+            Self::Wrong(error) => error.fmt(f),
+            Self::Unreadable(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Runs the script in a file.
+pub fn run_file(path: &Path, options: &Options) -> Outcome {
+    let name = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => run_text(&name, &text, options),
+        Err(error) => Outcome::Unreadable(format!("{name}: {error}")),
+    }
+}
+
+/// Runs a script; `name` is what failures call it.
+pub fn run_text(name: &str, text: &str, options: &Options) -> Outcome {
+    match parse::parse(name, text) {
+        Err(error) => Outcome::Wrong(error),
+        Ok(script) => match run::run(name, &script, options.before) {
+            Ok(statements) => Outcome::Passed { statements },
+            Err(failure) => Outcome::Failed(failure),
+        },
+    }
+}

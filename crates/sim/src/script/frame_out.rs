@@ -1,0 +1,343 @@
+//! Frames out of the device: what stands in one, and whether it is what a script says.
+//!
+//! A frame is a name and a list of facts, each called as scripts call it. Printing and comparing
+//! both go over that list, so nothing that can be seen can be missed.
+
+use std::net::IpAddr;
+
+use roxe_wire::opcode::Operation;
+use roxe_wire::{
+    Addressing, Body, FlushSelectivity, NakCode, Opcode, Packet, Qpn, Syndrome, pad_for,
+};
+
+use super::parameters::NAK_CODES;
+use super::syntax::{Arguments, Bytes, PacketForm, PacketName, Value};
+
+/// A frame that left.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    opcode: &'static Opcode,
+    name: String,
+    facts: Vec<(&'static str, Fact)>,
+    payload: Vec<u8>,
+    /// Bytes between payload and ICRC.
+    pad: Vec<u8>,
+}
+
+/// Something that stands in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fact {
+    Flag(bool),
+    Number(u64),
+    Word(&'static str),
+    List(Vec<&'static str>),
+    Address(IpAddr),
+}
+
+/// What must stand in a frame of a queue pair where a script says nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OurSide {
+    pub(super) own_qp: Qpn,
+    pub(super) peer_qp: Qpn,
+    pub(super) p_key: u16,
+    pub(super) q_key: u32,
+    pub(super) from: IpAddr,
+    pub(super) to: IpAddr,
+    pub(super) traffic_class: u8,
+    pub(super) hop_limit: u8,
+}
+
+/// Takes a packet apart: all its bytes, with an ICRC whose value nobody looks at.
+pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String> {
+    let parsed = Packet::parse(Body::whole(packet)).map_err(|reason| reason.to_string())?;
+    let headers = &parsed.headers;
+    let bth = &headers.bth;
+    let mut facts = vec![
+        ("psn", Fact::Number(u64::from(bth.psn.get()))),
+        ("ack-req", Fact::Flag(bth.ack_req)),
+        ("solicited", Fact::Flag(bth.solicited)),
+        ("qpn", Fact::Number(u64::from(bth.dest_qp.get()))),
+        ("pkey", Fact::Number(u64::from(bth.p_key.0))),
+        ("mig", Fact::Number(u64::from(bth.mig_req))),
+        ("fecn", Fact::Number(u64::from(bth.fecn))),
+        ("becn", Fact::Number(u64::from(bth.becn))),
+        ("reserved-6", Fact::Number(u64::from(bth.reserved_6))),
+        ("reserved-7", Fact::Number(u64::from(bth.reserved_7))),
+        ("pad", Fact::Number(u64::from(bth.pad))),
+    ];
+    let mut name = parsed.opcode.short_name().to_owned();
+    if let Some(deth) = headers.deth {
+        facts.push(("qkey", Fact::Number(u64::from(deth.q_key.0))));
+        facts.push(("source-qp", Fact::Number(u64::from(deth.source_qp.get()))));
+    }
+    if let Some(reth) = headers.reth {
+        facts.push(("va", Fact::Number(reth.va)));
+        facts.push(("rkey", Fact::Number(u64::from(reth.r_key.0))));
+        facts.push(("len", Fact::Number(u64::from(reth.dma_len))));
+    }
+    if let Some(atomic) = headers.atomic_eth {
+        facts.push(("va", Fact::Number(atomic.va)));
+        facts.push(("rkey", Fact::Number(u64::from(atomic.r_key.0))));
+        if parsed.opcode.operation == Operation::FetchAdd {
+            facts.push(("add", Fact::Number(atomic.swap_add)));
+        } else {
+            facts.push(("compare", Fact::Number(atomic.compare)));
+            facts.push(("swap", Fact::Number(atomic.swap_add)));
+        }
+    }
+    if let Some(aeth) = headers.aeth {
+        let plain = parsed.opcode.operation == Operation::Acknowledge;
+        match aeth.syndrome {
+            Syndrome::Ack(credits) => {
+                if plain {
+                    "ACK".clone_into(&mut name);
+                }
+                facts.push(("credits", Fact::Number(u64::from(credits.code()))));
+            }
+            Syndrome::RnrNak(timer) => {
+                "RNR_NAK".clone_into(&mut name);
+                facts.push(("timer", Fact::Number(u64::from(timer.code()))));
+            }
+            Syndrome::Nak(code) => {
+                "NAK".clone_into(&mut name);
+                facts.push(("code", Fact::Word(nak_name(code))));
+            }
+        }
+        facts.push(("msn", Fact::Number(u64::from(aeth.msn.get()))));
+    }
+    if let Some(ack) = headers.atomic_ack_eth {
+        facts.push(("value", Fact::Number(ack.original)));
+    }
+    if let Some(imm) = headers.imm_dt {
+        facts.push(("imm", Fact::Number(u64::from(imm.0))));
+    }
+    if let Some(ieth) = headers.ieth {
+        facts.push(("inv", Fact::Number(u64::from(ieth.r_key.0))));
+    }
+    if let Some(feth) = headers.feth {
+        let placed = [
+            ("global", feth.placement.global_visibility),
+            ("persistent", feth.placement.persistence),
+        ];
+        let placed = placed.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+        facts.push(("placement", Fact::List(placed)));
+        facts.push((
+            "selectivity",
+            Fact::Word(match feth.selectivity {
+                FlushSelectivity::Range => "range",
+                FlushSelectivity::MemoryRegion => "region",
+                FlushSelectivity::Reserved(_) => "reserved",
+            }),
+        ));
+    }
+    facts.extend([
+        ("from", Fact::Address(addressing.source)),
+        ("to", Fact::Address(addressing.destination)),
+        ("sport", Fact::Number(u64::from(addressing.source_port))),
+        ("tclass", Fact::Number(u64::from(addressing.traffic_class.0))),
+        ("hop", Fact::Number(u64::from(addressing.hop_limit))),
+    ]);
+    let payload = parsed.payload.pieces().concat();
+    let after = parsed.opcode.headers_len + payload.len();
+    let pad = packet[after..after + usize::from(bth.pad)].to_vec();
+    Ok(Seen { opcode: parsed.opcode, name, facts, payload, pad })
+}
+
+fn nak_name(code: NakCode) -> &'static str {
+    NAK_CODES.get(usize::from(code.bits())).copied().unwrap_or("reserved")
+}
+
+impl Seen {
+    /// The sender's queue pair, in datagrams.
+    pub(super) fn source_qp(&self) -> Option<Qpn> {
+        match self.fact("source-qp") {
+            Some(Fact::Number(qpn)) => Some(Qpn::new(*qpn as u32)),
+            _ => None,
+        }
+    }
+
+    fn fact(&self, name: &str) -> Option<&Fact> {
+        self.facts.iter().find(|(known, _)| *known == name).map(|(_, fact)| fact)
+    }
+
+    /// What must stand there if a script says nothing; `None` when it must say something.
+    fn default(&self, name: &str, ours: &OurSide) -> Option<Default> {
+        let number = |value: u64| Some(Default::Must(Fact::Number(value)));
+        match name {
+            "ack-req" | "solicited" => Some(Default::Must(Fact::Flag(false))),
+            "qpn" => number(u64::from(ours.peer_qp.get())),
+            "pkey" => number(u64::from(ours.p_key)),
+            "mig" => number(1),
+            "fecn" | "becn" | "reserved-6" | "reserved-7" => number(0),
+            "pad" => number(u64::from(pad_for(self.payload.len()))),
+            "qkey" => number(u64::from(ours.q_key)),
+            "source-qp" => number(u64::from(ours.own_qp.get())),
+            "credits" => number(31),
+            "msn" | "sport" => Some(Default::Any),
+            "from" => Some(Default::Must(Fact::Address(ours.from))),
+            "to" => Some(Default::Must(Fact::Address(ours.to))),
+            "tclass" => number(u64::from(ours.traffic_class)),
+            "hop" => number(u64::from(ours.hop_limit)),
+            _ => None,
+        }
+    }
+
+    /// The frame in one line, as a script would write it.
+    pub(super) fn show(&self, ours: Option<&OurSide>) -> String {
+        let mut line = self.name.clone();
+        for (name, fact) in &self.facts {
+            let usual = ours.and_then(|ours| self.default(name, ours));
+            let silent = match usual {
+                Some(Default::Must(usual)) => usual == *fact,
+                Some(Default::Any) => *name == "sport",
+                None => false,
+            };
+            match fact {
+                Fact::Flag(true) if !silent => line += &format!(" {name}"),
+                Fact::Flag(_) => {}
+                _ if silent => {}
+                _ => line += &format!(" {name} {}", show_fact(name, fact)),
+            }
+        }
+        if !self.payload.is_empty() {
+            line += &format!(" {}", show_bytes(&self.payload));
+        }
+        line
+    }
+
+    /// Whether this is what `form` says; else the first difference.
+    pub(super) fn compare(
+        &self,
+        form: &PacketForm,
+        ours: &OurSide,
+        value: &dyn Fn(&Arguments, &str) -> Result<Option<u64>, String>,
+    ) -> Result<(), String> {
+        let same_name = match form.name {
+            PacketName::Ack => self.name == "ACK",
+            PacketName::RnrNak => self.name == "RNR_NAK",
+            PacketName::Nak => self.name == "NAK",
+            PacketName::Short(short) => self.name == short,
+            PacketName::Row(row) => self.opcode == row,
+            PacketName::Raw(code) => self.opcode.code == code,
+        };
+        if !same_name {
+            return Err(format!("it is a {}", self.name));
+        }
+        for (name, _) in &form.arguments.named {
+            if self.fact(name).is_none() {
+                return Err(format!("{} has no `{name}`", self.name));
+            }
+        }
+        for (name, fact) in &self.facts {
+            let wanted = match form.arguments.get(name) {
+                Some(Value::Any) => continue,
+                Some(said) => said_fact(said, &form.arguments, name, value)?,
+                None => match self.default(name, ours) {
+                    Some(Default::Any) => continue,
+                    Some(Default::Must(usual)) => usual,
+                    None => return Err(format!("say `{name}`, or `{name} *`")),
+                },
+            };
+            if wanted != *fact {
+                let (is, wanted) = (show_fact(name, fact), show_fact(name, &wanted));
+                return Err(format!("{name} is {is}, not {wanted}"));
+            }
+        }
+        self.check_bytes(form.arguments.payload.as_ref())
+    }
+
+    fn check_bytes(&self, said: Option<&Bytes>) -> Result<(), String> {
+        if self.pad.iter().any(|byte| *byte != 0) {
+            return Err("pad bytes are not 0".to_owned());
+        }
+        match said {
+            Some(Bytes::Any) => Ok(()),
+            Some(Bytes::These(bytes)) => differ(&self.payload, bytes),
+            None => differ(&self.payload, &[]),
+        }
+    }
+
+    /// Whether the sender's UDP port is one that senders may choose.
+    pub(super) fn source_port(&self) -> u64 {
+        match self.fact("sport") {
+            Some(Fact::Number(port)) => *port,
+            _ => 0,
+        }
+    }
+}
+
+/// What a fact must be when nothing is said.
+enum Default {
+    Must(Fact),
+    Any,
+}
+
+fn said_fact(
+    said: &Value,
+    arguments: &Arguments,
+    name: &str,
+    value: &dyn Fn(&Arguments, &str) -> Result<Option<u64>, String>,
+) -> Result<Fact, String> {
+    Ok(match said {
+        Value::Flag => Fact::Flag(true),
+        Value::Number(_) => Fact::Number(value(arguments, name)?.unwrap_or(0)),
+        Value::Word(word) => {
+            let known = NAK_CODES.iter().chain(&["range", "region"]).find(|known| *known == word);
+            Fact::Word(known.copied().unwrap_or(""))
+        }
+        Value::List(words) => {
+            let known = ["global", "persistent"].into_iter();
+            Fact::List(known.filter(|known| words.iter().any(|word| word == known)).collect())
+        }
+        Value::Address(address) => Fact::Address(*address),
+        Value::Any | Value::Pieces(_) => return Err(format!("`{name}` is no such thing")),
+    })
+}
+
+fn show_fact(name: &str, fact: &Fact) -> String {
+    let in_hex = ["va", "rkey", "qkey", "pkey", "imm", "inv", "qpn", "source-qp", "sport"];
+    match fact {
+        Fact::Number(number) if in_hex.contains(&name) => format!("0x{number:x}"),
+        Fact::Number(number) => number.to_string(),
+        Fact::Flag(flag) => if *flag { "set" } else { "not set" }.to_owned(),
+        Fact::Word(word) => (*word).to_owned(),
+        Fact::List(words) if words.is_empty() => "none".to_owned(),
+        Fact::List(words) => words.join(","),
+        Fact::Address(address) => address.to_string(),
+    }
+}
+
+/// The first difference between bytes that are there and bytes that should be.
+pub(super) fn differ(there: &[u8], wanted: &[u8]) -> Result<(), String> {
+    if there.len() != wanted.len() {
+        let (there, wanted) = (there.len(), wanted.len());
+        return Err(format!("it has {there} bytes of data, not {wanted}"));
+    }
+    match there.iter().zip(wanted).position(|(a, b)| a != b) {
+        Some(at) => Err(format!(
+            "byte {at} of its data is 0x{:02x}, not 0x{:02x}: {}",
+            there[at],
+            wanted[at],
+            show_bytes(there)
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Bytes as a script would write them, shortened.
+pub(super) fn show_bytes(bytes: &[u8]) -> String {
+    let printable = |byte: &u8| byte.is_ascii_graphic() && *byte != b'"' || *byte == b' ';
+    if bytes.len() <= 40 && bytes.iter().all(printable) {
+        return format!("\"{}\"", String::from_utf8_lossy(bytes));
+    }
+    let first = usize::from(bytes[0]);
+    let patterned = |(at, byte): (usize, &u8)| usize::from(*byte) == (first + at) % 251;
+    if bytes.len() > 4 && bytes.iter().enumerate().all(patterned) {
+        return format!("pattern({first}..{})", first + bytes.len());
+    }
+    if bytes.iter().all(|byte| *byte == 0) {
+        return format!("zeros({})", bytes.len());
+    }
+    let hex: String = bytes.iter().take(24).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.len() <= 24 { format!("hex:{hex}") } else { format!("hex:{hex}… ({})", bytes.len()) }
+}

@@ -1,0 +1,596 @@
+//! Text → script. Every error says where, what was expected and what stands there instead.
+
+use std::fmt;
+use std::time::Duration;
+
+use roxe_wire::{Instant, Opcode};
+
+use super::parameters::{self, Kind, Parameter};
+use super::syntax::{
+    Arguments, Bytes, CallVerb, Expression, Line, ObjectKind, PacketForm, PacketName, Place, Script,
+    SendVerb, Service, Statement, Value, When,
+};
+use super::words::{self, Token, Word};
+
+/// A script that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// The file's name, as it was given.
+    pub file: String,
+    /// From 1 on.
+    pub line: usize,
+    /// In characters, from 1 on.
+    pub column: usize,
+    /// What should stand there.
+    pub expected: String,
+    /// What does.
+    pub found: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, column, expected, found } = self;
+        write!(f, "{file}:{line}:{column}: expected {expected}, found {found}")
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// Reads a script.
+pub(super) fn parse(file: &str, text: &str) -> Result<Script, ParseError> {
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let error = |(column, expected, found)| ParseError {
+            file: file.to_owned(),
+            line: number,
+            column,
+            expected,
+            found,
+        };
+        let (words, shown) = words::split(line)
+            .map_err(|column| error((column, "a second quote".to_owned(), "none".to_owned())))?;
+        let end = shown.chars().count() + 1;
+        let mut cursor = Cursor { words: &words, at: 0, end };
+        while !cursor.is_done() {
+            let (when, statement) = if cursor.at == 0 {
+                cursor.line().map_err(error)?
+            } else {
+                (When::SAME, cursor.event().map_err(error)?)
+            };
+            let text = shown.trim().to_owned();
+            lines.push(Line { number, text, when, statement });
+            if !cursor.is_done() {
+                cursor.separator().map_err(error)?;
+            }
+        }
+    }
+    Ok(Script { lines })
+}
+
+/// Column, what was expected, what was found.
+type Wrong = (usize, String, String);
+
+/// The words of a line and how far they are read.
+struct Cursor<'a> {
+    words: &'a [Word],
+    at: usize,
+    /// The column behind the last word.
+    end: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn is_done(&self) -> bool {
+        self.at == self.words.len()
+    }
+
+    fn peek(&self) -> Option<&'a Token> {
+        self.words.get(self.at).map(|word| &word.token)
+    }
+
+    fn peek_bare(&self) -> Option<&'a str> {
+        match self.peek()? {
+            Token::Bare(word) => Some(word),
+            Token::Quoted(_) => None,
+        }
+    }
+
+    /// The error at the next word.
+    fn wrong(&self, expected: impl Into<String>) -> Wrong {
+        match self.words.get(self.at) {
+            None => (self.end, expected.into(), "the end of the line".to_owned()),
+            Some(Word { column, token: Token::Bare(word) }) => {
+                (*column, expected.into(), format!("`{word}`"))
+            }
+            Some(Word { column, token: Token::Quoted(text) }) => {
+                (*column, expected.into(), format!("\"{text}\""))
+            }
+        }
+    }
+
+    /// The next bare word, if `read` makes something of it.
+    fn take<T>(&mut self, expected: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, Wrong> {
+        let value = self.peek_bare().and_then(read).ok_or_else(|| self.wrong(expected))?;
+        self.at += 1;
+        Ok(value)
+    }
+
+    fn name(&mut self, what: &str) -> Result<String, Wrong> {
+        self.take(what, |word| is_name(word).then(|| word.to_owned()))
+    }
+
+    /// One of the words of a table.
+    fn one_of<T: Copy>(&mut self, what: &str, table: &[(&str, T)]) -> Result<T, Wrong> {
+        let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+        let expected = format!("{what}: {}", names.join(", "));
+        self.take(&expected, |word| {
+            table.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
+        })
+    }
+
+    fn separator(&mut self) -> Result<(), Wrong> {
+        self.take("`·` or the end of the line", |word| (word == "·").then_some(()))
+    }
+
+    /// A whole line's beginning: set-up, or a time and what happens then.
+    fn line(&mut self) -> Result<(When, Statement), Wrong> {
+        let word = self.peek_bare().unwrap_or_default();
+        if word == "device" {
+            self.at += 1;
+            return Ok((When::SAME, Statement::Device(self.arguments(parameters::DEVICE)?)));
+        }
+        if OBJECTS.iter().any(|(name, _)| *name == word) {
+            return Ok((When::SAME, self.make()?));
+        }
+        let when = self.take("a time (+0, +1us, 1ms..2ms) or what to set up", parse_when)?;
+        Ok((when, self.event()?))
+    }
+
+    fn make(&mut self) -> Result<Statement, Wrong> {
+        let object = self.one_of("an object", OBJECTS)?;
+        let name = self.name("a name")?;
+        let object = match object {
+            ObjectKind::Qp(_) => ObjectKind::Qp(self.one_of("a service", SERVICES)?),
+            other => other,
+        };
+        let arguments = self.arguments(parameters::of_object(object))?;
+        Ok(Statement::Make { object, name, arguments, fails: self.fails()? })
+    }
+
+    /// What happens or must happen.
+    fn event(&mut self) -> Result<Statement, Wrong> {
+        let what = self.one_of("what happens", EVENTS)?;
+        match what {
+            EventWord::Post => self.post(),
+            EventWord::Call => {
+                let verb = self.one_of("a verb", CALLS)?;
+                let target = self.name("an object's name")?;
+                let arguments = self.arguments(parameters::of_call(verb))?;
+                Ok(Statement::Call { verb, target, arguments, fails: self.fails()? })
+            }
+            EventWord::Fill => {
+                let place = self.place()?;
+                Ok(Statement::Fill { place, bytes: self.bytes()? })
+            }
+            EventWord::Into => {
+                let qp = self.name("a queue pair's name")?;
+                Ok(Statement::Into { qp, packet: self.packet(parameters::FRAME_IN)? })
+            }
+            EventWord::Out => {
+                let qp = self.name("a queue pair's name")?;
+                let mut forms = vec![self.packet(parameters::FRAME_OUT)?];
+                while self.peek_bare() == Some("|") {
+                    self.at += 1;
+                    forms.push(self.packet(parameters::FRAME_OUT)?);
+                }
+                Ok(Statement::Out { qp, forms })
+            }
+            EventWord::Completion => self.completion(),
+            EventWord::Event => {
+                let object = self.name("an object's name")?;
+                let name = self.one_of("an event", &pairs(parameters::EVENT_NAMES))?.to_owned();
+                Ok(Statement::Event { object, name })
+            }
+            EventWord::Counter => {
+                let name = self.name("a counter's name")?;
+                let value = self.take("a number", parse_number)?;
+                Ok(Statement::Counter { name, value })
+            }
+            EventWord::Memory => {
+                let place = self.place()?;
+                Ok(Statement::Memory { place, bytes: self.bytes()? })
+            }
+            EventWord::State => {
+                let qp = self.name("a queue pair's name")?;
+                let name = self.one_of("a state", &pairs(parameters::STATES))?.to_owned();
+                Ok(Statement::State { qp, name })
+            }
+            EventWord::Quiet => Ok(Statement::Quiet),
+        }
+    }
+
+    fn post(&mut self) -> Result<Statement, Wrong> {
+        if self.peek_bare() == Some("recv") {
+            self.at += 1;
+            let queue = self.name("a queue pair's or shared receive queue's name")?;
+            let arguments = self.arguments(parameters::POST_RECEIVE)?;
+            return Ok(Statement::PostReceive { queue, arguments, fails: self.fails()? });
+        }
+        let verb = self.one_of("a request: recv", SENDS)?;
+        let qp = self.name("a queue pair's name")?;
+        let arguments = self.arguments(parameters::of_send(verb))?;
+        Ok(Statement::PostSend { verb, qp, arguments, fails: self.fails()? })
+    }
+
+    fn completion(&mut self) -> Result<Statement, Wrong> {
+        let is_queue = |word: &str| word == "send" || word == "recv";
+        let qp = match self.peek_bare() {
+            Some(word) if !is_queue(word) => Some(self.name("send, recv or a queue pair's name")?),
+            _ => None,
+        };
+        let receive = self.one_of("a queue", &[("send", false), ("recv", true)])?;
+        let mut arguments = self.arguments(parameters::COMPLETION)?;
+        // The status is a word by itself, anywhere among the others.
+        let status = self.one_of("a status", &pairs(parameters::STATUSES))?;
+        let more = self.arguments(parameters::COMPLETION)?;
+        arguments.named.push(("status", Value::Word(status.to_owned())));
+        arguments.named.extend(more.named);
+        arguments.payload = arguments.payload.or(more.payload);
+        Ok(Statement::Completion { qp, receive, arguments })
+    }
+
+    fn fails(&mut self) -> Result<Option<String>, Wrong> {
+        if self.peek_bare() != Some("fails") {
+            return Ok(None);
+        }
+        self.at += 1;
+        let error = self.one_of("an error", &pairs(parameters::ERRORS))?;
+        Ok(Some(error.to_owned()))
+    }
+
+    fn packet(&mut self, parameters: &'static [Parameter]) -> Result<PacketForm, Wrong> {
+        let raw = self.peek_bare() == Some("OPCODE");
+        let name = if raw {
+            self.at += 1;
+            let code = self.take("an opcode, 0 to 255", |word| {
+                parse_number(word).and_then(|code| u8::try_from(code).ok())
+            })?;
+            PacketName::Raw(code)
+        } else {
+            self.take("a packet's name: SEND_ONLY, ACK, RNR_NAK, NAK, OPCODE n …", packet_name)?
+        };
+        Ok(PacketForm { name, arguments: self.arguments(parameters)? })
+    }
+
+    /// Arguments up to the first word that is none.
+    fn arguments(&mut self, parameters: &'static [Parameter]) -> Result<Arguments, Wrong> {
+        let mut arguments = Arguments::default();
+        while let Some(token) = self.peek() {
+            match token {
+                Token::Quoted(_) => self.payload(&mut arguments)?,
+                Token::Bare(word) if word == "*" => {
+                    self.at += 1;
+                    arguments.payload = Some(Bytes::Any);
+                }
+                Token::Bare(word) if is_payload(word) => self.payload(&mut arguments)?,
+                Token::Bare(word) => {
+                    let known = parameters.iter().find(|(name, _)| name == word);
+                    let Some((name, kind)) = known else {
+                        if is_end(word) || parameters::STATUSES.contains(&word.as_str()) {
+                            break;
+                        }
+                        let names: Vec<_> = parameters.iter().map(|(name, _)| *name).collect();
+                        return Err(self.wrong(format!("one of {}", names.join(", "))));
+                    };
+                    if arguments.has(name) {
+                        return Err(self.wrong(format!("`{name}` only once")));
+                    }
+                    self.at += 1;
+                    let value = self.value(*kind)?;
+                    arguments.named.push((name, value));
+                }
+            }
+        }
+        Ok(arguments)
+    }
+
+    fn value(&mut self, kind: Kind) -> Result<Value, Wrong> {
+        if self.peek_bare() == Some("*") {
+            self.at += 1;
+            return Ok(Value::Any);
+        }
+        match kind {
+            Kind::Flag => Ok(Value::Flag),
+            Kind::Number => self
+                .take("a number, or a symbol as in m1.va+8", parse_expression)
+                .map(Value::Number),
+            Kind::Word(words) => {
+                let word = self.one_of("a word", &pairs(words))?;
+                Ok(Value::Word(word.to_owned()))
+            }
+            Kind::Name => self.name("a name").map(Value::Word),
+            Kind::List(words) => {
+                let expected = format!("a list of {}, or none", words.join(","));
+                self.take(&expected, |list| parse_list(list, words)).map(Value::List)
+            }
+            Kind::Address => {
+                self.take("an IP address", |word| word.parse().ok()).map(Value::Address)
+            }
+            Kind::Pieces => {
+                self.take("pieces of memory as in m1+0:64,m2+8:16", parse_pieces).map(Value::Pieces)
+            }
+        }
+    }
+
+    fn place(&mut self) -> Result<Place, Wrong> {
+        self.take("a place as in m1+8", parse_place)
+    }
+
+    fn bytes(&mut self) -> Result<Vec<u8>, Wrong> {
+        let mut arguments = Arguments::default();
+        self.payload(&mut arguments)?;
+        while self.peek().is_some_and(is_payload_token) {
+            self.payload(&mut arguments)?;
+        }
+        Ok(arguments.bytes().unwrap_or_default().to_vec())
+    }
+
+    /// One part of a payload, added to what is there.
+    fn payload(&mut self, arguments: &mut Arguments) -> Result<(), Wrong> {
+        const EXPECTED: &str = "bytes: \"text\", hex:00ff, zeros(N), pattern(N) or pattern(A..B)";
+        let part = match self.peek() {
+            Some(Token::Quoted(text)) => Some(text.as_bytes().to_vec()),
+            Some(Token::Bare(word)) => parse_payload(word),
+            None => None,
+        };
+        let part = part.ok_or_else(|| self.wrong(EXPECTED))?;
+        self.at += 1;
+        match &mut arguments.payload {
+            Some(Bytes::These(bytes)) => bytes.extend(part),
+            other => *other = Some(Bytes::These(part)),
+        }
+        Ok(())
+    }
+}
+
+/// What opens an event.
+#[derive(Clone, Copy)]
+enum EventWord {
+    Post,
+    Call,
+    Fill,
+    Into,
+    Out,
+    Completion,
+    Event,
+    Counter,
+    Memory,
+    State,
+    Quiet,
+}
+
+const EVENTS: &[(&str, EventWord)] = &[
+    ("post", EventWord::Post),
+    ("call", EventWord::Call),
+    ("fill", EventWord::Fill),
+    ("<", EventWord::Into),
+    (">", EventWord::Out),
+    ("completion", EventWord::Completion),
+    ("event", EventWord::Event),
+    ("counter", EventWord::Counter),
+    ("memory", EventWord::Memory),
+    ("state", EventWord::State),
+    ("quiet", EventWord::Quiet),
+];
+
+const OBJECTS: &[(&str, ObjectKind)] = &[
+    ("pd", ObjectKind::Pd),
+    ("cq", ObjectKind::Cq),
+    ("mr", ObjectKind::Mr),
+    ("mw", ObjectKind::Mw),
+    ("ah", ObjectKind::Ah),
+    ("srq", ObjectKind::Srq),
+    ("qp", ObjectKind::Qp(Service::Rc)),
+];
+
+const SERVICES: &[(&str, Service)] =
+    &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud)];
+
+const SENDS: &[(&str, SendVerb)] = &[
+    ("send", SendVerb::Send),
+    ("write", SendVerb::Write),
+    ("read", SendVerb::Read),
+    ("cmp-swap", SendVerb::CompareSwap),
+    ("fetch-add", SendVerb::FetchAdd),
+    ("atomic-write", SendVerb::AtomicWrite),
+    ("flush", SendVerb::Flush),
+    ("bind", SendVerb::Bind),
+    ("reg", SendVerb::Register),
+    ("invalidate", SendVerb::Invalidate),
+];
+
+const CALLS: &[(&str, CallVerb)] = &[
+    ("modify", CallVerb::Modify),
+    ("destroy", CallVerb::Destroy),
+    ("rereg", CallVerb::Reregister),
+    ("attach", CallVerb::Attach),
+    ("detach", CallVerb::Detach),
+    ("notify", CallVerb::Notify),
+    ("resize", CallVerb::Resize),
+    ("lose", CallVerb::Lose),
+];
+
+fn pairs(words: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+    words.iter().map(|word| (*word, *word)).collect()
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_alphabetic())
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// Whether a word ends a list of arguments.
+fn is_end(word: &str) -> bool {
+    matches!(word, "·" | "|" | "fails")
+}
+
+fn is_payload(word: &str) -> bool {
+    ["hex:", "zeros(", "pattern("].iter().any(|start| word.starts_with(start))
+}
+
+fn is_payload_token(token: &Token) -> bool {
+    match token {
+        Token::Quoted(_) => true,
+        Token::Bare(word) => is_payload(word),
+    }
+}
+
+fn packet_name(word: &str) -> Option<PacketName> {
+    match word {
+        "ACK" => return Some(PacketName::Ack),
+        "RNR_NAK" => return Some(PacketName::RnrNak),
+        "NAK" => return Some(PacketName::Nak),
+        _ => {}
+    }
+    let row = |row: &&'static Opcode| row.short_name() == word;
+    if let Some(row) = roxe_wire::opcode::OPCODES.iter().find(row) {
+        return Some(PacketName::Short(row.short_name()));
+    }
+    Opcode::by_name(word).map(PacketName::Row)
+}
+
+/// Decimal or `0x…`, with `_` anywhere between the digits.
+fn parse_number(word: &str) -> Option<u64> {
+    let digits = word.replace('_', "");
+    match digits.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None if digits.starts_with(|c: char| c.is_ascii_digit()) => digits.parse().ok(),
+        None => None,
+    }
+}
+
+/// `8`, `m1.va`, `m1.va+8`, `m1.rkey-1`.
+fn parse_expression(word: &str) -> Option<Expression> {
+    if let Some(plus) = parse_number(word) {
+        return Some(Expression { symbol: None, plus });
+    }
+    let (symbol, plus) = match word.find(['+', '-']).filter(|at| word[..*at].contains('.')) {
+        Some(at) => {
+            let amount = parse_number(&word[at + 1..])?;
+            let plus = if word[at..].starts_with('-') { amount.wrapping_neg() } else { amount };
+            (&word[..at], plus)
+        }
+        None => (word, 0),
+    };
+    let (object, part) = symbol.split_once('.')?;
+    let known = parameters::SYMBOL_PARTS.contains(&part);
+    (is_name(object) && known)
+        .then(|| Expression { symbol: Some((object.to_owned(), part.to_owned())), plus })
+}
+
+fn parse_place(word: &str) -> Option<Place> {
+    let (region, offset) = match word.split_once('+') {
+        Some((region, offset)) => (region, parse_number(offset)?),
+        None => (word, 0),
+    };
+    is_name(region).then(|| Place { region: region.to_owned(), offset })
+}
+
+fn parse_pieces(word: &str) -> Option<Vec<(Place, u32)>> {
+    word.split(',')
+        .map(|piece| {
+            let (place, len) = piece.split_once(':')?;
+            Some((parse_place(place)?, u32::try_from(parse_number(len)?).ok()?))
+        })
+        .collect()
+}
+
+fn parse_list(word: &str, known: &[&str]) -> Option<Vec<String>> {
+    if word == "none" {
+        return Some(Vec::new());
+    }
+    word.split(',').map(|one| known.contains(&one).then(|| one.to_owned())).collect()
+}
+
+fn parse_payload(word: &str) -> Option<Vec<u8>> {
+    if let Some(digits) = word.strip_prefix("hex:") {
+        let digits = digits.as_bytes();
+        let byte = |pair: &[u8]| {
+            let pair = std::str::from_utf8(pair).ok()?;
+            u8::from_str_radix(pair, 16).ok()
+        };
+        return digits.chunks(2).map(|pair| byte(pair).filter(|_| pair.len() == 2)).collect();
+    }
+    let (kind, inside) = word.strip_suffix(')')?.split_once('(')?;
+    let (from, to) = match inside.split_once("..") {
+        Some((from, to)) => (parse_number(from)?, parse_number(to)?),
+        None => (0, parse_number(inside)?),
+    };
+    if to.checked_sub(from)? > MOST_BYTES {
+        return None;
+    }
+    match kind {
+        "zeros" => Some(vec![0; (to - from) as usize]),
+        // 251 is prime, so no two packets of a message look alike.
+        "pattern" => Some((from..to).map(|at| (at % 251) as u8).collect()),
+        _ => None,
+    }
+}
+
+/// The longest payload that a script writes.
+const MOST_BYTES: u64 = 1 << 20;
+
+fn parse_when(word: &str) -> Option<When> {
+    match word.split_once("..") {
+        Some((from, to)) => {
+            let (from, to) = (parse_duration(from)?, parse_duration(to)?);
+            (from <= to).then_some(When::Between(from, to))
+        }
+        None => parse_duration(word.strip_prefix('+')?).map(When::After),
+    }
+}
+
+/// `0`, `10us`, `4.096us`, `1s`.
+fn parse_duration(word: &str) -> Option<Duration> {
+    if word == "0" {
+        return Some(Duration::ZERO);
+    }
+    let unit = word.find(|c: char| c.is_ascii_alphabetic())?;
+    let nanos_of_unit: u64 = match &word[unit..] {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    let (whole, fraction) = word[..unit].split_once('.').unwrap_or((&word[..unit], ""));
+    let mut nanos = whole.parse::<u64>().ok()?.checked_mul(nanos_of_unit)?;
+    let mut place = nanos_of_unit;
+    for digit in fraction.chars() {
+        if place % 10 != 0 {
+            return None;
+        }
+        place /= 10;
+        nanos = nanos.checked_add(u64::from(digit.to_digit(10)?) * place)?;
+    }
+    Some(Duration::from_nanos(nanos))
+}
+
+/// A time as failures print it, which is as scripts write it.
+pub(super) fn show_instant(at: Instant) -> String {
+    let nanos = at.nanos();
+    let (unit, per_unit) = match nanos {
+        0 => return "0".to_owned(),
+        _ if nanos % 1_000_000_000 == 0 => ("s", 1_000_000_000),
+        _ if nanos >= 1_000_000 => ("ms", 1_000_000),
+        _ if nanos >= 1_000 => ("us", 1_000),
+        _ => ("ns", 1),
+    };
+    let (whole, rest) = (nanos / per_unit, nanos % per_unit);
+    if rest == 0 {
+        return format!("{whole}{unit}");
+    }
+    let width = per_unit.ilog10() as usize;
+    let fraction = format!("{rest:0width$}");
+    format!("{whole}.{}{unit}", fraction.trim_end_matches('0'))
+}
+

@@ -1,0 +1,440 @@
+//! A script, line by line, against a device in virtual time.
+
+use std::fmt;
+
+use roxe_device::HostMemory;
+use roxe_transport::work::{Completion, Extra};
+use roxe_wire::opcode::Service as WireService;
+use roxe_wire::{Frame, Instant, RawFrame, Start};
+
+use roxe_transport::qp_state::ServiceType;
+
+use super::frame_in::{self, Numbers, PeerSide};
+use super::frame_out::differ;
+use super::objects::{Refused, Verb};
+use super::parse::show_instant;
+use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, When};
+use super::world::{Done, Object, Pending, Settings, World, is_receive, operation};
+
+/// A line that did not come true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The file's name, as it was given.
+    pub file: String,
+    /// From 1 on.
+    pub line: usize,
+    /// The line, without comment.
+    pub text: String,
+    /// What is wrong.
+    pub what: String,
+    /// What happened before, oldest first: lines of the script and what the device did.
+    pub before: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:{}: {}", self.file, self.line, self.text)?;
+        write!(f, "  {}", self.what)?;
+        if !self.before.is_empty() {
+            write!(f, "\n  before:")?;
+        }
+        for line in &self.before {
+            write!(f, "\n  {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a script to its end, or to the first line that does not come true. Says how many lines
+/// there were.
+pub(super) fn run(file: &str, script: &Script, before: usize) -> Result<usize, Failure> {
+    let mut world = None;
+    for line in &script.lines {
+        step(&mut world, line).map_err(|what| failure(file, line, what, &world, before))?;
+    }
+    if let (Some(world), Some(last)) = (&mut world, script.lines.last()) {
+        world.collect();
+        let left = leftover(world, Instant::MAX);
+        if let Some(what) = left {
+            let what = format!("the script ends here, but the device did more: {what}");
+            return Err(failure(file, last, what, &Some(std::mem::take(world)), before));
+        }
+    }
+    Ok(script.lines.len())
+}
+
+fn failure(
+    file: &str,
+    line: &Line,
+    what: String,
+    world: &Option<World>,
+    before: usize,
+) -> Failure {
+    let history = world.as_ref().map_or(&[][..], |world| &world.history);
+    let from = history.len().saturating_sub(before);
+    Failure {
+        file: file.to_owned(),
+        line: line.number,
+        text: line.text.clone(),
+        what,
+        before: history[from..].to_vec(),
+    }
+}
+
+/// What the device did before `until` that no line spoke of.
+fn leftover(world: &World, until: Instant) -> Option<String> {
+    let pending = world.pending.iter().find(|pending| pending.at < until)?;
+    Some(format!("{} (at {})", world.show(&pending.what), show_instant(pending.at)))
+}
+
+fn step(place: &mut Option<World>, line: &Line) -> Result<(), String> {
+    if let Statement::Device(arguments) = &line.statement {
+        if place.is_some() {
+            return Err("`device` comes first".to_owned());
+        }
+        let world = new_world(arguments)?;
+        *place = Some(world);
+        return Ok(());
+    }
+    if place.is_none() {
+        *place = Some(new_world(&Arguments::default())?);
+    }
+    let Some(world) = place else { return Ok(()) };
+    let result = world.line(line);
+    let shown = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
+    if result.is_ok() {
+        world.history.push(shown);
+    }
+    result
+}
+
+fn new_world(arguments: &Arguments) -> Result<World, String> {
+    let mut settings = Settings::default();
+    let blank = World::new(settings);
+    settings.path_mtu = blank.number_or(arguments, "path-mtu", settings.path_mtu)?;
+    settings.seed = blank.number_or(arguments, "seed", settings.seed)?;
+    settings.address = arguments.address("address").unwrap_or(settings.address);
+    settings.second_address = arguments.address("second-address");
+    settings.peer = arguments.address("peer").unwrap_or(settings.peer);
+    let mut world = World::new(settings);
+    expect(world.prepare(), None)?;
+    Ok(world)
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            path_mtu: 1024,
+            seed: 1,
+            address: [192, 0, 2, 1].into(),
+            second_address: None,
+            peer: [192, 0, 2, 2].into(),
+        }
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
+/// Whether a verb ended as the script says.
+fn expect(outcome: Verb, fails: Option<&str>) -> Result<(), String> {
+    match (outcome, fails) {
+        (Err(Refused::Script(what)), _) => Err(what),
+        (Ok(()), None) => Ok(()),
+        (Ok(()), Some(errno)) => Err(format!("it succeeded, and should have failed: {errno}")),
+        (Err(Refused::Errno(errno, why)), None) => Err(format!("it failed: {errno}, {why}")),
+        (Err(Refused::Errno(is, _)), Some(errno)) if is == errno => Ok(()),
+        (Err(Refused::Errno(is, why)), Some(errno)) => {
+            Err(format!("it failed with {is} ({why}), not with {errno}"))
+        }
+    }
+}
+
+impl World {
+    fn line(&mut self, line: &Line) -> Result<(), String> {
+        match &line.statement {
+            Statement::Out { qp, forms } => {
+                self.qp(qp)?;
+                let pending = self.next(line.when, |pending| match &pending.what {
+                    Done::Frame { qp: Some(sender), .. } => sender == qp,
+                    _ => false,
+                });
+                self.check_frame(qp, forms, pending?)
+            }
+            Statement::Completion { qp, receive, arguments } => {
+                let qpn = qp.as_ref().map(|qp| self.qp(qp).map(|qp| qp.qpn)).transpose()?;
+                let pending = self.next(line.when, |pending| match &pending.what {
+                    Done::Completion(completion) => {
+                        is_receive(completion) == *receive
+                            && qpn.is_none_or(|qpn| qpn == completion.qpn)
+                    }
+                    _ => false,
+                });
+                self.check_completion(arguments, pending?)
+            }
+            Statement::Event { object, name } => {
+                let pending = self.next(line.when, |pending| match &pending.what {
+                    Done::Event { object: of, .. } => of == object,
+                    _ => false,
+                })?;
+                match pending.what {
+                    Done::Event { name: is, .. } if is == name => Ok(()),
+                    other => Err(format!("instead: {}", self.show(&other))),
+                }
+            }
+            _ => {
+                let after = match line.when {
+                    When::After(after) => after,
+                    When::Between(_, _) => {
+                        return Err("only what the device does can have a time range".to_owned());
+                    }
+                };
+                if !after.is_zero() {
+                    self.move_on(self.now + after)?;
+                }
+                self.act(&line.statement)
+            }
+        }
+    }
+
+    /// Time passes; nothing may have happened that no line spoke of.
+    fn move_on(&mut self, until: Instant) -> Result<(), String> {
+        self.advance(until)?;
+        match leftover(self, until) {
+            Some(what) => Err(format!("before this line the device did more: {what}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The next thing of a kind that the device does, at the right time.
+    fn next(&mut self, when: When, wanted: impl Fn(&Pending) -> bool) -> Result<Pending, String> {
+        let start = self.now;
+        let (from, until) = match when {
+            When::After(after) => (start + after, start + after),
+            When::Between(from, until) => (start + from, start + until),
+        };
+        self.collect();
+        if until > start && let Some(what) = leftover(self, Instant::MAX) {
+            return Err(format!("before this line the device did more: {what}"));
+        }
+        match when {
+            When::After(_) => self.advance(until)?,
+            When::Between(_, _) => self.await_until(until, &wanted)?,
+        }
+        let Some(index) = self.pending.iter().position(&wanted) else {
+            return Err(match leftover(self, Instant::MAX) {
+                Some(what) => format!("instead the device did this: {what}"),
+                None => "the device did nothing".to_owned(),
+            });
+        };
+        let found = self.pending.remove(index);
+        let other = leftover(self, self.now);
+        if found.at < from || found.at > until {
+            let (shown, at) = (self.show(&found.what), show_instant(found.at));
+            return Err(format!("it came at {at}, not at {}: {shown}", show_range(from, until)));
+        }
+        match other {
+            Some(what) => Err(format!("before this line the device did more: {what}")),
+            None => Ok(found),
+        }
+    }
+
+    /// What happens at once: everything that the device does not do by itself.
+    fn act(&mut self, statement: &Statement) -> Result<(), String> {
+        match statement {
+            Statement::Make { object, name, arguments, fails } => {
+                expect(self.make(*object, name, arguments), fails.as_deref())
+            }
+            Statement::PostReceive { queue, arguments, fails } => {
+                expect(self.post_receive(queue, arguments), fails.as_deref())
+            }
+            Statement::PostSend { verb, qp, arguments, fails } => {
+                expect(self.post_send(*verb, qp, arguments), fails.as_deref())
+            }
+            Statement::Call { verb, target, arguments, fails } => {
+                expect(self.call(*verb, target, arguments), fails.as_deref())
+            }
+            Statement::Fill { place, bytes } => {
+                let region = self.region(&place.region)?;
+                let filled = self.device.host_mut().write(region.host, place.offset, bytes);
+                filled.map_err(|gone| gone.to_string())
+            }
+            Statement::Into { qp, packet } => self.into_device(qp, packet),
+            Statement::Counter { name, value } => self.check_counter(name, *value),
+            Statement::Memory { place, bytes } => self.check_memory(place, bytes),
+            Statement::State { qp, name } => {
+                let info = self.device.query_queue_pair(self.qp(qp)?.qpn);
+                let state = info.map_err(|error| error.to_string())?.state.name();
+                if state == name { Ok(()) } else { Err(format!("{qp} is in state {state}")) }
+            }
+            Statement::Quiet => {
+                self.collect();
+                match leftover(self, Instant::MAX) {
+                    Some(what) => Err(format!("the device did this: {what}")),
+                    None => Ok(()),
+                }
+            }
+            Statement::Device(_)
+            | Statement::Out { .. }
+            | Statement::Completion { .. }
+            | Statement::Event { .. } => Ok(()),
+        }
+    }
+
+    fn into_device(&mut self, name: &str, form: &PacketForm) -> Result<(), String> {
+        let qp = self.qp(name)?;
+        let peer = PeerSide {
+            service: match qp.service {
+                ServiceType::Rc => WireService::Rc,
+                ServiceType::Uc => WireService::Uc,
+                ServiceType::Ud => WireService::Ud,
+            },
+            dest_qp: qp.qpn,
+            source_qp: qp.values.dest_qp,
+            q_key: qp.values.q_key,
+            p_key: qp.values.p_key,
+            from: qp.peer_address,
+            to: qp.own_address,
+        };
+        let value =
+            |arguments: &Arguments, argument: &str| self.number(arguments, argument, Some(name));
+        let numbers = Numbers { arguments: &form.arguments, value: &value };
+        let frame = frame_in::build(form, &peer, &numbers)?;
+        let (first, second) = frame.bytes.split_at(frame.split);
+        let wire_len = frame.bytes.len();
+        let raw = RawFrame { start: Start::Ethernet, first, second, wire_len };
+        let parsed = Frame::parse(raw).and_then(|frame| match frame.check_udp_checksum() {
+            Some(Err(reason)) => Err(reason),
+            _ => Ok(frame),
+        });
+        match parsed {
+            Ok(frame) => self.device.handle_packet(self.now, frame.received()),
+            Err(reason) => *self.refused.entry(reason.name()).or_insert(0) += 1,
+        }
+        Ok(())
+    }
+
+    fn check_frame(
+        &mut self,
+        name: &str,
+        forms: &[PacketForm],
+        pending: Pending,
+    ) -> Result<(), String> {
+        let Done::Frame { seen: Ok(seen), .. } = &pending.what else {
+            return Err(self.show(&pending.what));
+        };
+        let ours = self.our_side(name)?;
+        let value =
+            |arguments: &Arguments, argument: &str| self.number(arguments, argument, Some(name));
+        let mut differences = Vec::new();
+        for form in forms {
+            match seen.compare(form, &ours, &value) {
+                Ok(()) => {
+                    let port = seen.source_port();
+                    return self.check_source_port(name, port);
+                }
+                Err(difference) => differences.push(difference),
+            }
+        }
+        let differences = differences.join("; ");
+        Err(format!("instead: {}\n  {differences}", self.show(&pending.what)))
+    }
+
+    /// All frames of a connection have one UDP source port, so that they take one way.
+    fn check_source_port(&mut self, name: &str, port: u64) -> Result<(), String> {
+        if !(0xc000..=0xffff).contains(&port) {
+            return Err(format!("the UDP source port 0x{port:x} is not from 0xc000 to 0xffff"));
+        }
+        let Some(Object::Qp(qp)) = self.objects.get_mut(name) else { return Ok(()) };
+        let first = *qp.source_port.get_or_insert(port);
+        if first != port && qp.service != ServiceType::Ud {
+            return Err(format!("the UDP source port is 0x{port:x}, and was 0x{first:x} before"));
+        }
+        Ok(())
+    }
+
+    fn check_completion(&self, a: &Arguments, pending: Pending) -> Result<(), String> {
+        let Done::Completion(completion) = &pending.what else { return Ok(()) };
+        let shown = |difference: String| {
+            format!("instead: {}\n  {difference}", self.show(&pending.what))
+        };
+        self.compare_completion(a, completion).map_err(shown)
+    }
+
+    fn compare_completion(&self, a: &Arguments, is: &Completion) -> Result<(), String> {
+        let number = |name: &str| match a.get(name) {
+            Some(super::syntax::Value::Any) => Ok(None),
+            _ => self.number(a, name, None),
+        };
+        let check = |name: &str, is: u64| match number(name)? {
+            Some(wanted) if wanted != is => Err(format!("{name} is {is}, not {wanted}")),
+            _ => Ok(()),
+        };
+        let status = a.word("status").unwrap_or("ok");
+        if is.status.name() != status {
+            return Err(format!("it is {}, not {status}", is.status.name()));
+        }
+        check("id", is.wr_id)?;
+        if status != "ok" {
+            return Ok(());
+        }
+        check("len", u64::from(is.byte_len))?;
+        check("source-qp", u64::from(is.source_qp.get()))?;
+        if let Some(wanted) = a.word("op").filter(|wanted| *wanted != operation(is.opcode)) {
+            return Err(format!("op is {}, not {wanted}", operation(is.opcode)));
+        }
+        let extra = match (number("imm")?, number("inv")?) {
+            (Some(imm), _) => Extra::Imm(roxe_wire::ImmDt(imm as u32)),
+            (None, Some(key)) => Extra::Invalidated(roxe_wire::RKey(key as u32)),
+            (None, None) => Extra::None,
+        };
+        if is.extra != extra {
+            return Err(format!("with it came {:x?}, not {extra:x?}", is.extra));
+        }
+        if is.grh != a.has("grh") {
+            return Err(format!("grh is {}", if is.grh { "set" } else { "not set" }));
+        }
+        match a.bytes() {
+            Some(wanted) => {
+                let skip = if is.grh { 40 } else { 0 };
+                let len = (is.byte_len as usize).saturating_sub(skip);
+                let there = self.posted_bytes(is_receive(is), is.wr_id, skip, len)?;
+                differ(&there, wanted)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_counter(&mut self, name: &str, wanted: u64) -> Result<(), String> {
+        self.collect();
+        let counted = self.device.counters().by_name(name);
+        let refused = self.refused.get(name).copied();
+        match (counted, refused) {
+            (None, None) => Err(format!("no counter is called {name}")),
+            (counted, refused) => match counted.unwrap_or(0) + refused.unwrap_or(0) {
+                value if value == wanted => Ok(()),
+                value => Err(format!("{name} is {value}")),
+            },
+        }
+    }
+
+    fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), String> {
+        self.collect();
+        let region = self.region(&place.region)?;
+        let mut there = vec![0; wanted.len()];
+        let read = self.device.host().read(region.host, place.offset, &mut there);
+        read.map_err(|gone| gone.to_string())?;
+        differ(&there, wanted)
+    }
+}
+
+fn show_range(from: Instant, until: Instant) -> String {
+    if from == until {
+        show_instant(from)
+    } else {
+        format!("{}..{}", show_instant(from), show_instant(until))
+    }
+}

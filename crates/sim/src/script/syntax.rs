@@ -1,0 +1,231 @@
+//! What a script says, as data.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use roxe_wire::Opcode;
+
+/// A script: its lines that say something, in order.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) lines: Vec<Line>,
+}
+
+/// A line, or one of several statements that share it.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Counted from 1.
+    pub(super) number: usize,
+    /// As it stands in the file, without comment.
+    pub(super) text: String,
+    /// When, counted from the line before.
+    pub(super) when: When,
+    pub(super) statement: Statement,
+}
+
+/// When something happens or must happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// Exactly so long after the line before.
+    After(Duration),
+    /// Between these two, both included.
+    Between(Duration, Duration),
+}
+
+impl When {
+    /// At the same time as the line before.
+    pub(super) const SAME: Self = Self::After(Duration::ZERO);
+}
+
+/// What a line says.
+#[derive(Debug)]
+pub(super) enum Statement {
+    /// The adapter and its surroundings.
+    Device(Arguments),
+    /// An object is made.
+    Make { object: ObjectKind, name: String, arguments: Arguments, fails: Option<String> },
+    /// A receive request.
+    PostReceive { queue: String, arguments: Arguments, fails: Option<String> },
+    /// A send request.
+    PostSend { verb: SendVerb, qp: String, arguments: Arguments, fails: Option<String> },
+    /// A verb.
+    Call { verb: CallVerb, target: String, arguments: Arguments, fails: Option<String> },
+    /// The application writes to its memory.
+    Fill { place: Place, bytes: Vec<u8> },
+    /// A frame reaches the device.
+    Into { qp: String, packet: PacketForm },
+    /// A frame leaves the device: one of these forms.
+    Out { qp: String, forms: Vec<PacketForm> },
+    /// The next completion of one kind.
+    Completion { qp: Option<String>, receive: bool, arguments: Arguments },
+    /// The next event of an object.
+    Event { object: String, name: String },
+    /// A counter's value.
+    Counter { name: String, value: u64 },
+    /// The contents of memory.
+    Memory { place: Place, bytes: Vec<u8> },
+    /// A queue pair's state.
+    State { qp: String, name: String },
+    /// The device has done nothing else.
+    Quiet,
+}
+
+/// The kinds of objects that scripts make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectKind {
+    Pd,
+    Cq,
+    Mr,
+    Mw,
+    Ah,
+    Srq,
+    Qp(Service),
+}
+
+/// The services of queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Rc,
+    Uc,
+    Ud,
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendVerb {
+    Send,
+    Write,
+    Read,
+    CompareSwap,
+    FetchAdd,
+    AtomicWrite,
+    Flush,
+    Bind,
+    Register,
+    Invalidate,
+}
+
+/// Verbs besides posting and making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallVerb {
+    Modify,
+    Destroy,
+    Reregister,
+    Attach,
+    Detach,
+    Notify,
+    Resize,
+    Lose,
+}
+
+/// A place in a region: `m1+8`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) region: String,
+    pub(super) offset: u64,
+}
+
+/// A frame as a script writes it.
+#[derive(Clone, Debug)]
+pub(super) struct PacketForm {
+    pub(super) name: PacketName,
+    pub(super) arguments: Arguments,
+}
+
+/// How a script calls a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PacketName {
+    /// Three of the four things that an ACKNOWLEDGE can be.
+    Ack,
+    RnrNak,
+    Nak,
+    /// A row of the opcode table, by its name without the service.
+    Short(&'static str),
+    /// A row, by its whole name.
+    Row(&'static Opcode),
+    /// `OPCODE n`: any value at all.
+    Raw(u8),
+}
+
+/// What stands behind the words that open a statement.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arguments {
+    pub(super) named: Vec<(&'static str, Value)>,
+    pub(super) payload: Option<Bytes>,
+}
+
+/// A payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Bytes {
+    Any,
+    These(Vec<u8>),
+}
+
+/// An argument's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// `*`.
+    Any,
+    /// It is named, and nothing else.
+    Flag,
+    Number(Expression),
+    Word(String),
+    /// `a,b,c`.
+    List(Vec<String>),
+    Address(IpAddr),
+    /// `m1+0:64,m2:8`.
+    Pieces(Vec<(Place, u32)>),
+}
+
+/// A number, or what stands for one and how much to add.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Expression {
+    /// `m1.va`: the object and which of its numbers.
+    pub(super) symbol: Option<(String, String)>,
+    /// Added, modulo 2⁶⁴.
+    pub(super) plus: u64,
+}
+
+impl Arguments {
+    /// The value of an argument, if it is there.
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.named.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Whether an argument is there at all.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// A word.
+    pub(super) fn word(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Value::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+
+    /// A list of words; empty when it is not there, or `none`.
+    pub(super) fn list(&self, name: &str) -> &[String] {
+        match self.get(name) {
+            Some(Value::List(words)) => words,
+            _ => &[],
+        }
+    }
+
+    /// An address.
+    pub(super) fn address(&self, name: &str) -> Option<IpAddr> {
+        match self.get(name)? {
+            Value::Address(address) => Some(*address),
+            _ => None,
+        }
+    }
+
+    /// The bytes of the payload; `None` when there is none, or any is right.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        match self.payload.as_ref()? {
+            Bytes::These(bytes) => Some(bytes),
+            Bytes::Any => None,
+        }
+    }
+}

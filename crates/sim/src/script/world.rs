@@ -1,0 +1,427 @@
+//! The device under test, the names of its objects, and virtual time.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use roxe_device::address_handle::AddressVector;
+use roxe_device::protection_domain::Pd;
+use roxe_device::{
+    CqId, Device, Event, HostMemory, HostRegion, Limits, ReceiveQueueId, Transmit, VecMemory,
+};
+use roxe_transport::Outlet;
+use roxe_transport::adapter::QpEvent;
+use roxe_transport::qp_state::ServiceType;
+use roxe_transport::work::{
+    Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId, Sge,
+};
+use roxe_wire::{ICRC_LEN, Instant, LKey, Qpn, RKey, Room};
+
+use super::frame_out::{self, OurSide, Seen};
+use super::parse::show_instant;
+use super::syntax::{Arguments, Expression, Value};
+
+/// Everything a script is about.
+pub(super) struct World {
+    pub(super) device: Device<VecMemory>,
+    pub(super) objects: BTreeMap<String, Object>,
+    pub(super) now: Instant,
+    /// What the device did and no line has spoken of yet, in order.
+    pub(super) pending: Vec<Pending>,
+    /// What happened so far, for whoever has to find out why a line failed.
+    pub(super) history: Vec<String>,
+    /// Where requests have their bytes, by direction and name.
+    pub(super) posted: BTreeMap<(bool, u64), Vec<(HostRegion, u64, u32)>>,
+    pub(super) settings: Settings,
+    pub(super) buffer: Buffer,
+    /// Frames that were no packets, by reason: what a port would count.
+    pub(super) refused: BTreeMap<&'static str, u64>,
+}
+
+/// What `device` says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) path_mtu: u64,
+    pub(super) seed: u64,
+    pub(super) address: IpAddr,
+    pub(super) second_address: Option<IpAddr>,
+    pub(super) peer: IpAddr,
+}
+
+/// Memory for requests that do not say where their bytes are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffer {
+    pub(super) host: HostRegion,
+    pub(super) key: LKey,
+    pub(super) va: u64,
+    pub(super) used: u64,
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Object {
+    Pd(Pd),
+    Cq(CqId),
+    Region(Region),
+    Window { key: RKey },
+    Handle(PathId),
+    Srq(ReceiveQueueId),
+    Qp(Box<Qp>),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub(super) key: LKey,
+    pub(super) host: HostRegion,
+    pub(super) va: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Qp {
+    pub(super) qpn: Qpn,
+    pub(super) service: ServiceType,
+    /// The values that it was made with or modified to.
+    pub(super) values: Attributes,
+    pub(super) vector: AddressVector,
+    pub(super) own_address: IpAddr,
+    pub(super) peer_address: IpAddr,
+    /// The UDP port of its first frame: all others must have it too.
+    pub(super) source_port: Option<u64>,
+}
+
+/// Something that the device did.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) at: Instant,
+    pub(super) what: Done,
+}
+
+#[derive(Debug)]
+pub(super) enum Done {
+    Frame { qp: Option<String>, seen: Result<Seen, String> },
+    Completion(Completion),
+    Event { object: String, name: &'static str },
+}
+
+impl World {
+    pub(super) fn new(settings: Settings) -> Self {
+        let device = Device::new(Limits::DEFAULT, settings.seed, VecMemory::new());
+        Self {
+            device,
+            objects: BTreeMap::new(),
+            now: Instant::ZERO,
+            pending: Vec::new(),
+            history: Vec::new(),
+            posted: BTreeMap::new(),
+            settings,
+            buffer: Buffer { host: HostRegion(0), key: LKey(0), va: 0, used: 0 },
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// Moves time to `until`, with everything that is to happen before.
+    pub(super) fn advance(&mut self, until: Instant) -> Result<(), String> {
+        self.collect();
+        while let Some(at) = self.device.poll_timeout().filter(|at| *at <= until) {
+            self.timer(at)?;
+        }
+        self.now = until;
+        self.collect();
+        Ok(())
+    }
+
+    /// Moves time on until `wanted` has happened, or to `until`.
+    pub(super) fn await_until(
+        &mut self,
+        until: Instant,
+        wanted: impl Fn(&Pending) -> bool,
+    ) -> Result<(), String> {
+        self.collect();
+        while !self.pending.iter().any(&wanted) {
+            match self.device.poll_timeout().filter(|at| *at <= until) {
+                Some(at) => self.timer(at)?,
+                None => {
+                    self.now = until;
+                    self.collect();
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn timer(&mut self, at: Instant) -> Result<(), String> {
+        self.now = self.now.max(at);
+        self.device.handle_timeout(self.now);
+        self.collect();
+        match self.device.poll_timeout() {
+            Some(again) if again <= self.now => {
+                Err(format!("the device asks again for {}", show_instant(again)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks what the device did since the last look.
+    pub(super) fn collect(&mut self) {
+        let mut room = vec![0; 4096 + 128];
+        loop {
+            let outlet = Outlet { room: Room::whole(&mut room), elide: false };
+            let Some(transmit) = self.device.poll_transmit(self.now, outlet) else { break };
+            let done = self.frame(&transmit, &room);
+            self.happened(done);
+        }
+        while let Some(completion) = self.next_completion() {
+            self.happened(Done::Completion(completion));
+        }
+        while let Some(event) = self.device.poll_event() {
+            let done = self.event(event);
+            self.happened(done);
+        }
+    }
+
+    fn happened(&mut self, what: Done) {
+        let shown = format!("{:>9}     {}", show_instant(self.now), self.show(&what));
+        self.history.push(shown);
+        self.pending.push(Pending { at: self.now, what });
+    }
+
+    fn frame(&mut self, transmit: &Transmit, room: &[u8]) -> Done {
+        let packet = &room[..transmit.packet.len + ICRC_LEN];
+        let path = self.device.paths().get(transmit.path);
+        let seen = match path {
+            Some(path) => frame_out::see(packet, &path.addressing),
+            None => Err("it has no path".to_owned()),
+        };
+        let datagram = seen.as_ref().ok().and_then(Seen::source_qp);
+        let sender = self.objects.iter().find(|(_, object)| match object {
+            Object::Qp(qp) => match datagram {
+                Some(qpn) => qp.qpn == qpn,
+                None => self
+                    .device
+                    .query_queue_pair(qp.qpn)
+                    .is_ok_and(|info| info.path == Some(transmit.path)),
+            },
+            _ => false,
+        });
+        Done::Frame { qp: sender.map(|(name, _)| name.clone()), seen }
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
+        let queues = self.objects.values().filter_map(|object| match object {
+            Object::Cq(cq) => Some(*cq),
+            _ => None,
+        });
+        let mut room = [BLANK];
+        for cq in queues.collect::<Vec<_>>() {
+            if self.device.poll_completions(cq, &mut room) != 0 {
+                return Some(room[0]);
+            }
+        }
+        None
+    }
+
+    fn event(&self, event: Event) -> Done {
+        let is = |object: &Object| match (object, event) {
+            (Object::Qp(qp), Event::QueuePair(qpn, _)) => qp.qpn == qpn,
+            (Object::Cq(cq), Event::CompletionNotify(of) | Event::CompletionQueueError(of)) => {
+                *cq == of
+            }
+            (Object::Srq(srq), Event::SrqLimitReached(of)) => *srq == of,
+            _ => false,
+        };
+        let object = self.objects.iter().find(|(_, object)| is(object));
+        let name = match event {
+            Event::QueuePair(_, event) => match event {
+                QpEvent::Fatal => "fatal",
+                QpEvent::RequestError => "request-error",
+                QpEvent::AccessError => "access-error",
+                QpEvent::CommunicationEstablished => "established",
+                QpEvent::SqDrained => "drained",
+                QpEvent::LastWqeReached => "last-wqe",
+            },
+            Event::CompletionNotify(_) => "notify",
+            Event::CompletionQueueError(_) => "overrun",
+            Event::SrqLimitReached(_) => "limit",
+        };
+        Done::Event { object: object.map_or_else(String::new, |(name, _)| name.clone()), name }
+    }
+
+    /// Something that happened, in one line.
+    pub(super) fn show(&self, done: &Done) -> String {
+        match done {
+            Done::Frame { qp, seen: Ok(seen) } => {
+                let name = qp.as_deref().unwrap_or("?");
+                let ours = qp.as_deref().and_then(|qp| self.our_side(qp).ok());
+                format!("> {name} {}", seen.show(ours.as_ref()))
+            }
+            Done::Frame { qp, seen: Err(why) } => {
+                format!("> {} a packet that cannot be read: {why}", qp.as_deref().unwrap_or("?"))
+            }
+            Done::Completion(completion) => self.show_completion(completion),
+            Done::Event { object, name } => format!("event {object} {name}"),
+        }
+    }
+
+    fn show_completion(&self, completion: &Completion) -> String {
+        let qp = self.objects.iter().find(
+            |(_, object)| matches!(object, Object::Qp(qp) if qp.qpn == completion.qpn),
+        );
+        let name = qp.map_or("?", |(name, _)| name);
+        let queue = if is_receive(completion) { "recv" } else { "send" };
+        let mut line = format!(
+            "completion {name} {queue} id {} {}",
+            completion.wr_id,
+            completion.status.name()
+        );
+        if completion.status == CompletionStatus::Success {
+            line += &format!(" op {} len {}", operation(completion.opcode), completion.byte_len);
+            match completion.extra {
+                Extra::None => {}
+                Extra::Imm(imm) => line += &format!(" imm 0x{:x}", imm.0),
+                Extra::Invalidated(key) => line += &format!(" inv 0x{:x}", key.0),
+            }
+        }
+        line
+    }
+
+    pub(super) fn qp(&self, name: &str) -> Result<&Qp, String> {
+        match self.objects.get(name) {
+            Some(Object::Qp(qp)) => Ok(qp),
+            _ => Err(format!("{name} is no queue pair")),
+        }
+    }
+
+    pub(super) fn region(&self, name: &str) -> Result<Region, String> {
+        match self.objects.get(name) {
+            Some(Object::Region(region)) => Ok(*region),
+            _ => Err(format!("{name} is no memory region")),
+        }
+    }
+
+    pub(super) fn pd(&self, arguments: &Arguments) -> Result<Pd, String> {
+        let name = arguments.word("pd").unwrap_or("pd");
+        match self.objects.get(name) {
+            Some(Object::Pd(pd)) => Ok(*pd),
+            _ => Err(format!("{name} is no protection domain")),
+        }
+    }
+
+    /// What stands in frames of a queue pair if a script says nothing.
+    pub(super) fn our_side(&self, name: &str) -> Result<OurSide, String> {
+        let qp = self.qp(name)?;
+        Ok(OurSide {
+            own_qp: qp.qpn,
+            peer_qp: qp.values.dest_qp,
+            p_key: qp.values.p_key.0,
+            q_key: qp.values.q_key.0,
+            from: qp.own_address,
+            to: qp.peer_address,
+            traffic_class: qp.vector.traffic_class,
+            hop_limit: if qp.vector.hop_limit == 0 { 64 } else { qp.vector.hop_limit },
+        })
+    }
+
+    /// An argument's number. `qp` is whose `peer.qpn` is meant.
+    pub(super) fn number(
+        &self,
+        arguments: &Arguments,
+        name: &str,
+        qp: Option<&str>,
+    ) -> Result<Option<u64>, String> {
+        match arguments.get(name) {
+            Some(Value::Number(expression)) => self.evaluate(expression, qp).map(Some),
+            Some(_) => Err(format!("`{name}` must be a number here")),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, or what it is if nothing is said.
+    pub(super) fn number_or(
+        &self,
+        arguments: &Arguments,
+        name: &str,
+        default: u64,
+    ) -> Result<u64, String> {
+        Ok(self.number(arguments, name, None)?.unwrap_or(default))
+    }
+
+    fn evaluate(&self, expression: &Expression, context: Option<&str>) -> Result<u64, String> {
+        let Some((object, part)) = &expression.symbol else { return Ok(expression.plus) };
+        if object == "peer" && part == "qpn" {
+            let qp = self.qp(context.ok_or("peer.qpn belongs to a line about a queue pair")?)?;
+            return Ok(u64::from(qp.values.dest_qp.get()).wrapping_add(expression.plus));
+        }
+        let found = self.objects.get(object).ok_or_else(|| format!("nothing is called {object}"))?;
+        let value = match (found, part.as_str()) {
+            (Object::Region(region), "va") => region.va,
+            (Object::Region(region), "rkey" | "lkey") => u64::from(region.key.0),
+            (Object::Window { key }, "rkey") => u64::from(key.0),
+            (Object::Qp(qp), "qpn") => u64::from(qp.qpn.get()),
+            (Object::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
+            _ => return Err(format!("{object} has no {part}")),
+        };
+        Ok(value.wrapping_add(expression.plus))
+    }
+
+    /// Room in the buffer of requests that name no memory.
+    pub(super) fn room(&mut self, len: u32) -> (Sge, (HostRegion, u64, u32)) {
+        let offset = self.buffer.used;
+        self.buffer.used += u64::from(len).next_multiple_of(8);
+        let sge = Sge { va: self.buffer.va + offset, len, l_key: self.buffer.key };
+        (sge, (self.buffer.host, offset, len))
+    }
+
+    /// The first `len` bytes of a request's memory after `skip`.
+    pub(super) fn posted_bytes(
+        &self,
+        receive: bool,
+        id: u64,
+        skip: usize,
+        len: usize,
+    ) -> Result<Vec<u8>, String> {
+        let places = self.posted.get(&(receive, id)).ok_or("no such request was posted")?;
+        let mut all = Vec::new();
+        for (host, offset, len) in places {
+            let mut piece = vec![0; *len as usize];
+            let read = self.device.host().read(*host, *offset, &mut piece);
+            read.map_err(|gone| gone.to_string())?;
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.into_iter().skip(skip).take(len).collect())
+    }
+}
+
+/// Whether a completion is a receive queue's.
+pub(super) const fn is_receive(completion: &Completion) -> bool {
+    matches!(completion.opcode, CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm)
+}
+
+/// What a completion is about, as scripts say it.
+pub(super) const fn operation(opcode: CompletionOpcode) -> &'static str {
+    match opcode {
+        CompletionOpcode::Send => "send",
+        CompletionOpcode::RdmaWrite => "write",
+        CompletionOpcode::RdmaRead => "read",
+        CompletionOpcode::CompSwap => "cmp-swap",
+        CompletionOpcode::FetchAdd => "fetch-add",
+        CompletionOpcode::BindMw => "bind",
+        CompletionOpcode::LocalInv => "invalidate",
+        CompletionOpcode::RegMr => "reg",
+        CompletionOpcode::AtomicWrite => "atomic-write",
+        CompletionOpcode::Flush => "flush",
+        CompletionOpcode::Recv => "recv",
+        CompletionOpcode::RecvRdmaWithImm => "recv-imm",
+    }
+}
+
+const BLANK: Completion = Completion {
+    wr_id: 0,
+    status: CompletionStatus::Success,
+    opcode: CompletionOpcode::Send,
+    byte_len: 0,
+    extra: Extra::None,
+    qpn: Qpn::new(0),
+    source_qp: Qpn::new(0),
+    grh: false,
+    solicited: false,
+};
