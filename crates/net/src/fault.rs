@@ -206,7 +206,7 @@ impl Chance {
 
     /// 0 ..= `bound` - 1; 0 for a bound of 0.
     fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 
