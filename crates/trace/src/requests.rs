@@ -35,8 +35,9 @@ pub(crate) struct Sent {
     message: u64,
     /// Of the PSNs it takes, how many were answered in order.
     pub(crate) answered: u32,
-    /// Where a READ was asked for again.
-    pub(crate) asked_again_at: Option<Psn>,
+    /// Where a READ was asked for again: the answer to each try begins where that one did, and an
+    /// older one may still be on its way.
+    pub(crate) asked_again_at: Vec<Psn>,
     /// What an atomic was answered with.
     pub(crate) original: Option<u64>,
 }
@@ -175,16 +176,21 @@ impl Requests {
         }
     }
 
-    /// The PSN after a READ of unknown path MTU tells the MTU.
+    /// The PSN after a READ of unknown path MTU tells how many PSNs the READ took, and the MTU if
+    /// only one makes it as many.
     fn settle_guess(&mut self, psn: Psn) {
         if !self.next_is_guess {
             return;
         }
         let Some(read) = self.sent.back_mut() else { return };
         let Ok(span) = u32::try_from(psn.since(read.psn)) else { return };
-        let mtu = Mtu::ALL.into_iter().find(|mtu| packets_for(read.announced, mtu.bytes()) == span);
-        if let Some(mtu) = mtu {
-            self.mtu = Some(mtu.bytes());
+        let announced = read.announced;
+        let fits = |mtu: &Mtu| packets_for(announced, mtu.bytes()) == span;
+        let mut mtus = Mtu::ALL.into_iter().filter(fits);
+        if let Some(mtu) = mtus.next() {
+            if mtus.next().is_none() {
+                self.mtu = Some(mtu.bytes());
+            }
             read.span = span;
             self.next = psn;
             self.next_is_guess = false;
@@ -207,6 +213,18 @@ impl Requests {
         if let Some(read) = self.sent.back_mut().filter(|read| at.since(read.psn) >= 0) {
             read.span = packets_for(read.announced, mtu);
             self.next = read.psn.advance(read.span);
+            self.next_is_guess = false;
+        }
+    }
+
+    /// A READ was answered by a single packet: it took one PSN, whatever the path MTU.
+    pub(crate) fn learn_single(&mut self, psn: Psn) {
+        if !self.next_is_guess {
+            return;
+        }
+        if let Some(read) = self.sent.back_mut().filter(|read| read.psn == psn) {
+            read.span = 1;
+            self.next = psn.next();
             self.next_is_guess = false;
         }
     }
@@ -241,7 +259,7 @@ impl Requests {
                 summary.retransmissions += 1;
                 let sent = &mut self.sent[index];
                 if packet.opcode.operation == Operation::ReadRequest {
-                    sent.asked_again_at = Some(psn);
+                    sent.ask_again(psn);
                 } else if sent.opcode != packet.opcode
                     || sent.payload as usize != packet.payload.len()
                 {
@@ -259,7 +277,7 @@ impl Requests {
                 let sent = &mut self.sent[index];
                 let of = sent.frame;
                 if packet.opcode.operation == Operation::ReadRequest {
-                    sent.asked_again_at = Some(psn);
+                    sent.ask_again(psn);
                     notes.push(Note::ReadRest { of });
                     summary.retransmissions += 1;
                 } else {
@@ -545,6 +563,12 @@ pub(crate) fn payload_length(opcode: &Opcode, len: usize) -> Finding {
 }
 
 impl Sent {
+    fn ask_again(&mut self, psn: Psn) {
+        if !self.asked_again_at.contains(&psn) {
+            self.asked_again_at.push(psn);
+        }
+    }
+
     fn new(packet: &Packet<'_>, span: u32, frame: u64, message: u64) -> Self {
         Self {
             psn: packet.headers.bth.psn,
@@ -555,7 +579,7 @@ impl Sent {
             announced: packet.headers.reth.map_or(0, |reth| reth.dma_len),
             message,
             answered: 0,
-            asked_again_at: None,
+            asked_again_at: Vec::new(),
             original: None,
         }
     }

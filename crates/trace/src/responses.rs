@@ -96,6 +96,11 @@ fn read_response(
     {
         requests.learn_mtu(mtu, psn);
     }
+    if position == Position::Only
+        && requests.get(psn).is_some_and(|sent| sent.psn == psn && sent.announced as usize == len)
+    {
+        requests.learn_single(psn);
+    }
     let mtu = requests.mtu();
     let Some(sent) = requests.get_mut(psn) else {
         notes.push(Note::RequestNotSeen);
@@ -121,7 +126,7 @@ fn read_response(
         Operation::ReadRequest => {
             let index = u32::try_from(psn.since(sent.psn)).unwrap_or(0);
             notes.push(Note::AnswersRead { frame: request, part: index + 1, of: sent.span });
-            let starts = index == 0 || sent.asked_again_at == Some(psn);
+            let starts = index == 0 || sent.asked_again_at.contains(&psn);
             let ends = index + 1 == sent.span;
             let right = match position {
                 Position::First => starts && !ends,
