@@ -44,10 +44,16 @@ impl Requester {
             }
             (Operation::Acknowledge, Some(Syndrome::RnrNak(timer))) => {
                 self.acknowledged(now, attributes, psn.previous(), adapter)?;
+                if self.goes_back_before(psn) {
+                    return Ok(());
+                }
                 self.receiver_not_ready(now, psn, timer, adapter)
             }
             (Operation::Acknowledge, Some(Syndrome::Nak(code))) => {
                 self.acknowledged(now, attributes, psn.previous(), adapter)?;
+                if code == NakCode::PsnSequenceError && self.goes_back_before(psn) {
+                    return Ok(());
+                }
                 self.refused(psn, code, adapter)
             }
             (Operation::ReadResponse, None | Some(Syndrome::Ack(_))) => {
@@ -85,6 +91,13 @@ impl Requester {
             Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
             None => Ok(()),
         }
+    }
+
+    /// Whether an answer to something before `psn` is missing, so that it and all behind it are
+    /// sent again. A NAK for `psn` must not use up another try then: if it still holds it comes
+    /// again, and ends the right request if no try is left.
+    const fn goes_back_before(&self, psn: Psn) -> bool {
+        psn.since(self.unacknowledged) > 0
     }
 
     /// The first PSN of the oldest begun request that waits for an answer of its own.
