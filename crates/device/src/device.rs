@@ -10,7 +10,7 @@ use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
 use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
-use roxe_wire::{Instant, Qpn};
+use roxe_wire::{ICRC_LEN, Instant, Qpn};
 
 use crate::adapter::{Belongings, QpAdapter, flushed};
 use crate::counters::Counters;
@@ -208,7 +208,7 @@ impl<H: HostMemory> Device<H> {
             self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
             let Some(packet) = packet else { continue };
             let Some(path) = packet.path.or(slot.path) else { continue };
-            self.tables.counters.sent(packet.len);
+            self.tables.counters.sent(packet.len + ICRC_LEN);
             return Some(Transmit { path, packet });
         }
         None
@@ -221,11 +221,10 @@ impl<H: HostMemory> Device<H> {
 
     /// Time has passed. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((at, index)) = self.timers.pop(now) {
+        while let Some(index) = self.timers.pop(now) {
             let Some(slot) = self.queue_pairs.get_mut(index) else { continue };
-            if slot.armed.disarm(at) {
-                self.with(index, |qp, adapter| qp.handle_timeout(now, adapter));
-            }
+            slot.armed.disarm();
+            self.with(index, |qp, adapter| qp.handle_timeout(now, adapter));
         }
     }
 

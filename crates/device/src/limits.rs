@@ -4,6 +4,7 @@
 //! to the application: the tables are made with them, and refuse beyond.
 
 use roxe_transport::work::MAX_MESSAGE_LEN;
+use roxe_wire::Mtu;
 
 use crate::queue_pair_numbers::QueuePairNumbers;
 
@@ -25,6 +26,8 @@ pub struct Limits {
     pub max_qp_rd_atom: u8,
     /// Bytes of a message: `max_msg_sz` of the port.
     pub max_message_len: u32,
+    /// Payload of a packet: `active_mtu` of the port. That of datagrams; no path has a larger one.
+    pub port_mtu: Mtu,
     /// Completion queues.
     pub max_cq: u32,
     /// Entries of a completion queue.
@@ -70,6 +73,7 @@ impl Limits {
         max_qp_init_rd_atom:   128,
         max_qp_rd_atom:        128,
         max_message_len:       MAX_MESSAGE_LEN,
+        port_mtu:              Mtu::B4096,
         max_cq:                1 << 18,
         max_cqe:               (1 << 22) - 1,
         max_srq:               1 << 16,

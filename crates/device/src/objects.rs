@@ -309,10 +309,11 @@ impl<H: HostMemory> Device<H> {
         Ok(queue.request_notify(solicited_only))
     }
 
-    /// `ibv_create_srq`.
+    /// `ibv_create_srq`. The limit is armed, and looked at when a request is taken.
     ///
     /// # Errors
-    /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Limit`].
+    /// [`VerbError::Invalid`], [`VerbError::ReceiveQueue`], [`VerbError::Pd`],
+    /// [`VerbError::Limit`].
     pub fn create_shared_receive_queue(
         &mut self,
         pd: Pd,
@@ -326,18 +327,13 @@ impl<H: HostMemory> Device<H> {
         if max_sge > self.limits.max_srq_sge {
             return Err(VerbError::Invalid("max_sge"));
         }
+        let queue = ReceiveQueue::new(pd, depth, max_sge).armed(limit)?;
         self.tables.pds.acquire(pd)?;
-        let mut queue = ReceiveQueue::new(pd, depth, max_sge);
-        let armed = queue.arm(limit);
-        let inserted = self.tables.receive_queues.insert(queue);
-        match (armed, inserted) {
-            (Ok(_), Some(index)) => Ok(ReceiveQueueId(index)),
-            (armed, _) => {
-                self.tables.pds.release(pd);
-                armed?;
-                Err(VerbError::Limit("receive queues"))
-            }
-        }
+        let Some(index) = self.tables.receive_queues.insert(queue) else {
+            self.tables.pds.release(pd);
+            return Err(VerbError::Limit("receive queues"));
+        };
+        Ok(ReceiveQueueId(index))
     }
 
     /// `ibv_modify_srq`: another depth, another limit, or both.
@@ -444,7 +440,12 @@ impl<H: HostMemory> Device<H> {
         if let Some(queue) = self.tables.receive_queue_mut(receive_queue) {
             queue.users.acquire();
         }
-        let qp = QueuePair::new(init.service, init.send, init.signal_all, blank(qpn));
+        let qp = QueuePair::new(
+            init.service,
+            init.send,
+            init.signal_all,
+            blank(qpn, self.limits.port_mtu),
+        );
         self.queue_pairs.put(
             index,
             QpSlot {
@@ -513,6 +514,10 @@ impl<H: HostMemory> Device<H> {
         vector: Option<&AddressVector>,
     ) -> Result<(), VerbError> {
         let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let port_mtu = self.limits.port_mtu.bytes();
+        if given.contains(Attribute::PathMtu) && values.path_mtu.bytes() > port_mtu {
+            return Err(VerbError::Invalid("path_mtu"));
+        }
         let addressing = match vector.filter(|_| given.contains(Attribute::Av)) {
             Some(vector) => {
                 let peer = if given.contains(Attribute::DestQpn) {
@@ -558,8 +563,7 @@ impl<H: HostMemory> Device<H> {
     /// A queue pair is reset: its queues are empty, its completions gone, its path too.
     fn clear(&mut self, index: u32) {
         let Some(slot) = self.queue_pairs.get_mut(index) else { return };
-        self.turns.forget(index);
-        slot.standing = Standing::default();
+        self.turns.forget(index, &mut slot.standing);
         slot.peer = None;
         if let Some(path) = slot.path.take() {
             self.tables.paths.remove(path);
@@ -585,7 +589,7 @@ impl<H: HostMemory> Device<H> {
     pub fn destroy_queue_pair(&mut self, qpn: Qpn) -> Result<(), VerbError> {
         let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
         self.tables.groups.check_destroy(qpn)?;
-        let blank = blank(qpn);
+        let blank = blank(qpn, self.limits.port_mtu);
         // Receives in hand go back to where they came from.
         self.with(index, |qp, adapter| {
             qp.modify(QpState::Reset, AttributeMask::NONE, &blank, adapter)
@@ -668,12 +672,12 @@ impl<H: HostMemory> Device<H> {
     }
 }
 
-/// The attributes of a queue pair that nothing is known of.
-fn blank(qpn: Qpn) -> Attributes {
+/// The attributes of a queue pair of which nothing is known but the port's MTU: datagrams keep it.
+fn blank(qpn: Qpn, path_mtu: Mtu) -> Attributes {
     Attributes {
         qpn,
         dest_qp: Qpn::default(),
-        path_mtu: Mtu::B1024,
+        path_mtu,
         access: AccessFlags::NONE,
         q_key: QKey::default(),
         p_key: PKey::DEFAULT,

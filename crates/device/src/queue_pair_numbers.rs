@@ -122,7 +122,6 @@ impl QueuePairNumbers {
 
 /// Numbers that mean something else: 0 and 1 are for management, 0xffffff for all members of a
 /// multicast group, and below 16 is what other stacks keep for themselves.
-//= 06-6.1
 fn is_reserved(number: Qpn) -> bool {
     number.get() < FIRST || number == Qpn::MULTICAST
 }
@@ -225,7 +224,6 @@ mod tests {
         assert_eq!(numbers.allocate_gsi(), Ok((Qpn::GSI, slot)));
     }
 
-    //= 06-6.1 test
     #[test]
     fn reserved_numbers_end_where_they_should() {
         let reserved = |n| is_reserved(Qpn::new(n));

@@ -69,6 +69,18 @@ impl ReceiveQueue {
         }
     }
 
+    /// The same queue with the limit event armed, for its first request that is taken: that a new
+    /// queue is empty is no news.
+    ///
+    /// # Errors
+    /// [`ModifyError::LimitTooHigh`].
+    pub fn armed(self, limit: u32) -> Result<Self, ModifyError> {
+        if limit > self.depth {
+            return Err(ModifyError::LimitTooHigh { depth: self.depth });
+        }
+        Ok(Self { limit, ..self })
+    }
+
     /// Adds a request behind all others. Requests that were taken and not given back count.
     ///
     /// # Errors

@@ -75,9 +75,15 @@ impl Turns {
         }
     }
 
-    /// The queue pair in `slot` is gone.
-    pub(crate) fn forget(&mut self, slot: u32) {
-        for ring in [&mut self.responses, &mut self.requests] {
+    /// The queue pair in `slot` is gone, or has nothing to send any more.
+    pub(crate) fn forget(&mut self, slot: u32, standing: &mut Standing) {
+        for (ring, inside) in [
+            (&mut self.responses, &mut standing.in_responses),
+            (&mut self.requests, &mut standing.in_requests),
+        ] {
+            if !core::mem::take(inside) {
+                continue; // Most are idle when they go, and looking through a ring takes long.
+            }
             if ring.slots.front() == Some(&slot) {
                 ring.sent = 0;
             }
@@ -111,7 +117,7 @@ mod tests {
         assert_eq!(order, expected);
         turns.done(&mut standing[0], Kind::Request, false, true);
         assert_eq!(turns.next(), Some((1, Kind::Request)));
-        turns.forget(1);
+        turns.forget(1, &mut standing[1]);
         assert_eq!(turns.next(), None);
         turns.ready(0, &mut standing[0], Kind::Request);
         assert_eq!(turns.next(), Some((0, Kind::Request)));

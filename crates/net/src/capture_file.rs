@@ -25,8 +25,9 @@ mod writer;
 
 pub use error::{BlockProblem, CaptureError, WriteError};
 pub use interface::Interface;
-pub use link::{LinkType, Start};
+pub use link::LinkType;
 pub use reader::{CaptureReader, Record, Truncation};
+pub use roxe_wire::Start;
 pub use time::Timestamp;
 pub use writer::{CaptureWriter, NewInterface, NewRecord, PcapWriter};
 

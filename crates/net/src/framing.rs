@@ -100,8 +100,9 @@ fn copy_in(first: &mut [u8], second: &mut [u8], at: usize, from: &[u8]) {
     }
 }
 
-/// Bytes that a packet takes at most beside its payload, from the Ethernet header to the ICRC.
-pub(crate) const MAX_AROUND_PAYLOAD: usize = FrameTemplate::MAX + Mtu::HEADROOM as usize - 48;
+/// Bytes that a packet takes at most beside its payload, from the Ethernet header to the ICRC. IPv6
+/// and UDP are in both of the sums.
+pub(crate) const MAX_AROUND_PAYLOAD: usize = FrameTemplate::MAX + Mtu::HEADROOM as usize - (40 + 8);
 
 #[cfg(test)]
 mod tests;

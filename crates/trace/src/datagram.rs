@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use roxe_wire::mad::{Mad, Message, cm::CommId};
-use roxe_wire::{DropReason, Frame, Packet, Psn, QKey, Qpn};
+use roxe_wire::mad::{Mad, MadHeader, Message, cm::CommId};
+use roxe_wire::{Frame, Packet, Payload, Psn, QKey, Qpn};
 
 use crate::{Finding, Note, Rule};
 
@@ -33,9 +33,44 @@ pub(crate) struct Connected {
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     requests: BTreeMap<(IpAddr, IpAddr, CommId), Requested>,
+    /// Each message, with the frame that carried it first.
+    messages: BTreeMap<MessageKey, u64>,
 }
 
+/// What makes a message the same: its addresses, attribute, transaction, and communication IDs.
+type MessageKey = (IpAddr, IpAddr, u16, u64, [u8; 8]);
+
 impl Handshakes {
+    /// Whether this management message was sent before.
+    pub(crate) fn repeats(
+        &mut self,
+        frame: &Frame<'_>,
+        packet: &Packet<'_>,
+        number: u64,
+    ) -> Option<Note> {
+        let [first, _] = packet.payload.pieces();
+        let (header, data) = first.split_first_chunk()?;
+        let header = MadHeader::parse(*header);
+        let key = (
+            frame.ip.source(),
+            frame.ip.destination(),
+            header.attribute_id,
+            header.transaction_id,
+            *data.first_chunk()?,
+        );
+        if let Some(&first) = self.messages.get(&key) {
+            return Some(Note::ManagementAgain { first });
+        }
+        if self.messages.len() >= REMEMBERED_REQUESTS {
+            // The oldest half goes: that is cheaper than looking for the oldest one each time.
+            let mut frames: Vec<u64> = self.messages.values().copied().collect();
+            let (_, &mut middle, _) = frames.select_nth_unstable(REMEMBERED_REQUESTS / 2);
+            self.messages.retain(|_, frame| *frame > middle);
+        }
+        self.messages.insert(key, number);
+        None
+    }
+
     /// Takes in one management message; says what it teaches.
     pub(crate) fn observe(
         &mut self,
@@ -47,9 +82,7 @@ impl Handshakes {
         match &mad.message {
             Message::Request(request) => {
                 if self.requests.len() >= REMEMBERED_REQUESTS {
-                    let oldest = self.requests.iter().min_by_key(|(_, known)| known.frame);
-                    let oldest = oldest.map(|(key, _)| *key);
-                    oldest.map(|key| self.requests.remove(&key));
+                    self.forget_oldest();
                 }
                 self.requests.insert(
                     (source, destination, request.local_comm_id),
@@ -71,6 +104,14 @@ impl Handshakes {
             _ => None,
         }
     }
+
+    /// Makes room: the older half goes.
+    fn forget_oldest(&mut self) {
+        let mut frames: Vec<u64> = self.requests.values().map(|known| known.frame).collect();
+        let middle = frames.len() / 2;
+        let (_, &mut limit, _) = frames.select_nth_unstable(middle);
+        self.requests.retain(|_, known| known.frame >= limit);
+    }
 }
 
 /// Judges one datagram, and reads the management message in it, if that is what it carries.
@@ -81,16 +122,8 @@ pub(crate) fn observe(
     findings: &mut Vec<Finding>,
 ) -> Option<Mad> {
     let bth = &packet.headers.bth;
-    let group = frame.ip.destination().is_multicast();
-    if group {
+    if frame.ip.destination().is_multicast() {
         notes.push(Note::Multicast);
-    }
-    if group != (bth.dest_qp == Qpn::MULTICAST) {
-        findings.push(Finding {
-            rule: Rule::Destination,
-            seen: format!("QP {} at {}", bth.dest_qp, frame.ip.destination()),
-            expected: "QP 0xffffff with a multicast address, and only there".to_owned(),
-        });
     }
     if bth.dest_qp != Qpn::GSI {
         return None;
@@ -99,11 +132,11 @@ pub(crate) fn observe(
     if q_key != QKey::GSI {
         findings.push(Finding {
             rule: Rule::ManagementQKey,
-            seen: format!("Q_Key {q_key}"),
-            expected: format!("Q_Key {}", QKey::GSI),
+            seen: q_key.to_string(),
+            expected: QKey::GSI.to_string(),
         });
     }
-    let [first, second] = packet.payload.pieces();
+    let Payload::Bytes { first, second } = packet.payload else { return None };
     let mad =
         if second.is_empty() { Mad::parse(first) } else { Mad::parse(&[first, second].concat()) };
     match mad {
@@ -111,7 +144,6 @@ pub(crate) fn observe(
             notes.push(Note::Management(mad.to_string()));
             Some(mad)
         }
-        Err(DropReason::MadLength { len: 0 }) if !packet.payload.is_empty() => None,
         Err(reason) => {
             notes.push(Note::Management(reason.to_string()));
             None

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use roxe_wire::opcode::Service;
-use roxe_wire::{Psn, Qpn};
+use roxe_wire::{Packet, Psn, Qpn};
 
 use crate::requests::Requests;
 use crate::summary::{ConversationSummary, Summary};
@@ -13,8 +13,11 @@ use crate::summary::{ConversationSummary, Summary};
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
 
-/// How many directions are looked at to find the one that a response answers.
-const CANDIDATES: usize = 256;
+/// How many directions may be looked at to find the other halves of new ones: so many at once …
+const LOOKS: u32 = 1 << 22;
+
+/// … and so many more with each frame, so that no capture takes more than linear time.
+const LOOKS_PER_FRAME: u32 = 32;
 
 /// What all packets of one direction have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,14 +43,58 @@ pub(crate) struct Flow {
     sure: bool,
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
+    pub(crate) recent: RecentFrames,
     source_port: u16,
     last_frame: u64,
 }
 
-/// All directions, by key.
+/// How many frames of one direction are remembered to recognize one that the network doubled.
+const RECENT_FRAMES: usize = 16;
+
+/// The last frames of one direction, as their IP identification and their ICRC tell them apart.
 #[derive(Debug, Default)]
+pub(crate) struct RecentFrames {
+    /// Apart from the rest, since all of them are looked at for every frame.
+    identifications: [u16; RECENT_FRAMES],
+    /// ICRC and number of each.
+    frames: [(u32, u64); RECENT_FRAMES],
+    /// How many there were.
+    count: usize,
+}
+
+impl RecentFrames {
+    /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
+    /// does not change on the way, the identification too, but that tells a frame doubled from a
+    /// packet sent twice only where the sender counts in it: not where it is always the same.
+    pub(crate) fn take(&mut self, identification: u16, icrc: u32, number: u64) -> Option<u64> {
+        if identification == 0 {
+            return None;
+        }
+        let known = self.count.min(RECENT_FRAMES);
+        let at = self.identifications[..known].iter().position(|known| *known == identification);
+        if let Some(at) = at {
+            let (known_icrc, number) = self.frames[at];
+            let counts = self.identifications[..known].iter().any(|id| *id != identification);
+            if known_icrc != icrc || counts {
+                return (known_icrc == icrc).then_some(number);
+            }
+        }
+        let next = self.count % RECENT_FRAMES;
+        self.identifications[next] = identification;
+        self.frames[next] = (icrc, number);
+        self.count += 1;
+        None
+    }
+}
+
+/// All directions, by key.
+#[derive(Debug)]
 pub(crate) struct Flows {
     by_key: BTreeMap<FlowKey, usize>,
+    /// The connected ones whose other half is not proven.
+    open: BTreeMap<FlowKey, usize>,
+    /// How many more of them may be looked at.
+    looks: u32,
     all: Vec<Flow>,
     /// The two used last: captures are mostly a dialogue.
     recent: [usize; 2],
@@ -57,13 +104,49 @@ pub(crate) struct Flows {
     pub(crate) forgotten_flows: u64,
 }
 
+/// What is known of the direction that a response answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// This one, proven.
+    By(usize),
+    /// One of several: nothing tells them apart yet.
+    Unclear,
+    /// None that was seen.
+    Unseen,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            open: BTreeMap::new(),
+            looks: LOOKS,
+            all: Vec::new(),
+            recent: [0; 2],
+            conversations: 0,
+            forgotten: Summary::default(),
+            forgotten_flows: 0,
+        }
+    }
+}
+
 impl Flows {
+    /// How many directions are remembered.
+    pub(crate) const fn len(&self) -> usize {
+        self.all.len()
+    }
+
     pub(crate) fn get(&self, index: usize) -> &Flow {
         &self.all[index]
     }
 
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut Flow {
         &mut self.all[index]
+    }
+
+    /// The counts that belong to no direction, and a direction.
+    pub(crate) fn forgotten_and(&mut self, index: usize) -> (&mut Summary, &mut Flow) {
+        (&mut self.forgotten, &mut self.all[index])
     }
 
     /// The direction with this key; a new one if need be.
@@ -74,6 +157,7 @@ impl Flows {
         source_port: u16,
         frame: u64,
     ) -> usize {
+        self.looks = LOOKS.min(self.looks + LOOKS_PER_FRAME);
         for index in self.recent {
             if let Some(flow) = self.all.get_mut(index).filter(|flow| flow.key == key) {
                 flow.last_frame = frame;
@@ -102,10 +186,14 @@ impl Flows {
             sure: false,
             requests: Requests::default(),
             counts: Summary::default(),
+            recent: RecentFrames::default(),
             source_port,
             last_frame: 0,
         });
         self.by_key.insert(key, index);
+        if key.source_qp.is_none() {
+            self.open.insert(key, index);
+        }
         match self.guess_peer(index) {
             Some(peer) => {
                 self.all[index].conversation = self.all[peer].conversation;
@@ -119,8 +207,9 @@ impl Flows {
         index
     }
 
-    /// Directions opposite to `index` that have the same addresses and service.
-    fn opposite(&self, index: usize) -> impl Iterator<Item = usize> {
+    /// Those opposite to `index`, with the same addresses and service, whose other half is not
+    /// proven either and for which `holds`. `None` when there are too many to look at them all.
+    fn opposite(&mut self, index: usize, holds: impl Fn(&Flow) -> bool) -> Option<Vec<usize>> {
         let FlowKey { source, destination, service, .. } = self.all[index].key;
         let low = FlowKey {
             source: destination,
@@ -129,71 +218,112 @@ impl Flows {
             dest_qp: Qpn::new(0),
             source_qp: None,
         };
-        let high = FlowKey { dest_qp: Qpn::MULTICAST, source_qp: Some(Qpn::MULTICAST), ..low };
-        self.by_key.range(low..=high).map(|(_, &index)| index).filter(move |&other| other != index)
+        let high = FlowKey { dest_qp: Qpn::MULTICAST, ..low };
+        // Half a look finds nothing, so it is saved up for a whole one.
+        let most = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
+        self.looks.checked_sub(most)?;
+        let mut found = Vec::new();
+        for (_, &other) in self.open.range(low..=high) {
+            self.looks -= 1;
+            if other != index && holds(&self.all[other]) {
+                found.push(other);
+            }
+        }
+        Some(found)
     }
 
     /// The other direction as it most likely is, before any response proves it: for datagrams both
     /// queue pairs are known; a connection mostly has one UDP source port for both directions; and
     /// a single candidate is a good one.
-    fn guess_peer(&self, index: usize) -> Option<usize> {
-        let flow = &self.all[index];
-        if let Some(source_qp) = flow.key.source_qp {
-            return self.opposite(index).find(|&other| {
-                let key = &self.all[other].key;
-                key.dest_qp == source_qp && key.source_qp == Some(flow.key.dest_qp)
+    fn guess_peer(&mut self, index: usize) -> Option<usize> {
+        let Flow { key, source_port, .. } = self.all[index];
+        if let Some(source_qp) = key.source_qp {
+            return self.find(&FlowKey {
+                source: key.destination,
+                destination: key.source,
+                dest_qp: source_qp,
+                source_qp: Some(key.dest_qp),
+                ..key
             });
         }
-        let free = |&other: &usize| self.all[other].peer.is_none();
-        let mut candidates = self.opposite(index).filter(free).take(CANDIDATES);
-        let first = candidates.next()?;
-        let Some(second) = candidates.next() else { return Some(first) };
-        [first, second]
-            .into_iter()
-            .chain(candidates)
-            .find(|&other| self.all[other].source_port == flow.source_port)
+        match self.opposite(index, |flow| flow.peer.is_none())?[..] {
+            [] => None,
+            [only] => Some(only),
+            ref several => {
+                several.iter().copied().find(|&other| self.all[other].source_port == source_port)
+            }
+        }
     }
 
+    /// Takes two directions for the two of one connection. Whoever was taken for the other half
+    /// of one of them before keeps the number of that conversation.
     fn join(&mut self, a: usize, b: usize, sure: bool) {
+        let mut number = None;
         for (one, other) in [(a, b), (b, a)] {
-            if let Some(old) = self.all[one].peer.replace(other)
-                && old != other
-            {
+            let old = self.all[one].peer.replace(other).filter(|old| *old != other);
+            if let Some(old) = old {
                 self.all[old].peer = None;
-                self.all[old].sure = false;
+                self.set_sure(old, false);
+            } else {
+                let own = self.all[one].conversation;
+                number = Some(number.map_or(own, |number: u32| number.min(own)));
             }
-            self.all[one].sure = sure;
+            self.set_sure(one, sure);
         }
-        let number = self.all[a].conversation.min(self.all[b].conversation);
-        if number != 0 {
-            self.all[a].conversation = number;
-            self.all[b].conversation = number;
+        let number = number.filter(|number| *number != 0).unwrap_or_else(|| {
+            self.conversations += 1;
+            self.conversations
+        });
+        self.all[a].conversation = number;
+        self.all[b].conversation = number;
+    }
+
+    fn set_sure(&mut self, index: usize, sure: bool) {
+        let flow = &mut self.all[index];
+        flow.sure = sure;
+        if sure {
+            self.open.remove(&flow.key);
+        } else if flow.key.source_qp.is_none() {
+            self.open.insert(flow.key, index);
         }
     }
 
-    /// The direction whose requests a response on `index` with `psn` answers.
-    pub(crate) fn answered_by(&mut self, index: usize, psn: Psn) -> Option<usize> {
-        if let Some(peer) = self.all[index].peer {
-            let covers = self.all[peer].requests.covers(psn);
-            if covers {
-                self.all[index].sure = true;
-                self.all[peer].sure = true;
-            }
-            if covers || self.all[index].sure {
-                return Some(peer);
-            }
+    /// The queue pair that packets of this direction come from, once that is proven.
+    pub(crate) fn source_qp(&self, index: usize) -> Option<Qpn> {
+        let flow = &self.all[index];
+        flow.key.source_qp.or_else(|| {
+            let peer = flow.peer.filter(|_| flow.sure)?;
+            Some(self.all[peer].key.dest_qp)
+        })
+    }
+
+    /// The direction with this key, if it is known.
+    pub(crate) fn find(&self, key: &FlowKey) -> Option<usize> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The direction whose requests `response`, on `index`, answers. It is proven where only one
+    /// has sent that PSN, or of those that have only one a request of the kind that is answered.
+    /// Anything less is no proof: many queue pairs begin with the same PSN.
+    pub(crate) fn answered_by(&mut self, index: usize, response: &Packet<'_>) -> Answered {
+        let flow = &self.all[index];
+        if let Some(peer) = flow.peer.filter(|_| flow.sure) {
+            return Answered::By(peer);
         }
-        let found = self
-            .opposite(index)
-            .take(CANDIDATES)
-            .filter(|&other| !self.all[other].sure && self.all[other].requests.covers(psn))
-            .max_by_key(|&other| self.all[other].last_frame);
-        match found {
-            Some(other) => {
-                self.join(index, other, true);
-                Some(other)
+        let psn = response.headers.bth.psn;
+        let Some(mut found) = self.opposite(index, |flow| flow.requests.covers(psn)) else {
+            return Answered::Unclear;
+        };
+        if found.len() > 1 {
+            found.retain(|&other| self.all[other].requests.asks_for(response));
+        }
+        match found[..] {
+            [] => Answered::Unseen,
+            [only] => {
+                self.join(index, only, true);
+                Answered::By(only)
             }
-            None => self.all[index].peer,
+            _ => Answered::Unclear,
         }
     }
 
@@ -202,7 +332,7 @@ impl Flows {
     pub(crate) fn connect(&mut self, a: (usize, Psn), b: (usize, Psn)) {
         self.join(a.0, b.0, true);
         for (index, psn) in [a, b] {
-            self.all[index].requests.begin_at(psn);
+            self.all[index].requests.connect_at(psn);
         }
     }
 
@@ -224,8 +354,13 @@ impl Flows {
         }
         for flow in &mut kept {
             flow.peer = flow.peer.and_then(|peer| moved[peer]);
+            flow.sure &= flow.peer.is_some();
         }
-        self.by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index)).collect();
+        let by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index));
+        self.by_key = by_key.clone().collect();
+        let is_open =
+            |(key, index): &(FlowKey, usize)| key.source_qp.is_none() && !kept[*index].sure;
+        self.open = by_key.filter(is_open).collect();
         self.all = kept;
         self.recent = [0; 2];
     }
@@ -233,10 +368,9 @@ impl Flows {
     /// Both directions of each conversation together, in order.
     pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
         let mut found: BTreeMap<u32, ConversationSummary> = BTreeMap::new();
-        for flow in &self.all {
+        for (index, flow) in self.all.iter().enumerate() {
             let key = flow.key;
-            let source_qp =
-                key.source_qp.or_else(|| flow.peer.map(|peer| self.all[peer].key.dest_qp));
+            let source_qp = self.source_qp(index);
             found
                 .entry(flow.conversation)
                 .or_insert_with(|| ConversationSummary {
@@ -250,5 +384,32 @@ impl Flows {
                 .add(&flow.counts);
         }
         found.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// All directions between two hosts whose other half is unknown are looked at for each new one:
+    /// so many may be there that this must end.
+    #[test]
+    fn looking_for_the_other_half_takes_linear_time() {
+        let [a, b] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
+        let mut flows = Flows::default();
+        let mut spent: u64 = 0;
+        for number in 0..20_000_u32 {
+            let (source, destination) = if number < 10_000 { (a, b) } else { (b, a) };
+            let dest_qp = Qpn::new(number + 2);
+            let service = Service::Rc;
+            let key =
+                FlowKey { source, destination, service: service as u8, dest_qp, source_qp: None };
+            let before = LOOKS.min(flows.looks + LOOKS_PER_FRAME);
+            flows.find_or_add(key, service, 7, number.into());
+            spent += u64::from(before - flows.looks);
+        }
+        assert!(spent <= u64::from(LOOKS + 20_000 * LOOKS_PER_FRAME), "{spent}");
+        assert!(spent > 10_000, "some were looked at: {spent}");
     }
 }

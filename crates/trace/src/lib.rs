@@ -10,6 +10,7 @@
 //! neither breaks a rule. IBA vol 1 chapter 9.7 holds most of the rules; see [`Rule`].
 #![forbid(unsafe_code)]
 
+mod completed;
 mod datagram;
 mod flow;
 mod note;
@@ -19,7 +20,7 @@ mod rule;
 mod summary;
 mod tracer;
 
-pub use note::{Cause, Note};
+pub use note::{Cause, Note, Words};
 pub use rule::{Finding, Rule};
 pub use summary::{ConversationSummary, OperationCount, Summary};
 pub use tracer::{Endpoint, IcrcVerdict, Observation, Seen, Tracer};

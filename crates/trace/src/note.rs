@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::time::Duration;
 
+use roxe_wire::Qpn;
 use roxe_wire::opcode::Operation;
-use roxe_wire::{NakCode, Qpn};
 
 /// A fact about a frame that its bytes alone do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +17,13 @@ pub enum Note {
         operation: Operation,
         /// Its length in bytes, where the first packet tells.
         len: Option<u64>,
+    },
+    /// A packet in the middle of a message.
+    Part {
+        /// The message, counted from 1 in this direction of the conversation.
+        number: u64,
+        /// The packet's place in it, counted from 1.
+        part: u64,
     },
     /// A message ends with this packet.
     MessageEnd {
@@ -34,10 +40,20 @@ pub enum Note {
         of: u64,
         /// Why it comes again, as far as can be seen.
         cause: Cause,
+        /// The frame that had acknowledged it, if one had.
+        acknowledged_by: Option<u64>,
+    },
+    /// The network delivered one frame twice: not even its IP identification is another.
+    Doubled {
+        /// The frame that it equals.
+        of: u64,
     },
     /// A PSN that comes late: newer ones were seen before it.
-    FillsGap,
-    /// A PSN from before the capture began, or long ago.
+    FillsGap {
+        /// Why it comes now, as far as can be seen.
+        cause: Cause,
+    },
+    /// Sent before, but so long ago that the frame is forgotten.
     Old,
     /// Packets before this one were not captured: lost on the way here, or not yet sent.
     Gap {
@@ -46,7 +62,8 @@ pub enum Note {
     },
     /// The numbering starts anew: another connection uses these queue pair numbers.
     Restart,
-    /// A positive acknowledgement makes progress.
+    /// The responder has what was sent up to here: it acknowledges that, or refuses only what
+    /// comes behind.
     Acknowledges {
         /// The oldest frame that it covers.
         first: u64,
@@ -59,6 +76,8 @@ pub enum Note {
     DuplicateAck,
     /// An acknowledgement whose request is not in the capture.
     RequestNotSeen,
+    /// An answer that several connections between the same hosts may wait for.
+    RequestUnclear,
     /// A refusal: packets before a PSN are missing. The requester shall go back.
     SequenceNak {
         /// The frame that carried the PSN asked for, if it was seen.
@@ -68,13 +87,9 @@ pub enum Note {
     ReceiverNotReady {
         /// The frame that found none, if it was seen.
         frame: Option<u64>,
-        /// How long the requester shall wait.
-        wait: Duration,
     },
     /// A refusal that ends the connection.
     FatalNak {
-        /// Why.
-        code: NakCode,
         /// The frame refused, if it was seen.
         frame: Option<u64>,
     },
@@ -119,6 +134,11 @@ pub enum Note {
     Multicast,
     /// A management datagram in words.
     Management(String),
+    /// The same management message once more.
+    ManagementAgain {
+        /// The frame that carried it first.
+        first: u64,
+    },
 }
 
 /// Why a packet is sent again.
@@ -134,8 +154,11 @@ pub enum Cause {
         /// The frame of the RNR NAK.
         frame: u64,
     },
-    /// No NAK was seen: the requester waited too long, or the network doubled the frame.
-    Unknown,
+    /// No NAK was seen: the requester waited too long, or the network doubled the frame and its IP
+    /// header does not tell.
+    NoneSeen,
+    /// It follows another packet that was sent again for no reason that was seen.
+    Continues,
 }
 
 /// How an operation is called in a sentence.
@@ -156,104 +179,236 @@ pub(crate) const fn operation_name(operation: Operation) -> &'static str {
     }
 }
 
+impl Note {
+    /// Every word that [`Note::kind`] may give.
+    pub const KINDS: [&str; 27] = [
+        "message",
+        "part",
+        "message_end",
+        "retransmission",
+        "doubled",
+        "fills_gap",
+        "old",
+        "gap",
+        "restart",
+        "acknowledges",
+        "duplicate_ack",
+        "request_not_seen",
+        "request_unclear",
+        "sequence_nak",
+        "receiver_not_ready",
+        "fatal_nak",
+        "answers_read",
+        "answers",
+        "answered_before",
+        "response_gap",
+        "read_rest",
+        "congestion_notification",
+        "congestion_experienced",
+        "dropped",
+        "multicast",
+        "management",
+        "management_again",
+    ];
+
+    /// What kind of fact it is: one stable word.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Message { .. } => "message",
+            Self::Part { .. } => "part",
+            Self::MessageEnd { .. } => "message_end",
+            Self::Retransmission { .. } => "retransmission",
+            Self::Doubled { .. } => "doubled",
+            Self::FillsGap { .. } => "fills_gap",
+            Self::Old => "old",
+            Self::Gap { .. } => "gap",
+            Self::Restart => "restart",
+            Self::Acknowledges { .. } => "acknowledges",
+            Self::DuplicateAck => "duplicate_ack",
+            Self::RequestNotSeen => "request_not_seen",
+            Self::RequestUnclear => "request_unclear",
+            Self::SequenceNak { .. } => "sequence_nak",
+            Self::ReceiverNotReady { .. } => "receiver_not_ready",
+            Self::FatalNak { .. } => "fatal_nak",
+            Self::AnswersRead { .. } => "answers_read",
+            Self::Answers { .. } => "answers",
+            Self::AnsweredBefore => "answered_before",
+            Self::ResponseGap { .. } => "response_gap",
+            Self::ReadRest { .. } => "read_rest",
+            Self::CongestionNotification { .. } => "congestion_notification",
+            Self::CongestionExperienced => "congestion_experienced",
+            Self::Dropped => "dropped",
+            Self::Multicast => "multicast",
+            Self::Management(_) => "management",
+            Self::ManagementAgain { .. } => "management_again",
+        }
+    }
+}
+
+/// Where a note's words go: text as it is, numbers as numbers. Whoever writes millions of notes can
+/// do that without the formatting machinery.
+pub trait Words {
+    /// Some text.
+    fn say(&mut self, text: &str);
+    /// A number, in decimal.
+    fn count(&mut self, number: u64);
+    /// Something rare that knows how it looks.
+    fn show(&mut self, value: &dyn fmt::Display);
+}
+
+/// The words of a note through the formatting machinery.
+struct Formatted<'a, 'b>(&'a mut fmt::Formatter<'b>, fmt::Result);
+
+impl Words for Formatted<'_, '_> {
+    fn say(&mut self, text: &str) {
+        self.1 = self.1.and_then(|()| self.0.write_str(text));
+    }
+
+    fn count(&mut self, number: u64) {
+        self.show(&number);
+    }
+
+    fn show(&mut self, value: &dyn fmt::Display) {
+        self.1 = self.1.and_then(|()| write!(self.0, "{value}"));
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut formatted = Formatted(f, Ok(()));
+        self.tell(&mut formatted);
+        formatted.1
+    }
+}
+
+/// A piece of a sentence.
+enum Piece<'a> {
+    Text(&'a str),
+    Number(u64),
+}
+
+impl<'a> From<&'a str> for Piece<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Piece<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Piece<'_> {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+/// Says one piece after the other.
+macro_rules! tell {
+    ($words:expr, $($piece:expr),+) => {{
+        $( match Piece::from($piece) {
+            Piece::Text(text) => $words.say(text),
+            Piece::Number(number) => $words.count(number),
+        } )+
+    }};
+}
+
+impl Note {
+    /// The fact in words.
+    pub fn tell(&self, words: &mut impl Words) {
         match self {
             Self::Message { number, operation, len } => {
-                write!(f, "message {number}: {}", operation_name(*operation))?;
-                match len {
-                    Some(len) => write!(f, " of {len} B"),
-                    None => Ok(()),
+                tell!(words, "message ", *number, ": ", operation_name(*operation));
+                if let Some(len) = len {
+                    tell!(words, " of ", *len, " B");
                 }
             }
+            Self::Part { number, part } => tell!(words, "message ", *number, ", packet ", *part),
             Self::MessageEnd { number, packets, bytes } => {
-                write!(f, "ends message {number} ({packets} packets, {bytes} B)")
+                tell!(words, "ends message ", *number, " (");
+                tell!(words, *packets, " packets, ", *bytes, " B)");
             }
-            Self::Retransmission { of, cause } => {
-                write!(f, "retransmission of frame {of}")?;
-                match cause {
-                    Cause::SequenceNak { frame } => write!(f, " (NAK in frame {frame})"),
-                    Cause::ReceiverNotReady { frame } => write!(f, " (RNR NAK in frame {frame})"),
-                    Cause::Unknown => Ok(()),
+            Self::Retransmission { of, cause, acknowledged_by } => {
+                tell!(words, "retransmission of frame ", *of);
+                cause.tell(words);
+                if let Some(frame) = acknowledged_by {
+                    tell!(words, ", though frame ", *frame, " acknowledged it");
                 }
             }
-            Self::FillsGap => f.write_str("fills a gap"),
-            Self::Old => f.write_str("PSN older than what is remembered"),
-            Self::Gap { missing: 1 } => f.write_str("gap of 1 PSN before"),
-            Self::Gap { missing } => write!(f, "gap of {missing} PSNs before"),
-            Self::Restart => f.write_str("PSNs start anew: a new connection"),
+            Self::Doubled { of } => {
+                tell!(words, "the same frame as ", *of, ", doubled by the network");
+            }
+            Self::FillsGap { cause } => {
+                tell!(words, "fills a gap");
+                cause.tell(words);
+            }
+            Self::Old => tell!(words, "sent before, longer ago than is remembered"),
+            Self::Gap { missing: 1 } => tell!(words, "gap of 1 PSN before"),
+            Self::Gap { missing } => tell!(words, "gap of ", *missing, " PSNs before"),
+            Self::Restart => tell!(words, "PSNs start anew: a new connection"),
             Self::Acknowledges { first, last, packets: 1 } if first == last => {
-                write!(f, "acknowledges frame {first}")
+                tell!(words, "acknowledges frame ", *first);
             }
             Self::Acknowledges { first, last, packets } => {
-                write!(f, "acknowledges frames {first}–{last} ({packets} packets)")
+                tell!(words, "acknowledges frames ", *first, "–", *last);
+                tell!(words, " (", *packets, " packets)");
             }
-            Self::DuplicateAck => f.write_str("duplicate ACK"),
-            Self::RequestNotSeen => f.write_str("its request was not captured"),
+            Self::DuplicateAck => tell!(words, "acknowledged before"),
+            Self::RequestNotSeen => tell!(words, "its request was not captured"),
+            Self::RequestUnclear => tell!(words, "several queue pairs may have asked for it"),
             Self::SequenceNak { from: Some(frame) } => {
-                write!(f, "asks again from frame {frame} on")
+                tell!(words, "asks again from frame ", *frame, " on");
             }
-            Self::SequenceNak { from: None } => f.write_str("asks again from its PSN on"),
-            Self::ReceiverNotReady { frame, wait } => {
-                f.write_str("no receive buffer")?;
-                if let Some(frame) = frame {
-                    write!(f, " for frame {frame}")?;
-                }
-                write!(f, ", wait {}", Millis(*wait))
+            Self::SequenceNak { from: None } => tell!(words, "asks again from its PSN on"),
+            Self::ReceiverNotReady { frame: Some(frame) } => {
+                tell!(words, "no receive buffer for frame ", *frame);
             }
-            Self::FatalNak { code, frame } => {
-                write!(f, "refuses")?;
-                if let Some(frame) = frame {
-                    write!(f, " frame {frame}")?;
-                }
-                write!(f, ": {code}; the connection ends")
+            Self::ReceiverNotReady { frame: None } => tell!(words, "no receive buffer"),
+            Self::FatalNak { frame: Some(frame) } => {
+                tell!(words, "refuses frame ", *frame, "; the connection ends");
             }
+            Self::FatalNak { frame: None } => tell!(words, "refuses; the connection ends"),
             Self::AnswersRead { frame, part, of } => {
-                write!(f, "answers READ of frame {frame} ({part} of {of})")
+                tell!(words, "answers READ of frame ", *frame);
+                tell!(words, " (", *part, " of ", *of, ")");
             }
             Self::Answers { frame, operation } => {
-                write!(f, "answers {} of frame {frame}", operation_name(*operation))
+                tell!(words, "answers ", operation_name(*operation), " of frame ", *frame);
             }
-            Self::AnsweredBefore => f.write_str("answered before"),
-            Self::ResponseGap { missing: 1 } => f.write_str("1 response before is missing"),
-            Self::ResponseGap { missing } => write!(f, "{missing} responses before are missing"),
-            Self::ReadRest { of } => write!(f, "asks for the missing rest of frame {of}"),
+            Self::AnsweredBefore => tell!(words, "answered before"),
+            Self::ResponseGap { missing: 1 } => tell!(words, "1 response before is missing"),
+            Self::ResponseGap { missing } => {
+                tell!(words, *missing, " responses before are missing");
+            }
+            Self::ReadRest { of } => tell!(words, "asks for the missing rest of frame ", *of),
             Self::CongestionNotification { to: (address, qp) } => {
-                write!(f, "congestion: QP {qp} of {address} shall slow down")
+                tell!(words, "congestion: QP ");
+                words.show(qp);
+                tell!(words, " of ");
+                words.show(address);
+                tell!(words, " shall slow down");
             }
-            Self::CongestionExperienced => f.write_str("marked: congestion experienced"),
-            Self::Dropped => f.write_str("the receiver drops it"),
-            Self::Multicast => f.write_str("to a multicast group"),
-            Self::Management(text) => f.write_str(text),
+            Self::CongestionExperienced => tell!(words, "marked: congestion experienced"),
+            Self::Dropped => tell!(words, "the receiver drops it"),
+            Self::Multicast => tell!(words, "to a multicast group"),
+            Self::Management(text) => tell!(words, text.as_str()),
+            Self::ManagementAgain { first } => {
+                tell!(words, "sent again, first in frame ", *first);
+            }
         }
     }
 }
 
-/// A wait in milliseconds, without trailing zeros.
-struct Millis(Duration);
-
-impl fmt::Display for Millis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0.as_micros();
-        match micros % 1000 {
-            0 => write!(f, "{} ms", micros / 1000),
-            rest if rest % 10 == 0 => write!(f, "{}.{:02} ms", micros / 1000, rest / 10),
-            rest => write!(f, "{}.{rest:03} ms", micros / 1000),
+impl Cause {
+    /// A remark behind something else.
+    fn tell(self, words: &mut impl Words) {
+        match self {
+            Self::SequenceNak { frame } => tell!(words, " (NAK in frame ", frame, ")"),
+            Self::ReceiverNotReady { frame } => tell!(words, " (RNR NAK in frame ", frame, ")"),
+            Self::NoneSeen => tell!(words, " (no NAK seen)"),
+            Self::Continues => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_read_as_milliseconds() {
-        let text = |micros| Millis(Duration::from_micros(micros)).to_string();
-        assert_eq!(text(655_360), "655.36 ms");
-        assert_eq!(text(10), "0.01 ms");
-        assert_eq!(text(5_120), "5.12 ms");
-        assert_eq!(text(2_000), "2 ms");
-        assert_eq!(text(1_001), "1.001 ms");
     }
 }

@@ -1,10 +1,12 @@
 //! One direction's requests: which PSNs were seen, what they began, what was sent again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use roxe_wire::opcode::{Operation, PayloadRule, Position};
-use roxe_wire::{Msn, Mtu, Opcode, Packet, Psn};
+use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
+use roxe_wire::{Headers, Mtu, Opcode, Packet, Psn, RKey};
 
+use crate::completed::CompletedMessages;
 use crate::note::{Cause, operation_name};
 use crate::{Finding, Note, Rule, Summary};
 
@@ -14,11 +16,21 @@ const MAX_MESSAGE: u32 = 1 << 31;
 /// A jump of so many PSNs is no loss but another connection.
 const RESTART: u32 = 1 << 20;
 
+/// What comes less than so many PSNs before the first one seen belongs to the same connection.
+const NEAR: i32 = 1 << 14;
+
 /// How many packets are remembered in one direction, at the most …
 const REMEMBERED: usize = 1024;
 
+/// … and at the least, where all directions together would remember more than this …
+const REMEMBERED_AT_LEAST: usize = 64;
+const REMEMBERED_BY_ALL: usize = 1 << 20;
+
 /// … and of those that were acknowledged.
 const REMEMBERED_ACKNOWLEDGED: usize = 128;
+
+/// A READ that was asked for again at more places than this may be answered from anywhere.
+const REMEMBERED_RESTARTS: usize = 8;
 
 /// A request packet as it was first seen.
 #[derive(Clone, Debug)]
@@ -26,18 +38,36 @@ pub(crate) struct Sent {
     pub(crate) psn: Psn,
     /// How many PSNs it takes: more than one for a READ.
     pub(crate) span: u32,
+    /// Whether that is no guess.
+    is_span_known: bool,
+    /// The frame that carried it first …
     pub(crate) frame: u64,
+    /// … and last …
+    pub(crate) latest: u64,
+    /// … and last but one.
+    previous: u64,
+    /// The frame that acknowledged it.
+    acknowledged_by: Option<u64>,
     pub(crate) opcode: &'static Opcode,
+    /// The message it belongs to, counted from 1; 0 where that began unseen.
+    message: u64,
+    /// The end of its message was told.
+    end_is_told: bool,
     payload: u32,
     /// The length a RETH announces.
     pub(crate) announced: u32,
-    /// The message it belongs to, counted from 1.
-    message: u64,
-    /// Of the PSNs it takes, how many were answered in order.
+    /// Which memory a READ asks for.
+    from: (u64, RKey),
+    /// Stands for all headers but the BTH, but for those of a READ.
+    headers: u64,
+    /// How many messages end with or before it, counted from the first packet seen.
+    pub(crate) ends: u64,
+    /// Of the PSNs it takes, those before this one were answered …
     pub(crate) answered: u32,
-    /// Where a READ was asked for again: the answer to each try begins where that one did, and an
-    /// older one may still be on its way.
-    pub(crate) asked_again_at: Vec<Psn>,
+    /// … but for these.
+    missing: Range<u32>,
+    /// Where a READ was asked for again.
+    asked_again: Vec<Psn>,
     /// What an atomic was answered with.
     pub(crate) original: Option<u64>,
 }
@@ -45,25 +75,27 @@ pub(crate) struct Sent {
 /// A message whose last packet is still to come.
 #[derive(Clone, Copy, Debug)]
 struct Open {
+    /// Counted from 1.
+    number: u64,
     operation: Operation,
     packets: u64,
     bytes: u64,
-    /// The length a WRITE announced, if its first packet was seen.
+    /// The length a WRITE announced.
     announced: Option<u32>,
 }
 
-/// What is known of the responder's message count.
+/// An answer to PSNs that were not seen: lost by the capture, or not yet sent?
 #[derive(Clone, Copy, Debug)]
-struct MsnBase {
-    /// Its MSN minus our count of completed messages.
-    offset: Msn,
-    /// It may have been so many messages ahead when the offset was taken.
-    slack: u32,
+struct Early {
+    frame: u64,
+    psn: Psn,
 }
 
 /// The requests of one direction of a conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
+    /// How many packets may be remembered.
+    limit: usize,
     /// The first PSN seen, or taught by connection management.
     first: Option<Psn>,
     /// The PSN after the newest one seen.
@@ -72,15 +104,25 @@ pub(crate) struct Requests {
     next_is_guess: bool,
     /// The oldest PSN that was not acknowledged.
     unacknowledged: Psn,
+    /// Whether anything was.
+    any_acknowledged: bool,
     mtu: Option<u32>,
+    /// In the order of their PSNs.
     sent: VecDeque<Sent>,
+    /// Whether something older than `sent` was seen and forgotten.
+    forgotten: bool,
     open: Option<Open>,
-    /// A packet is missing, or the capture began here: the next packet may be of any position.
-    position_unknown: bool,
     messages: u64,
-    /// The last NAK that asked to go back.
-    go_back: Option<(Psn, Cause)>,
-    msn: Option<MsnBase>,
+    /// Messages that ended.
+    ends: u64,
+    /// The last NAK that asked to go back, until somebody does.
+    asked_back: Option<(Psn, Cause)>,
+    /// The PSN after the packet seen last, which may be an old one.
+    after_last: Psn,
+    /// Why packets are being sent again.
+    going_back: Option<Cause>,
+    early: Option<Early>,
+    pub(crate) completed: CompletedMessages,
 }
 
 /// Where a PSN lies.
@@ -93,8 +135,8 @@ enum Place {
     Again(usize),
     /// It is part of a READ at this index.
     WithinRead(usize),
-    /// It was skipped before.
-    Skipped,
+    /// It was skipped before, and belongs at this index.
+    Skipped(usize),
     /// It is older than what is remembered.
     Old,
     /// Far from anything seen.
@@ -113,29 +155,93 @@ impl Requests {
         self.first.is_some()
     }
 
-    /// Connection management told the PSN that comes first.
-    pub(crate) fn begin_at(&mut self, psn: Psn) {
-        *self = Self { first: Some(psn), next: psn, unacknowledged: psn, ..Self::default() };
+    /// Connection management told the PSN that comes first: nothing was sent or completed yet.
+    pub(crate) fn connect_at(&mut self, psn: Psn) {
+        self.begin_at(psn);
+        self.completed = CompletedMessages::none_yet(psn);
     }
 
-    /// How far `psn` lies from the first one.
+    /// What comes is not to be measured by what was.
+    fn begin_at(&mut self, psn: Psn) {
+        *self = Self {
+            first: Some(psn),
+            next: psn,
+            unacknowledged: psn,
+            messages: self.messages,
+            limit: self.limit,
+            completed: CompletedMessages::unknown(psn),
+            ..Self::default()
+        };
+    }
+
+    /// There is a packet from before the first one seen: it came late, or was broken. Only near the
+    /// start: once something was acknowledged, PSNs stay counted as they are.
+    pub(crate) fn began_before(&mut self, psn: Psn) {
+        let first = self.first.filter(|first| (1..NEAR).contains(&first.since(psn)));
+        if let Some(first) = first.filter(|_| !self.any_acknowledged) {
+            self.first = Some(psn);
+            if self.unacknowledged == first {
+                self.unacknowledged = psn;
+            }
+        }
+    }
+
+    /// There are so many directions to remember packets of.
+    pub(crate) fn share(&mut self, directions: usize) {
+        let share = REMEMBERED_BY_ALL / directions.max(1);
+        self.limit = share.clamp(REMEMBERED_AT_LEAST, REMEMBERED);
+    }
+
+    /// How far `psn` lies behind the first one; nothing where it is older.
     pub(crate) fn relative(&self, psn: Psn) -> Option<i32> {
-        self.first.map(|first| psn.since(first))
+        self.first.map(|first| psn.since(first)).filter(|relative| *relative >= 0)
     }
 
     /// Whether a response with this PSN may answer these requests.
     pub(crate) fn covers(&self, psn: Psn) -> bool {
-        self.first.is_some_and(|first| psn.since(first) >= -1)
+        let is_sent = self.is_known()
             && psn.since(self.next) < 0
-            && (self.find(psn).is_some() || psn.since(self.unacknowledged) >= -1)
+            && (self.find(psn).is_some() || psn.since(self.unacknowledged) >= -1);
+        is_sent || self.may_be_read(psn).is_some()
+    }
+
+    /// The newest request, if it is a READ that takes this PSN should the path MTU be small.
+    fn may_be_read(&self, psn: Psn) -> Option<&Sent> {
+        let read = self.sent.back().filter(|_| self.next_is_guess)?;
+        let most = packets_for(read.announced.min(MAX_MESSAGE), Mtu::B256.bytes());
+        psn.is_within(read.psn, most).then_some(read)
+    }
+
+    /// Whether a request that has the PSN of `response` asks for this kind of response.
+    pub(crate) fn asks_for(&self, response: &Packet<'_>) -> bool {
+        let psn = response.headers.bth.psn;
+        let Some(sent) = self.get(psn).or_else(|| self.may_be_read(psn)) else { return false };
+        let asked = sent.opcode.operation;
+        match response.opcode.operation {
+            Operation::ReadResponse => {
+                matches!(asked, Operation::ReadRequest | Operation::Flush | Operation::AtomicWrite)
+            }
+            Operation::AtomicAcknowledge => asked.is_atomic(),
+            _ => true,
+        }
+    }
+
+    /// The index of the first packet behind `psn`.
+    fn behind(&self, psn: Psn) -> usize {
+        let Some(oldest) = self.sent.front() else { return 0 };
+        let distance = psn.since(oldest.psn);
+        self.sent.partition_point(|sent| sent.psn.since(oldest.psn) <= distance)
     }
 
     /// The index of the packet that has `psn` among its PSNs.
     fn find(&self, psn: Psn) -> Option<usize> {
-        let base = self.sent.front()?.psn;
-        let distance = psn.since(base);
-        let after = self.sent.partition_point(|sent| sent.psn.since(base) <= distance);
-        let index = after.checked_sub(1)?;
+        // Most answers are to something recent.
+        if let Some(newest) = self.sent.back()
+            && psn.is_within(newest.psn, newest.span)
+        {
+            return Some(self.sent.len() - 1);
+        }
+        let index = self.behind(psn).checked_sub(1)?;
         let sent = &self.sent[index];
         psn.is_within(sent.psn, sent.span).then_some(index)
     }
@@ -151,49 +257,41 @@ impl Requests {
     }
 
     fn place(&mut self, psn: Psn) -> Place {
-        let Some(first) = self.first else {
+        if self.first.is_none() {
             self.begin_at(psn);
-            self.position_unknown = true;
             return Place::Next;
-        };
+        }
         self.settle_guess(psn);
         let ahead = psn.since(self.next);
         match u32::try_from(ahead) {
             Ok(0) => Place::Next,
             Ok(ahead) if ahead < RESTART => Place::Ahead(ahead),
             Ok(_) => Place::Elsewhere,
-            Err(_) if ahead.unsigned_abs() >= RESTART => Place::Elsewhere,
             Err(_) => match self.find(psn) {
                 Some(index) if self.sent[index].psn == psn => Place::Again(index),
                 Some(index) => Place::WithinRead(index),
-                None if psn.since(first) >= 0
-                    && self.sent.front().is_some_and(|oldest| psn.since(oldest.psn) > 0) =>
-                {
-                    Place::Skipped
-                }
-                None => Place::Old,
+                None if ahead.unsigned_abs() >= RESTART => Place::Elsewhere,
+                None => match self.behind(psn) {
+                    0 if self.forgotten => Place::Old,
+                    index => Place::Skipped(index),
+                },
             },
         }
     }
 
-    /// The PSN after a READ of unknown path MTU tells how many PSNs the READ took, and the MTU if
-    /// only one makes it as many.
+    /// The PSN after a READ of unknown path MTU tells how many it took, if none were lost.
     fn settle_guess(&mut self, psn: Psn) {
         if !self.next_is_guess {
             return;
         }
         let Some(read) = self.sent.back_mut() else { return };
         let Ok(span) = u32::try_from(psn.since(read.psn)) else { return };
-        let announced = read.announced;
-        let fits = |mtu: &Mtu| packets_for(announced, mtu.bytes()) == span;
-        let mut mtus = Mtu::ALL.into_iter().filter(fits);
-        if let Some(mtu) = mtus.next() {
-            if mtus.next().is_none() {
-                self.mtu = Some(mtu.bytes());
-            }
+        if Mtu::ALL.iter().any(|mtu| packets_for(read.announced, mtu.bytes()) == span) {
             read.span = span;
             self.next = psn;
             self.next_is_guess = false;
+            self.open = None;
+            self.completed = CompletedMessages::unknown(psn);
         }
     }
 
@@ -202,31 +300,21 @@ impl Requests {
         self.mtu
     }
 
-    /// A response tells the path MTU.
-    pub(crate) fn learn_mtu(&mut self, mtu: u32, at: Psn) {
-        if self.mtu.is_none() {
-            self.mtu = Some(mtu);
+    /// A full packet shows the path MTU, unless one did before. Tells what it is.
+    pub(crate) fn learn_mtu(&mut self, full: u32) -> u32 {
+        if let Some(mtu) = self.mtu {
+            return mtu;
         }
-        if !self.next_is_guess {
-            return;
+        self.mtu = Some(full);
+        for sent in self.sent.iter_mut().filter(|sent| !sent.is_span_known) {
+            sent.span = packets_for(sent.announced.min(MAX_MESSAGE), full);
+            sent.is_span_known = true;
         }
-        if let Some(read) = self.sent.back_mut().filter(|read| at.since(read.psn) >= 0) {
-            read.span = packets_for(read.announced, mtu);
+        if let Some(read) = self.sent.back().filter(|_| self.next_is_guess) {
             self.next = read.psn.advance(read.span);
             self.next_is_guess = false;
         }
-    }
-
-    /// A READ was answered by a single packet: it took one PSN, whatever the path MTU.
-    pub(crate) fn learn_single(&mut self, psn: Psn) {
-        if !self.next_is_guess {
-            return;
-        }
-        if let Some(read) = self.sent.back_mut().filter(|read| read.psn == psn) {
-            read.span = 1;
-            self.next = psn.next();
-            self.next_is_guess = false;
-        }
+        full
     }
 
     /// Takes in one request packet.
@@ -239,45 +327,50 @@ impl Requests {
         summary: &mut Summary,
     ) {
         let psn = packet.headers.bth.psn;
+        let mut place = self.place(psn);
+        let is_done = self.is_done(packet);
+        if self.is_restart(&place, packet, is_done) {
+            notes.push(Note::Restart);
+            self.begin_at(psn);
+            place = Place::Next;
+        }
         self.check_alone(packet, findings);
-        match self.place(psn) {
-            Place::Next => self.take_new(packet, frame, notes, findings, summary),
-            Place::Ahead(missing) => {
-                notes.push(Note::Gap { missing });
-                self.lose_count();
+        match place {
+            Place::Next | Place::Elsewhere => {
+                self.judge_early(psn, findings);
                 self.take_new(packet, frame, notes, findings, summary);
             }
-            Place::Elsewhere => {
-                notes.push(Note::Restart);
-                self.begin_at(psn);
-                self.position_unknown = true;
+            Place::Ahead(missing) => {
+                notes.push(Note::Gap { missing });
+                summary.gaps += 1;
+                self.early = None;
+                self.open = None;
+                self.completed = CompletedMessages::unknown(psn);
                 self.take_new(packet, frame, notes, findings, summary);
             }
             Place::Again(index) => {
-                let of = self.sent[index].frame;
-                notes.push(Note::Retransmission { of, cause: self.cause_at(psn) });
-                summary.retransmissions += 1;
-                let sent = &mut self.sent[index];
-                if packet.opcode.operation == Operation::ReadRequest {
-                    sent.ask_again(psn);
-                } else if sent.opcode != packet.opcode
-                    || sent.payload as usize != packet.payload.len()
-                {
-                    findings.push(Finding {
-                        rule: Rule::Retransmission,
-                        seen: format!("{} of {} B", packet.opcode.name, packet.payload.len()),
-                        expected: format!(
-                            "{} of {} B as in frame {of}",
-                            sent.opcode.name, sent.payload
-                        ),
-                    });
+                let sent = &self.sent[index];
+                if sent.is_same(packet) {
+                    let (of, acknowledged_by) = (sent.frame, sent.acknowledged_by);
+                    let cause = self.go_back(psn);
+                    notes.push(Note::Retransmission { of, cause, acknowledged_by });
+                    summary.retransmissions += 1;
+                    let sent = &mut self.sent[index];
+                    (sent.previous, sent.latest) = (sent.latest, frame);
+                    if packet.opcode.operation == Operation::ReadRequest {
+                        sent.ask_again(psn);
+                    }
+                    self.tell_end(index, notes, findings);
+                } else {
+                    findings.push(sent.differs_from(packet));
                 }
             }
             Place::WithinRead(index) => {
-                let sent = &mut self.sent[index];
-                let of = sent.frame;
+                let of = self.sent[index].frame;
                 if packet.opcode.operation == Operation::ReadRequest {
-                    sent.ask_again(psn);
+                    findings.extend(self.sent[index].check_rest(packet, self.mtu));
+                    self.sent[index].ask_again(psn);
+                    self.go_back(psn);
                     notes.push(Note::ReadRest { of });
                     summary.retransmissions += 1;
                 } else {
@@ -288,16 +381,52 @@ impl Requests {
                     });
                 }
             }
-            Place::Skipped => {
-                notes.push(Note::FillsGap);
-                let span = self.span(packet);
-                let sent = Sent::new(packet, span, frame, 0);
-                let base = self.sent.front().map_or(psn, |oldest| oldest.psn);
-                let distance = psn.since(base);
-                let at = self.sent.partition_point(|other| other.psn.since(base) < distance);
-                self.sent.insert(at, sent);
+            Place::Skipped(index) => {
+                let cause = self.go_back(psn);
+                notes.push(Note::FillsGap { cause });
+                let mut broken = Vec::new();
+                self.insert(index, packet, frame, notes, &mut broken);
+                // Behind what was acknowledged it may be another connection's.
+                findings.extend(broken.into_iter().filter(|_| !is_done));
+                summary.bytes += packet.payload.len() as u64;
+                if packet.opcode.position.starts() {
+                    summary.count_message(packet.opcode.operation);
+                }
             }
-            Place::Old => notes.push(Note::Old),
+            Place::Old => {
+                self.go_back(psn);
+                // Perhaps it is another connection's, which counts anew.
+                self.completed.forget_offset();
+                notes.push(Note::Old);
+                summary.retransmissions += 1;
+            }
+        }
+        self.after_last = match self.get(psn) {
+            Some(sent) => sent.psn.advance(sent.span),
+            None => psn.next(),
+        };
+    }
+
+    /// Whether nobody sends this PSN again: it was acknowledged, or is never repeated.
+    fn is_done(&self, packet: &Packet<'_>) -> bool {
+        packet.opcode.service == Service::Uc
+            || packet.headers.bth.psn.since(self.unacknowledged) < 0
+    }
+
+    /// Whether the queue pairs belong to another connection now: PSNs far from all before, another
+    /// packet under a PSN that is done with, or another path MTU when all is done.
+    fn is_restart(&self, place: &Place, packet: &Packet<'_>, is_done: bool) -> bool {
+        let opcode = packet.opcode;
+        let other_mtu = opcode.position == Position::First
+            && opcode.payload.allows_for_some_mtu(packet.payload.len())
+            && self.mtu.is_some_and(|mtu| mtu as usize != packet.payload.len());
+        match *place {
+            Place::Elsewhere => true,
+            Place::Next => false,
+            Place::Ahead(_) => other_mtu && self.unacknowledged == self.next,
+            Place::Again(index) => is_done && !self.sent[index].is_same(packet),
+            Place::WithinRead(_) => is_done && opcode.operation != Operation::ReadRequest,
+            Place::Skipped(_) | Place::Old => is_done && other_mtu,
         }
     }
 
@@ -309,11 +438,7 @@ impl Requests {
             findings.push(payload_length(packet.opcode, len));
         } else if let Some(mtu) = self.mtu {
             if rule == PayloadRule::Full && len != mtu as usize {
-                findings.push(Finding {
-                    rule: Rule::PathMtu,
-                    seen: format!("{} of {len} B", packet.opcode.name),
-                    expected: format!("{mtu} B as before"),
-                });
+                findings.push(path_mtu(packet.opcode, len, mtu));
             } else if !rule.allows(len, mtu as usize) {
                 findings.push(Finding {
                     rule: Rule::PayloadLength,
@@ -321,8 +446,10 @@ impl Requests {
                     expected: format!("at most the path MTU of {mtu} B"),
                 });
             }
-        } else if rule == PayloadRule::Full {
-            self.mtu = u32::try_from(len).ok();
+        } else if rule == PayloadRule::Full
+            && let Ok(full) = u32::try_from(len)
+        {
+            self.learn_mtu(full);
         }
         if let Some(reth) = packet.headers.reth
             && reth.dma_len > MAX_MESSAGE
@@ -333,12 +460,15 @@ impl Requests {
                 expected: format!("at most {MAX_MESSAGE} B"),
             });
         }
-        if let Some(atomic) = packet.headers.atomic_eth
-            && atomic.va % 8 != 0
+        let written =
+            packet.headers.reth.filter(|_| packet.opcode.operation == Operation::AtomicWrite);
+        let va = packet.headers.atomic_eth.map(|atomic| atomic.va);
+        if let Some(va) = va.or_else(|| Some(written?.va))
+            && va % 8 != 0
         {
             findings.push(Finding {
                 rule: Rule::AtomicAlignment,
-                seen: format!("address 0x{:x}", atomic.va),
+                seen: format!("address 0x{va:x}"),
                 expected: "a multiple of 8".to_owned(),
             });
         }
@@ -355,195 +485,346 @@ impl Requests {
     ) {
         let opcode = packet.opcode;
         let len = packet.payload.len() as u64;
-        let announced = packet.headers.reth.map(|reth| reth.dma_len);
-        self.go_back = None;
-        self.check_sequence(opcode, findings);
-        if opcode.position.starts() {
-            self.messages += 1;
-            let whole = match opcode.operation {
-                Operation::Send if opcode.position == Position::Only => Some(len),
-                Operation::Write | Operation::ReadRequest => announced.map(u64::from),
-                _ => None,
-            };
-            notes.push(Note::Message {
-                number: self.messages,
-                operation: opcode.operation,
-                len: whole,
-            });
-            summary.count_message(opcode.operation);
-            self.open = Some(Open {
-                operation: opcode.operation,
-                packets: 0,
-                bytes: 0,
-                announced: announced.filter(|_| opcode.operation == Operation::Write),
-            });
-        }
-        summary.bytes += len;
-        if let Some(open) = &mut self.open {
-            open.packets += 1;
-            open.bytes += len;
-        }
-        if opcode.position.ends() {
-            if let Some(open) = self.open.take() {
-                self.close(open, opcode, notes, findings);
-            }
-            self.position_unknown = false;
-        }
-        let span = self.span(packet);
         let psn = packet.headers.bth.psn;
-        self.sent.push_back(Sent::new(packet, span, frame, self.messages));
-        self.next = psn.advance(span);
-        self.next_is_guess = opcode.operation == Operation::ReadRequest && self.mtu.is_none();
-        self.forget();
-    }
-
-    fn check_sequence(&mut self, opcode: &'static Opcode, findings: &mut Vec<Finding>) {
-        let open = self.open.map(|open| open.operation);
-        let right = if opcode.position.starts() {
-            open.is_none()
-        } else {
-            open == Some(opcode.operation) || open.is_none() && self.position_unknown
-        };
-        if !right {
-            findings.push(Finding {
-                rule: Rule::OpcodeSequence,
-                seen: opcode.name.to_owned(),
-                expected: match open {
-                    Some(open) => format!("the next packet of a {}", operation_name(open)),
-                    None => "the first packet of a message".to_owned(),
-                },
-            });
-            self.position_unknown = true;
+        (self.going_back, self.asked_back) = (None, None);
+        if let Some(before) = self.sent.back().filter(|before| before.is_before(psn)) {
+            findings.extend(check_sequence(before.opcode, opcode));
         }
-        if !opcode.position.starts() && open.is_some_and(|open| open != opcode.operation) {
-            self.open = None;
+        if opcode.position.starts() {
+            self.begin_message(packet, notes);
+            summary.count_message(opcode.operation);
+        } else if let Some(open) = &mut self.open {
+            if open.operation == opcode.operation {
+                open.packets += 1;
+                open.bytes += len;
+                notes.push(Note::Part { number: open.number, part: open.packets });
+            } else {
+                self.open = None;
+            }
         }
-    }
-
-    fn close(
-        &self,
-        open: Open,
-        opcode: &'static Opcode,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-    ) {
-        if opcode.position == Position::Last {
-            notes.push(Note::MessageEnd {
-                number: self.messages,
-                packets: open.packets,
-                bytes: open.bytes,
-            });
-        }
-        if let Some(announced) = open.announced
-            && u64::from(announced) != open.bytes
+        if !opcode.position.ends()
+            && let Some(open) = &mut self.open
+            && let Some(announced) = open.announced
+            && open.bytes >= announced.into()
         {
             findings.push(Finding {
                 rule: Rule::WriteLength,
-                seen: format!("a WRITE of {} B", open.bytes),
-                expected: format!("{announced} B as its RETH announced"),
+                seen: format!("a WRITE that goes on behind {} B", open.bytes),
+                expected: format!("an end with {announced} B as its RETH announced"),
             });
+            open.announced = None;
         }
-    }
-
-    /// Packets were missed: nobody knows which messages they held.
-    fn lose_count(&mut self) {
-        self.open = None;
-        self.position_unknown = true;
-        self.msn = None;
-    }
-
-    fn span(&self, packet: &Packet<'_>) -> u32 {
-        match packet.headers.reth {
-            Some(reth) if packet.opcode.operation == Operation::ReadRequest => {
-                packets_for(reth.dma_len.min(MAX_MESSAGE), self.mtu.unwrap_or(4096))
+        summary.bytes += len;
+        let message = self.open.map_or(0, |open| open.number);
+        let mut end_is_told = false;
+        if opcode.position.ends() {
+            self.ends += 1;
+            if let Some(open) = self.open.take() {
+                end_is_told = true;
+                end_message(open, opcode, notes, findings);
             }
-            _ => 1,
         }
+        let sent = Sent::new(packet, self.mtu, frame, self.ends);
+        self.next = psn.advance(sent.span);
+        self.next_is_guess = !sent.is_span_known;
+        self.sent.push_back(Sent { message, end_is_told, ..sent });
+        self.forget();
     }
 
-    fn cause_at(&self, psn: Psn) -> Cause {
-        match self.go_back {
+    fn begin_message(&mut self, packet: &Packet<'_>, notes: &mut Vec<Note>) {
+        let opcode = packet.opcode;
+        let len = packet.payload.len() as u64;
+        let announced = packet.headers.reth.map(|reth| reth.dma_len);
+        self.tell_begin(packet, notes);
+        self.open = Some(Open {
+            number: self.messages,
+            operation: opcode.operation,
+            packets: 1,
+            bytes: len,
+            announced: announced.filter(|_| opcode.operation == Operation::Write),
+        });
+    }
+
+    /// Gives a message its number.
+    fn tell_begin(&mut self, packet: &Packet<'_>, notes: &mut Vec<Note>) {
+        let opcode = packet.opcode;
+        self.messages += 1;
+        let len = match opcode.operation {
+            Operation::Send if opcode.position == Position::Only => {
+                Some(packet.payload.len() as u64)
+            }
+            Operation::Write | Operation::ReadRequest => {
+                packet.headers.reth.map(|reth| reth.dma_len.into())
+            }
+            _ => None,
+        };
+        notes.push(Note::Message { number: self.messages, operation: opcode.operation, len });
+    }
+
+    /// The message that the packet at `index` belongs to, as far as it was seen: where it begins,
+    /// where what is known of it ends, and all of it together. `None` where its beginning is
+    /// missing.
+    fn message_around(&self, index: usize) -> Option<(Range<usize>, Open)> {
+        let follows = |at: usize| -> bool {
+            let (before, sent) = (&self.sent[at - 1], &self.sent[at]);
+            before.is_before(sent.psn)
+                && !before.opcode.position.ends()
+                && !sent.opcode.position.starts()
+                && before.opcode.operation == sent.opcode.operation
+        };
+        let mut start = index;
+        while start > 0 && follows(start) {
+            start -= 1;
+        }
+        let first = &self.sent[start];
+        if !first.opcode.position.starts() {
+            return None;
+        }
+        let mut end = index + 1;
+        while end < self.sent.len() && follows(end) {
+            end += 1;
+        }
+        let operation = first.opcode.operation;
+        let open = Open {
+            number: first.message,
+            operation,
+            packets: (end - start) as u64,
+            bytes: self.sent.range(start..end).map(|sent| u64::from(sent.payload)).sum(),
+            announced: (operation == Operation::Write).then_some(first.announced),
+        };
+        Some((start..end, open))
+    }
+
+    /// The last packet of a message came again, or late: now the message ends, if that was never
+    /// told because something of it was missing.
+    fn tell_end(&mut self, index: usize, notes: &mut Vec<Note>, findings: &mut Vec<Finding>) {
+        let sent = &self.sent[index];
+        let opcode = sent.opcode;
+        if sent.end_is_told || opcode.position != Position::Last {
+            return;
+        }
+        let Some((_, open)) = self.message_around(index) else { return };
+        self.sent[index].end_is_told = true;
+        end_message(open, opcode, notes, findings);
+    }
+
+    /// A packet that was missing.
+    fn insert(
+        &mut self,
+        index: usize,
+        packet: &Packet<'_>,
+        frame: u64,
+        notes: &mut Vec<Note>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let psn = packet.headers.bth.psn;
+        self.began_before(psn);
+        let before = index.checked_sub(1).map(|before| &self.sent[before]);
+        let before_it = before.filter(|before| before.is_before(psn));
+        let mut sent = Sent::new(packet, self.mtu, frame, before.map_or(0, |before| before.ends));
+        let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
+        findings.extend(
+            before_it
+                .and_then(|before| check_sequence(before.opcode, packet.opcode))
+                .or_else(|| check_sequence(packet.opcode, behind_it?.opcode)),
+        );
+        if packet.opcode.position.ends() {
+            sent.ends += 1;
+            self.ends += 1;
+            self.sent.range_mut(index..).for_each(|behind| behind.ends += 1);
+            self.completed.forget_offset();
+        }
+        sent.end_is_told = packet.opcode.position == Position::Only;
+        self.sent.insert(index, sent);
+        if packet.opcode.position.starts() {
+            self.tell_begin(packet, notes);
+            self.sent[index].message = self.messages;
+        }
+        if let Some((known, open)) = self.message_around(index) {
+            self.sent.range_mut(known.clone()).for_each(|sent| sent.message = open.number);
+            // Nothing of it is missing up to the newest packet: it goes on from here.
+            let is_newest = known.end == self.sent.len();
+            let newest = &self.sent[known.end - 1];
+            if is_newest && newest.is_before(self.next) && !newest.opcode.position.ends() {
+                self.open = Some(open);
+            }
+            self.tell_end(index, notes, findings);
+        }
+        self.forget();
+    }
+
+    /// An old packet: why? The first one after a step back has the reason, and those behind it the
+    /// same.
+    fn go_back(&mut self, psn: Psn) -> Cause {
+        if let Some(cause) = self.going_back
+            && psn == self.after_last
+        {
+            let cause = if cause == Cause::NoneSeen { Cause::Continues } else { cause };
+            self.going_back = Some(cause);
+            return cause;
+        }
+        let cause = match self.asked_back.take() {
             Some((from, cause)) if psn.since(from) >= 0 => cause,
-            _ => Cause::Unknown,
-        }
+            _ => Cause::NoneSeen,
+        };
+        self.going_back = Some(cause);
+        cause
     }
 
-    /// Keeps memory bounded.
+    /// Keeps memory bounded, and all that is remembered within half a circle.
     fn forget(&mut self) {
         let acknowledged = self
             .sent
             .get(REMEMBERED_ACKNOWLEDGED)
             .is_some_and(|sent| sent.psn.since(self.unacknowledged) < 0);
-        if acknowledged || self.sent.len() > REMEMBERED {
+        let mut enough = !acknowledged;
+        while let Some(oldest) = self.sent.front()
+            && self.sent.len() > 1
+            && !(enough && self.sent.len() <= self.limit && self.next.since(oldest.psn) > 0)
+        {
+            let end = oldest.psn.advance(oldest.span);
+            if end.since(self.unacknowledged) > 0 {
+                self.unacknowledged = end;
+            }
             self.sent.pop_front();
+            self.forgotten = true;
+            enough = true;
         }
     }
 
-    /// Everything up to and with `psn` has arrived. `None` when that was known; else the first and
-    /// last frame newly covered, and their number.
-    pub(crate) fn acknowledge(&mut self, psn: Psn) -> Option<(u64, u64, u64)> {
+    /// `frame` says that everything up to and with `psn` has arrived. `None` when that was known;
+    /// else a note on the frames that carried what is newly covered: of each packet the one sent
+    /// last before the packet behind it, as a responder takes nothing out of sequence.
+    pub(crate) fn acknowledge(&mut self, psn: Psn, frame: u64) -> Option<Note> {
         if psn.since(self.unacknowledged) < 0 {
             return None;
         }
         let old = core::mem::replace(&mut self.unacknowledged, psn.next());
-        let mut covered = self
+        self.any_acknowledged = true;
+        let covered = self
             .sent
-            .iter()
+            .iter_mut()
             .rev()
             .skip_while(|sent| sent.psn.since(psn) > 0)
             .take_while(|sent| sent.psn.since(old) >= 0);
-        let last = covered.next()?.frame;
-        let (first, packets) =
-            covered.fold((last, 1), |(_, packets), sent| (sent.frame, packets + 1));
-        Some((first, last, packets))
+        let (mut first, mut last, mut packets) = (u64::MAX, 0, 0);
+        for sent in covered {
+            sent.acknowledged_by = Some(frame);
+            let in_sequence = [sent.latest, sent.previous, sent.frame];
+            let carrier = in_sequence.into_iter().find(|it| *it < first).unwrap_or(sent.latest);
+            (first, last) = (first.min(carrier), last.max(carrier));
+            packets += 1;
+        }
+        (packets > 0).then_some(Note::Acknowledges { first, last, packets })
     }
 
-    /// Whether `psn` was not sent yet, as far as a capture can tell.
+    /// Whether `psn` was not sent yet, as far as was seen.
     pub(crate) fn is_future(&self, psn: Psn) -> bool {
         !self.next_is_guess && psn.since(self.next) >= 0
     }
 
+    /// An answer names a PSN that was not seen.
+    pub(crate) fn answered_early(&mut self, psn: Psn, frame: u64) {
+        self.early = Some(Early { frame, psn });
+    }
+
+    /// A PSN is sent for the first time. If it was answered before, that was wrong.
+    fn judge_early(&mut self, psn: Psn, findings: &mut Vec<Finding>) {
+        if let Some(early) = self.early.take()
+            && early.psn.since(psn) >= 0
+        {
+            findings.push(Finding {
+                rule: Rule::AckPsn,
+                seen: format!("frame {} answers PSN {}", early.frame, early.psn),
+                expected: format!("no answer before the request: PSN {psn} is sent only now"),
+            });
+        }
+    }
+
     /// A NAK asks to send again from `psn` on.
-    pub(crate) fn go_back(&mut self, psn: Psn, cause: Cause) {
+    pub(crate) fn ask_back(&mut self, psn: Psn, cause: Cause) {
         if psn.since(self.next) < 0 {
-            self.go_back = Some((psn, cause));
+            self.asked_back = Some((psn, cause));
         }
     }
 
-    /// Judges the MSN of a positive acknowledgement of `psn`.
-    pub(crate) fn check_msn(&mut self, psn: Psn, msn: Msn) -> Option<Finding> {
-        let sent = self.get(psn).filter(|sent| sent.message != 0)?;
-        let completed = if sent.opcode.position.ends() { sent.message } else { sent.message - 1 };
-        let ahead = u32::try_from(self.messages - completed).ok()?;
-        let offset = difference(msn, Msn::new(low_24(completed)));
-        let Some(base) = &mut self.msn else {
-            self.msn = Some(MsnBase { offset, slack: ahead });
-            return None;
-        };
-        let distance = Psn::new(offset.get()).since(Psn::new(base.offset.get()));
-        if distance < 0 && distance.unsigned_abs() <= base.slack {
-            *base = MsnBase { offset, slack: base.slack - distance.unsigned_abs() };
-            return None;
-        }
-        if u32::try_from(distance).is_ok_and(|distance| distance <= ahead) {
-            return None;
-        }
-        let expected = low_24(completed).wrapping_add(base.offset.get());
-        Some(Finding {
-            rule: Rule::Msn,
-            seen: format!("MSN {} with PSN {psn}", msn.get()),
-            expected: format!("MSN {}", Msn::new(expected).get()),
-        })
+    /// Messages whose last packet was seen.
+    pub(crate) const fn ends(&self) -> u64 {
+        self.ends
     }
 }
 
-/// The low 24 bits of a count.
-fn low_24(count: u64) -> u32 {
-    u32::try_from(count & 0x00ff_ffff).unwrap_or(0)
+/// A message ended.
+fn end_message(
+    open: Open,
+    opcode: &'static Opcode,
+    notes: &mut Vec<Note>,
+    findings: &mut Vec<Finding>,
+) {
+    if opcode.position == Position::Last {
+        notes.pop_if(|note| matches!(note, Note::Part { .. }));
+        notes.push(Note::MessageEnd {
+            number: open.number,
+            packets: open.packets,
+            bytes: open.bytes,
+        });
+    }
+    if let Some(announced) = open.announced
+        && u64::from(announced) != open.bytes
+    {
+        findings.push(Finding {
+            rule: Rule::WriteLength,
+            seen: format!("a WRITE of {} B", open.bytes),
+            expected: format!("{announced} B as its RETH announced"),
+        });
+    }
 }
 
-fn difference(a: Msn, b: Msn) -> Msn {
-    Msn::new(a.get().wrapping_sub(b.get()))
+/// Whether one packet may follow another whose PSN is the one before.
+fn check_sequence(before: &'static Opcode, opcode: &'static Opcode) -> Option<Finding> {
+    let right = if before.position.ends() {
+        opcode.position.starts()
+    } else {
+        !opcode.position.starts() && opcode.operation == before.operation
+    };
+    (!right).then(|| Finding {
+        rule: Rule::OpcodeSequence,
+        seen: format!("{} behind {}", opcode.name, before.name),
+        expected: if before.position.ends() {
+            "the first packet of a message".to_owned()
+        } else {
+            format!("the next packet of the {}", operation_name(before.operation))
+        },
+    })
+}
+
+/// The finding for a full packet that is not as long as those before.
+pub(crate) fn path_mtu(opcode: &Opcode, len: usize, mtu: u32) -> Finding {
+    Finding {
+        rule: Rule::PathMtu,
+        seen: format!("{} of {len} B", opcode.name),
+        expected: format!("{mtu} B as before"),
+    }
+}
+
+/// Stands for the extension headers that a packet sent again has again.
+fn fold(headers: &Headers) -> u64 {
+    let Headers { reth, atomic_eth, imm_dt, ieth, feth, .. } = *headers;
+    let mut folded = 0;
+    let mut add = |word: u64| {
+        // The multiplier of the FNV hash; the turn brings the upper bits down.
+        folded = (folded ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+    };
+    if let Some(reth) = reth {
+        [reth.va, reth.r_key.0.into(), reth.dma_len.into()].into_iter().for_each(&mut add);
+    }
+    if let Some(it) = atomic_eth {
+        [it.va, it.r_key.0.into(), it.swap_add, it.compare].into_iter().for_each(&mut add);
+    }
+    imm_dt.into_iter().for_each(|immediate| add(immediate.0.into()));
+    ieth.into_iter().for_each(|ieth| add(ieth.r_key.0.into()));
+    feth.into_iter().for_each(|feth| add(u32::from_be_bytes(feth.emit()).into()));
+    folded
 }
 
 /// The finding for a payload that no path MTU makes right.
@@ -563,24 +844,129 @@ pub(crate) fn payload_length(opcode: &Opcode, len: usize) -> Finding {
 }
 
 impl Sent {
-    fn ask_again(&mut self, psn: Psn) {
-        if !self.asked_again_at.contains(&psn) {
-            self.asked_again_at.push(psn);
+    fn new(packet: &Packet<'_>, mtu: Option<u32>, frame: u64, ends: u64) -> Self {
+        let headers = &packet.headers;
+        let read = headers.reth.filter(|_| packet.opcode.operation == Operation::ReadRequest);
+        let asked = read.map_or(0, |read| read.dma_len.min(MAX_MESSAGE));
+        Self {
+            psn: headers.bth.psn,
+            span: packets_for(asked, mtu.unwrap_or(Mtu::B4096.bytes())),
+            is_span_known: mtu.is_some() || asked <= Mtu::B256.bytes(),
+            frame,
+            latest: frame,
+            previous: frame,
+            acknowledged_by: None,
+            opcode: packet.opcode,
+            message: 0,
+            end_is_told: false,
+            payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
+            announced: headers.reth.map_or(0, |reth| reth.dma_len),
+            from: read.map_or((0, RKey(0)), |read| (read.va, read.r_key)),
+            headers: if read.is_some() { 0 } else { fold(headers) },
+            ends,
+            answered: 0,
+            missing: 0..0,
+            asked_again: Vec::new(),
+            original: None,
         }
     }
 
-    fn new(packet: &Packet<'_>, span: u32, frame: u64, message: u64) -> Self {
-        Self {
-            psn: packet.headers.bth.psn,
-            span,
-            frame,
-            opcode: packet.opcode,
-            payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
-            announced: packet.headers.reth.map_or(0, |reth| reth.dma_len),
-            message,
-            answered: 0,
-            asked_again_at: Vec::new(),
-            original: None,
+    /// Whether `psn` is the one behind this packet.
+    fn is_before(&self, psn: Psn) -> bool {
+        self.is_span_known && self.psn.advance(self.span) == psn
+    }
+
+    /// Whether `packet` is this one sent again. A READ may ask for less than before.
+    fn is_same(&self, packet: &Packet<'_>) -> bool {
+        self.opcode == packet.opcode
+            && self.payload as usize == packet.payload.len()
+            && match packet.headers.reth {
+                Some(reth) if self.opcode.operation == Operation::ReadRequest => {
+                    (reth.va, reth.r_key) == self.from && reth.dma_len <= self.announced
+                }
+                _ => self.headers == fold(&packet.headers),
+            }
+    }
+
+    fn differs_from(&self, packet: &Packet<'_>) -> Finding {
+        let look = |opcode: &Opcode, len: usize| format!("{} of {len} B", opcode.name);
+        let seen = look(packet.opcode, packet.payload.len());
+        let before = look(self.opcode, self.payload as usize);
+        let others = if seen == before { " with other headers" } else { "" };
+        Finding {
+            rule: Rule::Retransmission,
+            seen: format!("{seen}{others}"),
+            expected: format!("{before} as in frame {}", self.frame),
+        }
+    }
+
+    /// Whether a READ for the rest of this one asks for that and no more.
+    fn check_rest(&self, packet: &Packet<'_>, mtu: Option<u32>) -> Option<Finding> {
+        let reth = packet.headers.reth?;
+        let index = u32::try_from(packet.headers.bth.psn.since(self.psn)).ok()?;
+        let before = index.checked_mul(mtu?)?;
+        let rest = self.announced.checked_sub(before)?;
+        let va = self.from.0.wrapping_add(before.into());
+        let right = (reth.va, reth.r_key) == (va, self.from.1) && reth.dma_len <= rest;
+        (!right).then(|| Finding {
+            rule: Rule::Retransmission,
+            seen: format!("a READ of {} B at 0x{:x}", reth.dma_len, reth.va),
+            expected: format!("the last {rest} B of frame {}, at 0x{va:x}", self.frame),
+        })
+    }
+
+    /// Takes in the answer to one of the PSNs it takes. Tells whether it is new, and how many
+    /// before it are missing.
+    pub(crate) fn answer(&mut self, index: u32) -> (bool, u32) {
+        if index < self.answered {
+            let is_new = self.missing.contains(&index);
+            if is_new {
+                self.missing.start = index + 1;
+            }
+            return (is_new, 0);
+        }
+        let skipped = index - self.answered;
+        if skipped > 0 && self.missing.is_empty() {
+            self.missing = self.answered..index;
+        }
+        self.answered = index + 1;
+        (true, skipped)
+    }
+
+    fn ask_again(&mut self, psn: Psn) {
+        if self.asked_again.len() <= REMEMBERED_RESTARTS && !self.asked_again.contains(&psn) {
+            self.asked_again.push(psn);
+        }
+    }
+
+    /// Whether an answer to a READ may begin at `psn`.
+    pub(crate) fn may_begin_at(&self, psn: Psn) -> bool {
+        psn == self.psn
+            || self.asked_again.contains(&psn)
+            || self.asked_again.len() > REMEMBERED_RESTARTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roxe_wire::{Bth, Payload};
+
+    #[test]
+    fn among_many_directions_each_remembers_less() {
+        let opcode = Opcode::by_name("RC_SEND_ONLY").unwrap();
+        for (directions, remembered) in [(1, 1024), (1024, 1024), (2048, 512), (16_384, 64)] {
+            let mut requests = Requests::default();
+            for frame in 1..3000 {
+                let psn = Psn::new(u32::try_from(frame).unwrap());
+                let bth = Bth { opcode: opcode.code, psn, ..Bth::default() };
+                let headers = Headers { bth, ..Headers::default() };
+                let packet = Packet { opcode, headers, payload: Payload::EMPTY };
+                requests.share(directions);
+                let (notes, findings) = (&mut Vec::new(), &mut Vec::new());
+                requests.observe(&packet, frame, notes, findings, &mut Summary::default());
+            }
+            assert_eq!(requests.sent.len(), remembered, "{directions}");
         }
     }
 }

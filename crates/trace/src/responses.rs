@@ -1,10 +1,10 @@
 //! Responses: which request each answers, and whether it may look like that.
 
-use roxe_wire::opcode::{Operation, Position};
+use roxe_wire::opcode::{Operation, PayloadRule, Position};
 use roxe_wire::{NakCode, Packet, Syndrome};
 
 use crate::note::{Cause, operation_name};
-use crate::requests::{Requests, payload_length};
+use crate::requests::{Requests, path_mtu};
 use crate::{Finding, Note, Rule, Summary};
 
 /// Takes in one response to `requests`.
@@ -16,10 +16,6 @@ pub(crate) fn observe(
     findings: &mut Vec<Finding>,
     summary: &mut Summary,
 ) {
-    let len = packet.payload.len();
-    if !packet.opcode.payload.allows_for_some_mtu(len) {
-        findings.push(payload_length(packet.opcode, len));
-    }
     let psn = packet.headers.bth.psn;
     if !requests.is_known() {
         notes.push(Note::RequestNotSeen);
@@ -27,19 +23,36 @@ pub(crate) fn observe(
     }
     if requests.is_future(psn) {
         notes.push(Note::RequestNotSeen);
-        findings.push(Finding {
-            rule: Rule::AckPsn,
-            seen: format!("{} for PSN {psn}", packet.opcode.name),
-            expected: "a PSN that was sent".to_owned(),
-        });
+        requests.answered_early(psn, frame);
         return;
     }
     match packet.opcode.operation {
-        Operation::Acknowledge => acknowledge(requests, packet, frame, notes, findings, summary),
-        Operation::ReadResponse => read_response(requests, packet, notes, findings, summary),
-        Operation::AtomicAcknowledge => atomic_acknowledge(requests, packet, notes, findings),
+        Operation::Acknowledge => acknowledge(requests, packet, frame, notes, summary),
+        Operation::ReadResponse => {
+            read_response(requests, packet, notes, findings, summary);
+            requests.acknowledge(psn, frame);
+        }
+        Operation::AtomicAcknowledge => {
+            atomic_acknowledge(requests, packet, notes, findings);
+            requests.acknowledge(psn, frame);
+        }
         _ => {}
     }
+    findings.extend(check_msn(requests, packet));
+}
+
+/// Judges the count of completed messages that comes with an answer.
+fn check_msn(requests: &mut Requests, packet: &Packet<'_>) -> Option<Finding> {
+    let aeth = packet.headers.aeth?;
+    let psn = packet.headers.bth.psn;
+    let sent = requests.get(psn)?;
+    // A refused message is not complete. A READ counts from the moment it is accepted, and some
+    // responders may count it only when it is answered.
+    let is_complete = matches!(aeth.syndrome, Syndrome::Ack(_))
+        && sent.opcode.operation != Operation::ReadRequest;
+    let own = u64::from(sent.opcode.position.ends() && !is_complete);
+    let (at_least, at_most) = (sent.ends - own, requests.ends());
+    requests.completed.check(psn, aeth.msn, at_least, at_most)
 }
 
 fn acknowledge(
@@ -47,34 +60,31 @@ fn acknowledge(
     packet: &Packet<'_>,
     frame: u64,
     notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
     summary: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
     let Some(aeth) = packet.headers.aeth else { return };
-    let refused = requests.get(psn).map(|sent| sent.frame);
+    let refused = requests.get(psn).map(|sent| sent.latest);
+    if !matches!(aeth.syndrome, Syndrome::Ack(_)) {
+        // What stands before the packet refused has arrived.
+        notes.extend(requests.acknowledge(psn.previous(), frame));
+    }
     match aeth.syndrome {
-        Syndrome::Ack(_) => match requests.acknowledge(psn) {
-            Some((first, last, packets)) => {
-                notes.push(Note::Acknowledges { first, last, packets });
-                findings.extend(requests.check_msn(psn, aeth.msn));
-            }
-            None => notes.push(Note::DuplicateAck),
-        },
-        Syndrome::RnrNak(timer) => {
+        Syndrome::Ack(_) => {
+            notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
+        }
+        Syndrome::RnrNak(_) => {
             summary.rnr_naks += 1;
-            requests.acknowledge(psn.previous());
-            requests.go_back(psn, Cause::ReceiverNotReady { frame });
-            notes.push(Note::ReceiverNotReady { frame: refused, wait: timer.duration() });
+            requests.ask_back(psn, Cause::ReceiverNotReady { frame });
+            notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
             summary.count_nak(code);
-            requests.acknowledge(psn.previous());
             if code == NakCode::PsnSequenceError {
-                requests.go_back(psn, Cause::SequenceNak { frame });
+                requests.ask_back(psn, Cause::SequenceNak { frame });
                 notes.push(Note::SequenceNak { from: refused });
             } else {
-                notes.push(Note::FatalNak { code, frame: refused });
+                notes.push(Note::FatalNak { frame: refused });
             }
         }
     }
@@ -90,16 +100,14 @@ fn read_response(
     let psn = packet.headers.bth.psn;
     let len = packet.payload.len();
     let position = packet.opcode.position;
-    if matches!(position, Position::First | Position::Middle)
-        && let Ok(mtu) = u32::try_from(len)
+    if packet.opcode.payload == PayloadRule::Full
+        && let Ok(full) = u32::try_from(len)
         && packet.opcode.payload.allows_for_some_mtu(len)
     {
-        requests.learn_mtu(mtu, psn);
-    }
-    if position == Position::Only
-        && requests.get(psn).is_some_and(|sent| sent.psn == psn && sent.announced as usize == len)
-    {
-        requests.learn_single(psn);
+        let mtu = requests.learn_mtu(full);
+        if full != mtu {
+            findings.push(path_mtu(packet.opcode, len, mtu));
+        }
     }
     let mtu = requests.mtu();
     let Some(sent) = requests.get_mut(psn) else {
@@ -126,7 +134,7 @@ fn read_response(
         Operation::ReadRequest => {
             let index = u32::try_from(psn.since(sent.psn)).unwrap_or(0);
             notes.push(Note::AnswersRead { frame: request, part: index + 1, of: sent.span });
-            let starts = index == 0 || sent.asked_again_at.contains(&psn);
+            let starts = index == 0 || sent.may_begin_at(psn);
             let ends = index + 1 == sent.span;
             let right = match position {
                 Position::First => starts && !ends,
@@ -137,7 +145,9 @@ fn read_response(
             let announced = sent.announced;
             let expected_len = match (sent.span, mtu) {
                 (1, _) => Some(announced),
-                (span, Some(mtu)) if ends => announced.checked_sub((span - 1) * mtu),
+                (span, Some(mtu)) if ends => {
+                    (span - 1).checked_mul(mtu).and_then(|before| announced.checked_sub(before))
+                }
                 _ => None,
             };
             if !right {
@@ -155,19 +165,18 @@ fn read_response(
                     ),
                 });
             }
-            if index < sent.answered {
-                notes.push(Note::AnsweredBefore);
-            } else {
-                if index > sent.answered {
-                    notes.push(Note::ResponseGap { missing: index - sent.answered });
-                }
-                sent.answered = index + 1;
+            let (is_new, missing) = sent.answer(index);
+            if missing > 0 {
+                notes.push(Note::ResponseGap { missing });
+            }
+            if is_new {
                 summary.bytes += len as u64;
+            } else {
+                notes.push(Note::AnsweredBefore);
             }
         }
         _ => findings.push(wrong_kind(packet, operation, request)),
     }
-    requests.acknowledge(psn);
 }
 
 fn atomic_acknowledge(
@@ -201,7 +210,6 @@ fn atomic_acknowledge(
             }
         }
     }
-    requests.acknowledge(psn);
 }
 
 fn wrong_kind(packet: &Packet<'_>, operation: Operation, frame: u64) -> Finding {

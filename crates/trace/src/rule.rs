@@ -37,7 +37,7 @@ pub enum Rule {
     AtomicAlignment,
     /// Queue pair 0 does not exist on RoCE; 0xffffff stands for a multicast group only.
     Destination,
-    /// A congestion notification has BECN set, PSN 0 and no payload. §A17.9.3.
+    /// A congestion notification has BECN set and PSN 0. §A17.9.3.
     Cnp,
     /// A management datagram to queue pair 1 has the well-known Q_Key.
     ManagementQKey,
@@ -128,12 +128,13 @@ pub struct Finding {
     pub rule: Rule,
     /// What the frame has.
     pub seen: String,
-    /// What it should have had.
+    /// What it should have had; empty where `seen` says it all.
     pub expected: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; expected {}", self.rule, self.seen, self.expected)
+        write!(f, "{}: {}", self.rule, self.seen)?;
+        if self.expected.is_empty() { Ok(()) } else { write!(f, "; expected {}", self.expected) }
     }
 }

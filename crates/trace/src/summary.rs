@@ -1,9 +1,9 @@
 //! What a capture holds, in numbers.
 
-use std::net::IpAddr;
-
+use roxe_wire::NakCode;
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{NakCode, Qpn};
+
+use crate::Endpoint;
 
 /// How many messages of one operation there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub struct Summary {
     pub bytes: u64,
     /// Packets seen before.
     pub retransmissions: u64,
+    /// Frames that the network delivered twice; nothing else is counted of them.
+    pub duplicates: u64,
+    /// How often PSNs were skipped: packets that were lost before the point of capture.
+    pub gaps: u64,
     /// Receiver-not-ready NAKs.
     pub rnr_naks: u64,
     /// NAKs by code, in the order in which codes were first seen.
@@ -57,6 +61,8 @@ impl Summary {
         self.frames += other.frames;
         self.bytes += other.bytes;
         self.retransmissions += other.retransmissions;
+        self.duplicates += other.duplicates;
+        self.gaps += other.gaps;
         self.rnr_naks += other.rnr_naks;
         self.icrc_errors += other.icrc_errors;
         self.cnps += other.cnps;
@@ -84,9 +90,9 @@ pub struct ConversationSummary {
     /// The transport service.
     pub service: Service,
     /// Who sent the first frame, and its queue pair if that is known.
-    pub one: (IpAddr, Option<Qpn>),
+    pub one: Endpoint,
     /// Who received it.
-    pub other: (IpAddr, Option<Qpn>),
+    pub other: Endpoint,
     /// The counts, both directions together.
     pub counts: Summary,
 }

@@ -1,12 +1,14 @@
 //! The observer: one frame in, notes and findings out.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, mad::Mad};
 
-use crate::datagram::{self, Handshakes};
-use crate::flow::{FlowKey, Flows};
+use crate::datagram::{self, Connected, Handshakes};
+use crate::flow::{Answered, FlowKey, Flows};
+use crate::requests::payload_length;
 use crate::responses;
 use crate::{ConversationSummary, Finding, Note, Rule, Summary};
 
@@ -34,6 +36,16 @@ impl IcrcVerdict {
             Err(DropReason::IcrcMismatch { expected, found }) => Self::Bad { expected, found },
             Err(_) => Self::Unknown,
         }
+    }
+
+    /// The broken rule, if it is wrong.
+    pub fn finding(self) -> Option<Finding> {
+        let Self::Bad { expected, found } = self else { return None };
+        Some(Finding {
+            rule: Rule::Icrc,
+            seen: format!("0x{found:08x}"),
+            expected: format!("0x{expected:08x}"),
+        })
     }
 }
 
@@ -73,7 +85,18 @@ pub struct Observation {
 pub struct Tracer {
     flows: Flows,
     handshakes: Handshakes,
+    unplaced: VecDeque<Unplaced>,
 }
+
+/// A frame with a wrong ICRC, of a direction from which nothing else was seen yet.
+#[derive(Clone, Copy, Debug)]
+struct Unplaced {
+    key: FlowKey,
+    psn: Psn,
+}
+
+/// How many frames with a wrong ICRC wait for their conversation.
+const UNPLACED: usize = 64;
 
 impl Tracer {
     /// Takes in the next frame; `observation` is overwritten with what it means.
@@ -88,40 +111,65 @@ impl Tracer {
         *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
 
         // A CNP concerns what the peer sends: it belongs to the connection of its destination.
-        let index = self.flows.find_or_add(
-            FlowKey {
-                source: frame.ip.source(),
-                destination: frame.ip.destination(),
-                service: if service == Service::Cnp { Service::Rc } else { service } as u8,
-                dest_qp: bth.dest_qp,
-                source_qp: *source_qp,
-            },
-            service,
-            frame.udp.source_port,
-            number,
-        );
-        *conversation = self.flows.get(index).conversation;
-        let counts = &mut self.flows.get_mut(index).counts;
+        let key = FlowKey {
+            source: frame.ip.source(),
+            destination: frame.ip.destination(),
+            service: if service == Service::Cnp { Service::Rc } else { service } as u8,
+            dest_qp: bth.dest_qp,
+            source_qp: *source_qp,
+        };
+        if let Some(finding) = icrc.finding() {
+            // No field can be trusted, so nothing is learned from it.
+            let known = self.flows.find(&key);
+            *conversation = known.map_or(0, |index| self.flows.get(index).conversation);
+            let counts = match known {
+                Some(index) => &mut self.flows.get_mut(index).counts,
+                None => {
+                    if self.unplaced.len() >= UNPLACED {
+                        self.unplaced.pop_front();
+                    }
+                    self.unplaced.push_back(Unplaced { key, psn: bth.psn });
+                    &mut self.flows.forgotten
+                }
+            };
+            counts.frames += 1;
+            counts.icrc_errors += 1;
+            notes.push(Note::Dropped);
+            findings.push(finding);
+            return;
+        }
+        let index = self.flows.find_or_add(key, service, frame.udp.source_port, number);
+        let is_first = self.flows.get(index).counts.frames == 0;
+        let before = if is_first { self.place(index, &key) } else { None };
+        let flow = self.flows.get_mut(index);
+        *conversation = flow.conversation;
+        let counts = &mut flow.counts;
         counts.frames += 1;
         if frame.ip.traffic_class().ecn() == Ecn::Ce {
             counts.marked += 1;
             notes.push(Note::CongestionExperienced);
         }
-        if let IcrcVerdict::Bad { expected, found } = icrc {
-            counts.icrc_errors += 1;
-            notes.push(Note::Dropped);
-            findings.push(Finding {
-                rule: Rule::Icrc,
-                seen: format!("ICRC 0x{found:08x}"),
-                expected: format!("0x{expected:08x}"),
-            });
-            return;
-        }
-        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum() {
+        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum()
+            && !is_left_to_the_adapter(frame)
+        {
             findings.push(Finding {
                 rule: Rule::UdpChecksum,
-                seen: format!("UDP checksum 0x{found:04x}"),
+                seen: format!("0x{found:04x}"),
                 expected: format!("0x{expected:04x} or 0"),
+            });
+        }
+        let group = frame.ip.destination().is_multicast();
+        let group_qp = bth.dest_qp == Qpn::MULTICAST;
+        let astray = if service == Service::Ud { group != group_qp } else { group || group_qp };
+        if astray {
+            findings.push(Finding {
+                rule: Rule::Destination,
+                seen: format!("QP {} at {}", bth.dest_qp, frame.ip.destination()),
+                expected: if service == Service::Ud {
+                    "QP 0xffffff with a multicast address, and only there".to_owned()
+                } else {
+                    "one queue pair of one host".to_owned()
+                },
             });
         }
         if bth.dest_qp == Qpn::SMI {
@@ -131,12 +179,24 @@ impl Tracer {
                 expected: "another QP: RoCE has no subnet management".to_owned(),
             });
         }
+        if icrc == IcrcVerdict::Good
+            && let Some(icrc) = frame.body.icrc()
+            && let Some(of) = flow.recent.take(frame.ip.identification(), icrc, number)
+        {
+            counts.duplicates += 1;
+            notes.push(Note::Doubled { of });
+            self.place_doubled(index, packet, source_qp, relative_psn);
+            return;
+        }
         match service {
             Service::Cnp => {
                 counts.cnps += 1;
                 notes.push(Note::CongestionNotification {
                     to: (frame.ip.destination(), bth.dest_qp),
                 });
+                if !packet.payload.is_empty() {
+                    findings.push(payload_length(packet.opcode, packet.payload.len()));
+                }
                 if !bth.becn || bth.psn != Psn::new(0) {
                     findings.push(Finding {
                         rule: Rule::Cnp,
@@ -149,10 +209,10 @@ impl Tracer {
                 counts.count_message(Operation::Send);
                 counts.bytes += packet.payload.len() as u64;
                 if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-                    findings
-                        .push(crate::requests::payload_length(packet.opcode, packet.payload.len()));
+                    findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
                 if let Some(mad) = datagram::observe(frame, packet, notes, findings) {
+                    notes.extend(self.handshakes.repeats(frame, packet, number));
                     self.learn(frame, number, &mad);
                 }
             }
@@ -160,17 +220,68 @@ impl Tracer {
                 if packet.opcode.operation.is_response() {
                     self.observe_response(index, seen, relative_psn, notes, findings);
                 } else {
+                    let connections = self.flows.len();
                     let flow = self.flows.get_mut(index);
+                    flow.requests.share(connections);
                     let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+                    let is_first = !requests.is_known();
                     requests.observe(packet, number, notes, findings, counts);
+                    // A broken frame's PSN may be what is broken: it lies no further back than
+                    // there were frames.
+                    if let Some((before, frames)) = before.filter(|_| is_first)
+                        && bth.psn.since(before) <= frames
+                    {
+                        requests.began_before(before);
+                    }
                     *relative_psn = requests.relative(bth.psn);
                 }
-                let flow = self.flows.get(index);
-                *conversation = flow.conversation;
-                if source_qp.is_none() {
-                    *source_qp = flow.peer.map(|peer| self.flows.get(peer).key.dest_qp);
-                }
+                *conversation = self.flows.get(index).conversation;
+                *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
             }
+        }
+    }
+
+    /// Frames with a wrong ICRC that came before the first good one of their direction are counted
+    /// there. Tells the first one's PSN, and how many there were.
+    fn place(&mut self, index: usize, key: &FlowKey) -> Option<(Psn, i32)> {
+        if self.unplaced.is_empty() {
+            return None;
+        }
+        let mut first = None;
+        let mut frames = 0;
+        let (forgotten, flow) = self.flows.forgotten_and(index);
+        self.unplaced.retain(|unplaced| {
+            if unplaced.key != *key {
+                return true;
+            }
+            first = first.or(Some(unplaced.psn));
+            frames += 1;
+            forgotten.frames -= 1;
+            forgotten.icrc_errors -= 1;
+            flow.counts.frames += 1;
+            flow.counts.icrc_errors += 1;
+            false
+        });
+        first.map(|psn| (psn, frames))
+    }
+
+    /// Where a frame belongs of which all was said when it came first.
+    fn place_doubled(
+        &self,
+        index: usize,
+        packet: &Packet<'_>,
+        source_qp: &mut Option<Qpn>,
+        relative_psn: &mut Option<i32>,
+    ) {
+        if !matches!(packet.opcode.service, Service::Ud | Service::Cnp) {
+            let flow = self.flows.get(index);
+            let requests = if packet.opcode.operation.is_response() {
+                flow.peer.map(|peer| &self.flows.get(peer).requests)
+            } else {
+                Some(&flow.requests)
+            };
+            *relative_psn = requests.and_then(|requests| requests.relative(packet.headers.bth.psn));
+            *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
         }
     }
 
@@ -184,9 +295,13 @@ impl Tracer {
     ) {
         let Seen { number, packet, .. } = *seen;
         let psn = packet.headers.bth.psn;
-        let Some(peer) = self.flows.answered_by(index, psn) else {
-            notes.push(Note::RequestNotSeen);
-            return;
+        if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
+            findings.push(payload_length(packet.opcode, packet.payload.len()));
+        }
+        let peer = match self.flows.answered_by(index, packet) {
+            Answered::By(peer) => peer,
+            Answered::Unclear => return notes.push(Note::RequestUnclear),
+            Answered::Unseen => return notes.push(Note::RequestNotSeen),
         };
         let flow = self.flows.get_mut(peer);
         let (requests, counts) = (&mut flow.requests, &mut flow.counts);
@@ -197,20 +312,21 @@ impl Tracer {
     /// Joins the two directions of a connection whose handshake was seen.
     fn learn(&mut self, frame: &Frame<'_>, number: u64, mad: &Mad) {
         let Some(connected) = self.handshakes.observe(frame, number, mad) else { return };
-        let (passive, active) = (connected.passive, connected.active);
-        let mut direction = |from: IpAddr, to: (IpAddr, Qpn, Psn)| {
-            let key = FlowKey {
-                source: from,
-                destination: to.0,
-                service: Service::Rc as u8,
-                dest_qp: to.1,
-                source_qp: None,
-            };
-            self.flows.find_or_add(key, Service::Rc, 0, number)
-        };
-        let to_passive = direction(active.0, passive);
-        let to_active = direction(passive.0, active);
-        self.flows.connect((to_passive, active.2), (to_active, passive.2));
+        let Connected { passive, active } = connected;
+        let keys = [(active.0, passive), (passive.0, active)].map(|(source, to)| FlowKey {
+            source,
+            destination: to.0,
+            service: Service::Rc as u8,
+            dest_qp: to.1,
+            source_qp: None,
+        });
+        for key in keys {
+            self.flows.find_or_add(key, Service::Rc, 0, number);
+        }
+        // Not before both are there: to make room for one all others may have moved.
+        if let [Some(to_passive), Some(to_active)] = keys.map(|key| self.flows.find(&key)) {
+            self.flows.connect((to_passive, active.2), (to_active, passive.2));
+        }
     }
 
     /// What was seen so far: all conversations together.
@@ -232,4 +348,25 @@ impl Tracer {
     pub const fn forgotten(&self) -> u64 {
         self.flows.forgotten_flows
     }
+}
+
+/// Whether a UDP checksum is that over the pseudo-header alone: the sender's adapter completes it
+/// behind the point of capture.
+fn is_left_to_the_adapter(frame: &Frame<'_>) -> bool {
+    let words = |octets: &[u8]| -> u32 {
+        octets.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
+    };
+    let address = |address: IpAddr| match address {
+        IpAddr::V4(v4) => words(&v4.octets()),
+        IpAddr::V6(v6) => words(&v6.octets()),
+    };
+    const UDP: u32 = 17;
+    let mut sum = address(frame.ip.source())
+        + address(frame.ip.destination())
+        + UDP
+        + u32::from(frame.udp.len);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u32::from(frame.udp.checksum) == sum
 }

@@ -12,6 +12,7 @@
 //! | what the adapter has to do | [`adapter`] |
 //! | how messages become packets | [`segment`] |
 #![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
 
 pub mod adapter;
 mod emit;

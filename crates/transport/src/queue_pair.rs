@@ -3,7 +3,7 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, Grh, Instant, Packet};
+use roxe_wire::{Bth, Grh, Instant, Packet, Room};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::emit::{Emitted, Outlet};
@@ -105,10 +105,16 @@ impl QueuePair {
         check_values(given, values)?;
         let from = self.state;
         merge(&mut self.attributes, given, values);
+        if to == QpState::Error {
+            self.enter_error(None, adapter);
+            return Ok(());
+        }
         self.state = to;
+        if given.contains(Attribute::RetryCnt) || given.contains(Attribute::RnrRetry) {
+            self.requester.restore_tries(&self.attributes);
+        }
         match (from, to) {
             (_, QpState::Reset) => self.reset(adapter),
-            (_, QpState::Error) => self.enter_error(None, adapter),
             (_, QpState::Rtr) => match &mut self.responder {
                 Responder::Rc(responder) => responder.begin(&self.attributes),
                 Responder::Uc(responder) => responder.begin(&self.attributes),
@@ -142,9 +148,12 @@ impl QueuePair {
     }
 
     /// Goes to state Error: every request completes, flushed, in order; a failed one with its
-    /// status.
+    /// status. Only once: what is posted later is flushed when it is posted.
     //= 05-5.2
     fn enter_error(&mut self, failure: Option<Failure>, adapter: &mut impl Adapter) {
+        if self.state == QpState::Error {
+            return;
+        }
         self.state = QpState::Error;
         match failure {
             Some(failure) => self.requester.fail(failure, &self.attributes, adapter),
@@ -182,7 +191,7 @@ impl QueuePair {
         }
         check_request(self.service, request)?;
         let signaled = request.signaled || self.signal_all;
-        self.requester.queue_mut().push(&SendRequest { signaled, ..*request })?;
+        self.requester.queue_mut().push(request, signaled)?;
         if matches!(self.state, QpState::Error | QpState::SqError) {
             self.requester.flush(&self.attributes, adapter);
         }
@@ -274,11 +283,16 @@ impl QueuePair {
         if !self.state.receives() && self.state != QpState::Error {
             return None;
         }
-        match responder.poll(&self.attributes, outlet, adapter) {
+        let Outlet { room: Room { first, second }, elide } = outlet;
+        let room = Room { first: &mut *first, second: &mut *second };
+        match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
             Ok(emitted) => emitted,
             Err(broken) => {
                 self.broken(broken, adapter);
-                None
+                // What the peer gets instead is the NAK; nothing can go wrong with that.
+                let Responder::Rc(responder) = &mut self.responder else { return None };
+                let outlet = Outlet { room: Room { first, second }, elide };
+                responder.poll(&self.attributes, outlet, adapter).ok().flatten()
             }
         }
     }
@@ -297,10 +311,8 @@ impl QueuePair {
         let (requester, attributes) = (&mut self.requester, &self.attributes);
         let emitted = match self.service {
             ServiceType::Rc => requester.poll(now, attributes, draining, outlet, adapter),
-            ServiceType::Uc => {
-                requester.poll_unreliable(now, attributes, draining, outlet, adapter)
-            }
-            ServiceType::Ud => requester.poll_datagram(now, attributes, draining, outlet, adapter),
+            ServiceType::Uc => requester.poll_unreliable(attributes, draining, outlet, adapter),
+            ServiceType::Ud => requester.poll_datagram(attributes, draining, outlet, adapter),
         };
         self.report_local_failure(adapter);
         self.report_drained(adapter);

@@ -3,20 +3,22 @@
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{AtomicEth, Bth, Feth, Headers, Ieth, Opcode, Qpn, Reth, digest};
 
-use crate::adapter::Place;
+use crate::adapter::{Adapter, KeyViolation, Place};
 use crate::segment::{self, Segment};
-use crate::send_queue::Wqe;
+use crate::send_queue::{SendQueue, Wqe};
 use crate::work::{
     Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, SendOperation,
 };
 
-/// The headers of a request's packet number `index`, and which part of its data goes with it.
+/// Sets the headers of a request's packet number `index`, and says which part of its data goes with
+/// it. In place: headers are much to hand around.
 pub(crate) fn request_headers(
     service: Service,
     attributes: &Attributes,
     wqe: &Wqe,
     index: u32,
-) -> Option<(Headers, Segment)> {
+    headers: &mut Headers,
+) -> Option<Segment> {
     let mtu = attributes.path_mtu;
     let whole = Segment { offset: 0, len: 0, position: Position::Only };
     let (operation, variant, segment) = match wqe.operation {
@@ -43,17 +45,14 @@ pub(crate) fn request_headers(
     // Immediate data and invalidated keys travel in the last packet only.
     let variant = variant.filter(|_| segment.position.ends());
     let opcode = Opcode::find(service, operation, segment.position, variant)?;
-    let mut headers = Headers {
-        bth: Bth {
-            opcode: opcode.code,
-            solicited: wqe.solicited && opcode.completes_a_receive(),
-            mig_req: true,
-            p_key: attributes.p_key,
-            dest_qp: attributes.dest_qp,
-            psn: wqe.psn.advance(index),
-            ..Bth::default()
-        },
-        ..Headers::default()
+    headers.bth = Bth {
+        opcode: opcode.code,
+        solicited: wqe.solicited && opcode.completes_a_receive(),
+        mig_req: true,
+        p_key: attributes.p_key,
+        dest_qp: attributes.dest_qp,
+        psn: wqe.psn.advance(index),
+        ..Bth::default()
     };
     if opcode.has(Header::Reth) {
         let remote = wqe.operation.remote()?;
@@ -87,7 +86,7 @@ pub(crate) fn request_headers(
         }
         _ => {}
     }
-    Some((headers, segment))
+    Some(segment)
 }
 
 /// The completion of a send request.
@@ -112,9 +111,32 @@ pub(crate) fn completion(
     }
 }
 
+/// Writes one packet's part of a request's data.
+pub(crate) fn fill(
+    queue: &SendQueue,
+    wqe: &Wqe,
+    part: &Segment,
+    place: Place<'_>,
+    adapter: &impl Adapter,
+) -> Result<(), KeyViolation> {
+    if part.len == 0 {
+        return Ok(());
+    }
+    match queue.inline(wqe, part.offset, part.len) {
+        Some(bytes) => {
+            copy_inline(bytes, place);
+            Ok(())
+        }
+        None => adapter.gather(queue.sges(wqe), part.offset, place),
+    }
+}
+
 /// Copies inline bytes to a packet.
-pub(crate) fn copy_inline((a, b): (&[u8], &[u8]), place: Place<'_>) {
+fn copy_inline((a, b): (&[u8], &[u8]), place: Place<'_>) {
     match place {
+        Place::Bytes { first, second: [] } if b.is_empty() && a.len() == first.len() => {
+            first.copy_from_slice(a);
+        }
         Place::Bytes { first, second } => {
             let from = a.iter().chain(b);
             let to = first.iter_mut().chain(second);

@@ -1,8 +1,9 @@
 //! The send queue: requests from posting to completion, and where their packets stand.
 //!
 //! Requests are kept in order until they complete, because any of their packets may have to be sent
-//! again. Scatter lists and inline bytes lie in rings beside them, so that a short request costs
-//! little and nothing is allocated once the rings have grown to what an application uses.
+//! again. What most of them have, one scatter/gather element or a few inline bytes, lies in the
+//! request itself; longer lists and more bytes lie in rings beside them. So a short request touches
+//! little memory, and nothing is allocated once the rings have grown to what an application uses.
 
 use std::collections::VecDeque;
 
@@ -26,12 +27,21 @@ pub struct SendCapacity {
     pub max_inline: u32,
 }
 
-/// Where a request's bytes lie in the rings, counted since the queue was made.
+/// Where a request's bytes are. Places in the rings are counted since the queue was made.
 #[derive(Clone, Copy, Debug)]
 enum Stored {
+    /// One element.
+    Region(Sge),
+    /// Elements in the ring.
     Regions { start: u64, count: u32 },
+    /// So few inline bytes that they fit here: the first of these.
+    Short([u8; SHORT]),
+    /// Inline bytes in the ring.
     Inline { start: u64 },
 }
+
+/// How many inline bytes take no more room than an element.
+const SHORT: usize = size_of::<Sge>();
 
 /// A request in the queue.
 #[derive(Clone, Copy, Debug)]
@@ -105,29 +115,25 @@ impl SendQueue {
         self.capacity
     }
 
-    /// Takes in a request that the service allows.
-    pub(crate) fn push(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+    /// Takes in a request that the service allows. `signaled` stands for the request's own.
+    pub(crate) fn push(
+        &mut self,
+        request: &SendRequest<'_>,
+        signaled: bool,
+    ) -> Result<(), PostError> {
         let SendCapacity { depth, max_sge, max_inline } = self.capacity;
         if self.wqes.len() >= depth as usize {
             return Err(PostError::QueueFull { depth });
         }
-        let (len, stored) = match request.data {
-            Data::Regions(sges) => {
-                if sges.len() > max_sge as usize {
-                    return Err(PostError::TooManySegments { given: sges.len(), max: max_sge });
-                }
-                let len = sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>();
-                let start = self.sges_gone + self.sges.len() as u64;
-                let count = u32::try_from(sges.len()).unwrap_or(u32::MAX);
-                (len, Stored::Regions { start, count })
+        let len = match request.data {
+            Data::Regions(sges) if sges.len() > max_sge as usize => {
+                return Err(PostError::TooManySegments { given: sges.len(), max: max_sge });
             }
-            Data::Inline(bytes) => {
-                if bytes.len() > max_inline as usize {
-                    return Err(PostError::InlineTooLong { given: bytes.len(), max: max_inline });
-                }
-                let start = self.inline_gone + self.inline.len() as u64;
-                (bytes.len() as u64, Stored::Inline { start })
+            Data::Inline(bytes) if bytes.len() > max_inline as usize => {
+                return Err(PostError::InlineTooLong { given: bytes.len(), max: max_inline });
             }
+            Data::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>(),
+            Data::Inline(bytes) => bytes.len() as u64,
         };
         let len = match request.operation {
             SendOperation::Flush { len, .. } => u64::from(len),
@@ -138,15 +144,12 @@ impl SendQueue {
         if len > MAX_MESSAGE_LEN {
             return Err(too_long);
         }
-        match request.data {
-            Data::Regions(sges) => self.sges.extend(sges),
-            Data::Inline(bytes) => self.inline.extend(bytes),
-        }
+        let stored = self.store(request.data);
         self.wqes.push_back(Wqe {
             wr_id: request.wr_id,
             operation: request.operation,
             target: request.target,
-            signaled: request.signaled,
+            signaled,
             solicited: request.solicited,
             fence: request.fence,
             stored,
@@ -159,6 +162,28 @@ impl SendQueue {
             done: false,
         });
         Ok(())
+    }
+
+    /// Keeps what a request is about.
+    fn store(&mut self, data: Data<'_>) -> Stored {
+        match data {
+            Data::Regions(&[sge]) => Stored::Region(sge),
+            Data::Regions(sges) => {
+                let start = self.sges_gone + self.sges.len() as u64;
+                self.sges.extend(sges);
+                Stored::Regions { start, count: u32::try_from(sges.len()).unwrap_or(u32::MAX) }
+            }
+            Data::Inline(bytes) if bytes.len() <= SHORT => {
+                let mut short = [0; SHORT];
+                short[..bytes.len()].copy_from_slice(bytes);
+                Stored::Short(short)
+            }
+            Data::Inline(bytes) => {
+                let start = self.inline_gone + self.inline.len() as u64;
+                self.inline.extend(bytes);
+                Stored::Inline { start }
+            }
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -178,24 +203,41 @@ impl SendQueue {
     }
 
     /// The scatter/gather elements of a request; none when its data is inline.
-    pub(crate) fn sges(&self, wqe: &Wqe) -> SgeList<'_> {
-        let Stored::Regions { start, count } = wqe.stored else { return SgeList(&[], &[]) };
-        let at = usize::try_from(start - self.sges_gone).unwrap_or(0);
-        let (a, b) = range(self.sges.as_slices(), at, count as usize);
-        SgeList(a, b)
+    pub(crate) fn sges<'a>(&'a self, wqe: &'a Wqe) -> SgeList<'a> {
+        match &wqe.stored {
+            Stored::Region(sge) => SgeList(core::slice::from_ref(sge), &[]),
+            Stored::Regions { start, count } => {
+                let at = usize::try_from(start - self.sges_gone).unwrap_or(0);
+                let (a, b) = range(self.sges.as_slices(), at, *count as usize);
+                SgeList(a, b)
+            }
+            Stored::Short(_) | Stored::Inline { .. } => SgeList(&[], &[]),
+        }
     }
 
     /// The inline bytes of a request from `offset` on; `None` when its data is in regions.
-    pub(crate) fn inline(&self, wqe: &Wqe, offset: u32, len: u32) -> Option<(&[u8], &[u8])> {
-        let Stored::Inline { start } = wqe.stored else { return None };
-        let at = usize::try_from(start - self.inline_gone).unwrap_or(0) + offset as usize;
-        Some(range(self.inline.as_slices(), at, len as usize))
+    pub(crate) fn inline<'a>(
+        &'a self,
+        wqe: &'a Wqe,
+        offset: u32,
+        len: u32,
+    ) -> Option<(&'a [u8], &'a [u8])> {
+        let (offset, len) = (offset as usize, len as usize);
+        match &wqe.stored {
+            Stored::Region(_) | Stored::Regions { .. } => None,
+            Stored::Short(bytes) => Some((bytes.get(offset..offset + len)?, &[])),
+            Stored::Inline { start } => {
+                let at = usize::try_from(start - self.inline_gone).unwrap_or(0) + offset;
+                Some(range(self.inline.as_slices(), at, len))
+            }
+        }
     }
 
-    /// Takes the oldest request out.
-    pub(crate) fn pop(&mut self) -> Option<Wqe> {
-        let wqe = self.wqes.pop_front()?;
+    /// Forgets the oldest request.
+    pub(crate) fn drop_front(&mut self) {
+        let Some(wqe) = self.wqes.front() else { return };
         match wqe.stored {
+            Stored::Region(_) | Stored::Short(_) => {}
             Stored::Regions { count, .. } => {
                 self.sges.drain(..count as usize);
                 self.sges_gone += u64::from(count);
@@ -205,12 +247,14 @@ impl SendQueue {
                 self.inline_gone += u64::from(wqe.len);
             }
         }
-        Some(wqe)
+        self.wqes.pop_front();
     }
 
     /// Forgets all requests, without completions.
     pub(crate) fn clear(&mut self) {
-        while self.pop().is_some() {}
+        self.wqes.clear();
+        self.sges.clear();
+        self.inline.clear();
     }
 
     /// The index of the begun request that has `psn` among its PSNs.

@@ -4,12 +4,12 @@
 //! next First or Only begins afresh, and a receive that was taken for the lost message serves it.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Instant, Packet, Psn, RKey};
+use roxe_wire::{Headers, Packet, Psn, RKey};
 
 use crate::adapter::{Access, Adapter, Count, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::rc::{Requester, failed, received};
-use crate::request::{copy_inline, request_headers};
+use crate::request::{fill, request_headers};
 use crate::work::{
     AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
 };
@@ -200,44 +200,38 @@ impl Requester {
     /// on its way.
     pub(crate) fn poll_unreliable(
         &mut self,
-        _now: Instant,
         attributes: &Attributes,
         draining: bool,
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         self.do_local_operations(attributes, draining, adapter)?;
-        let mut wqe = *self.queue.front()?;
+        let wqe = self.queue.front()?;
         if wqe.failed.is_some() || !wqe.begun && draining {
             return None;
         }
         if !wqe.begun {
-            if adapter.check_local(self.queue.sges(&wqe), false).is_err() {
+            let several = wqe.len > attributes.path_mtu.bytes();
+            if several && adapter.check_local(self.queue.sges(wqe), false).is_err() {
                 self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
                 return None;
             }
+            let wqe = self.queue.get_mut(0)?;
             wqe.psn = self.next;
             wqe.span = wqe.packets(attributes.path_mtu);
         }
+        let wqe = self.queue.front()?;
         let index = u32::try_from(self.next.since(wqe.psn)).ok()?;
-        let (mut headers, payload) = request_headers(Service::Uc, attributes, &wqe, index)?;
-        let queue = &self.queue;
+        let mut headers = Headers::default();
+        let payload = request_headers(Service::Uc, attributes, wqe, index, &mut headers)?;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
-            match queue.inline(&wqe, payload.offset, payload.len) {
-                Some(bytes) => {
-                    copy_inline(bytes, place);
-                    Ok(())
-                }
-                None if payload.len == 0 => Ok(()),
-                None => adapter.gather(queue.sges(&wqe), payload.offset, place),
-            }
+            fill(&self.queue, wqe, &payload, place, adapter)
         })?;
         let Ok(emitted) = emitted else {
             self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
             return None;
         };
-        wqe.begun = true;
-        *self.queue.get_mut(0)? = wqe;
+        self.queue.get_mut(0)?.begun = true;
         self.next = self.next.next();
         self.psn = self.next;
         self.unacknowledged = self.next;

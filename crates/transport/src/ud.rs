@@ -4,12 +4,13 @@
 //! datagram came from. PSNs are counted but not looked at.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Instant, Opcode, Packet, Payload, QKey};
+use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Opcode, Packet, Payload, QKey};
 
 use crate::adapter::{Adapter, Count};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::rc::{Requester, received};
-use crate::request::copy_inline;
+use crate::request::fill;
+use crate::segment::Segment;
 use crate::work::{Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation};
 
 /// Takes in one datagram. What is dropped is counted.
@@ -71,7 +72,6 @@ impl Requester {
     /// Sends the next datagram. It is done when it is on its way.
     pub(crate) fn poll_datagram(
         &mut self,
-        _now: Instant,
         attributes: &Attributes,
         draining: bool,
         outlet: Outlet<'_>,
@@ -80,19 +80,12 @@ impl Requester {
         if draining {
             return None;
         }
-        let mut wqe = *self.queue.front()?;
+        let wqe = self.queue.front()?;
         if wqe.failed.is_some() {
             return None;
         }
-        let checked = if wqe.len > attributes.path_mtu.bytes() {
-            Err(CompletionStatus::LocalLengthError)
-        } else {
-            adapter
-                .check_local(self.queue.sges(&wqe), false)
-                .map_err(|_| CompletionStatus::LocalProtectionError)
-        };
-        if let Err(status) = checked {
-            self.queue.get_mut(0)?.failed = Some(status);
+        if wqe.len > attributes.path_mtu.bytes() {
+            self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalLengthError);
             return None;
         }
         let target = wqe.target?;
@@ -122,23 +115,17 @@ impl Requester {
             imm_dt: imm,
             ..Headers::default()
         };
-        let queue = &self.queue;
+        let whole = Segment { offset: 0, len: wqe.len, position: Position::Only };
         let emitted = emit(outlet, &mut headers, wqe.len as usize, |place| {
-            match queue.inline(&wqe, 0, wqe.len) {
-                Some(bytes) => {
-                    copy_inline(bytes, place);
-                    Ok(())
-                }
-                None if wqe.len == 0 => Ok(()),
-                None => adapter.gather(queue.sges(&wqe), 0, place),
-            }
+            fill(&self.queue, wqe, &whole, place, adapter)
         })?;
         let Ok(mut emitted) = emitted else {
             self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
             return None;
         };
-        (wqe.begun, wqe.psn, wqe.span) = (true, self.next, 1);
-        *self.queue.get_mut(0)? = wqe;
+        let psn = self.next;
+        let wqe = self.queue.get_mut(0)?;
+        (wqe.begun, wqe.psn, wqe.span) = (true, psn, 1);
         self.next = self.next.next();
         self.unacknowledged = self.next;
         self.complete_finished(attributes, adapter);

@@ -11,8 +11,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use roxe_transport::adapter::Count;
 use roxe_transport::qp_state::{QpState, ServiceType};
-use roxe_transport::work::{CompletionStatus, Data, Remote, SendOperation, SendRequest};
-use roxe_wire::{Instant, RKey};
+use roxe_transport::work::{
+    Attributes, CompletionStatus, Data, Remote, SendOperation, SendRequest,
+};
+use roxe_wire::{Instant, Psn, RKey};
 use world::{End, KEY, attributes, sge};
 
 /// What a link does to one packet.
@@ -63,9 +65,9 @@ fn request(index: u64, kind: Kind, len: u32) -> (SendOperation, u64, u32) {
     }
 }
 
-fn run(kinds: &[(Kind, u32)], fates: &[Fate], late_receives: bool) {
-    let mut a = End::new(ServiceType::Rc, attributes(1, 2));
-    let mut b = End::new(ServiceType::Rc, attributes(2, 1));
+fn run(kinds: &[(Kind, u32)], fates: &[Fate], late_receives: bool, first: Psn) {
+    let mut a = End::new(ServiceType::Rc, Attributes { sq_psn: first, ..attributes(1, 2) });
+    let mut b = End::new(ServiceType::Rc, Attributes { rq_psn: first, ..attributes(2, 1) });
     for (index, (kind, len)) in kinds.iter().enumerate() {
         let base = index * SLOT as usize;
         for at in 0..*len as usize {
@@ -175,13 +177,14 @@ proptest! {
         kinds in prop::collection::vec((kind(), 0u32..1500), 1..24),
         fates in prop::collection::vec(fate(), 0..200),
         late in any::<bool>(),
+        until_the_wrap in 0u32..150,
     ) {
-        run(&kinds, &fates, late);
+        run(&kinds, &fates, late, Psn::new(Psn::MODULUS - until_the_wrap));
     }
 }
 
 #[test]
 fn a_clean_link_needs_no_retry() {
     let kinds = [(Kind::Send, 1000), (Kind::Write, 700), (Kind::Read, 900), (Kind::Add, 0)];
-    run(&kinds, &[], false);
+    run(&kinds, &[], false, Psn::new(1000));
 }

@@ -52,8 +52,9 @@ const fn power(mut base: u32, mut exponent: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::vec::Vec;
+
+    use super::*;
 
     #[test]
     fn pieces_make_the_whole() {

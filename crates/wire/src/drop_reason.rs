@@ -180,55 +180,65 @@ impl DropReason {
     }
 }
 
-/// The counters: a reason's pattern, its counter's name.
+/// The counters: a reason, its counter's name.
 macro_rules! counters {
-    ($($reason:pat => $name:literal),* $(,)?) => {
+    ($($reason:ident => $name:literal),* $(,)?) => {
+        /// The reasons without what they say of the packet: numbers from 0.
+        enum Kind {
+            $($reason),*
+        }
+
         impl DropReason {
             /// The names of all counters, in the order of the checks.
             pub const NAMES: &[&str] = &[$($name),*];
 
+            /// The counter's place in [`DropReason::NAMES`].
+            pub const fn index(self) -> usize {
+                match self {
+                    $(Self::$reason { .. } => Kind::$reason as usize),*
+                }
+            }
+
             /// The counter's name: lower case with underscores, stable.
             pub const fn name(self) -> &'static str {
-                match self {
-                    $($reason => $name),*
-                }
+                Self::NAMES[self.index()]
             }
         }
     };
 }
 
 counters! {
-    Self::Truncated { .. } => "truncated",
-    Self::NotIp { .. } => "not_ip",
-    Self::RoceV1 => "roce_v1",
-    Self::TooManyVlanTags => "too_many_vlan_tags",
-    Self::IpVersion { .. } => "ip_version",
-    Self::IpOptions { .. } => "ip_options",
-    Self::IpHeaderLength { .. } => "ip_header_length",
-    Self::IpChecksum { .. } => "ip_checksum",
-    Self::IpFragment => "ip_fragment",
-    Self::LaterFragment => "later_fragment",
-    Self::IpExtension { .. } => "ip_extension",
-    Self::NotUdp { .. } => "not_udp",
-    Self::OtherUdpPort { .. } => "other_udp_port",
-    Self::UdpLength { .. } => "udp_length",
-    Self::UdpChecksum { .. } => "udp_checksum",
-    Self::PacketLength { .. } => "packet_length",
-    Self::TransportVersion { .. } => "bad_tver",
-    Self::ReservedOpcode { .. } => "bad_opcode",
-    Self::HeaderMissing { .. } => "header_missing",
-    Self::PadCount { .. } => "pad_count",
-    Self::ReservedSyndrome { .. } => "bad_syndrome",
-    Self::IcrcMismatch { .. } => "icrc_bad",
-    Self::MadLength { .. } => "mad_length",
-    Self::MadHeader { .. } => "mad_header",
-    Self::MadAttribute { .. } => "mad_attribute",
-    Self::NoSuchQp { .. } => "unknown_qp",
-    Self::WrongService => "wrong_service",
-    Self::WrongQpState => "wrong_qp_state",
-    Self::WrongAddress => "addr_mismatch",
-    Self::PKeyMismatch { .. } => "bad_pkey",
-    Self::QKeyMismatch { .. } => "bad_qkey",
+    Truncated => "truncated",
+    NotIp => "not_ip",
+    RoceV1 => "roce_v1",
+    TooManyVlanTags => "too_many_vlan_tags",
+    IpVersion => "ip_version",
+    IpOptions => "ip_options",
+    IpHeaderLength => "ip_header_length",
+    IpChecksum => "ip_checksum",
+    IpFragment => "ip_fragment",
+    LaterFragment => "later_fragment",
+    IpExtension => "ip_extension",
+    NotUdp => "not_udp",
+    OtherUdpPort => "other_udp_port",
+    UdpLength => "udp_length",
+    UdpChecksum => "udp_checksum",
+    PacketLength => "packet_length",
+    TransportVersion => "bad_tver",
+    ReservedOpcode => "bad_opcode",
+    HeaderMissing => "header_missing",
+    PadCount => "pad_count",
+    ReservedSyndrome => "bad_syndrome",
+    IcrcMismatch => "icrc_bad",
+    MadLength => "mad_length",
+    MadHeader => "mad_header",
+    MadAttribute => "mad_attribute",
+    NoSuchQp => "unknown_qp",
+    WrongService => "wrong_service",
+    WrongQpState => "wrong_qp_state",
+    WrongAddress => "addr_mismatch",
+    PKeyMismatch => "bad_pkey",
+    QKeyMismatch => "bad_qkey",
 }
 
 impl fmt::Display for DropReason {

@@ -15,15 +15,17 @@ pub type FieldVisitor<'a> = dyn FnMut(&'static str, FieldValue<'_>) + 'a;
 
 /// The value of one header field: raw as it was on the wire, with a hint how people write it.
 ///
-/// `Display` is the form for people. JSON has fewer kinds: [`Number`](Self::Number) and
-/// [`Hex32`](Self::Hex32) are JSON numbers, [`Flag`](Self::Flag) is a JSON boolean, and everything
-/// else is the `Display` form as a string; 64-bit values too, because a JSON number loses bits
-/// above 2⁵³.
+/// `Display` is the form for people. JSON has fewer kinds: [`Number`](Self::Number),
+/// [`Signed`](Self::Signed) and [`Hex32`](Self::Hex32) are JSON numbers, [`Flag`](Self::Flag) is a
+/// JSON boolean, and everything else is the `Display` form as a string; 64-bit values too, because
+/// a JSON number loses bits above 2⁵³.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldValue<'a> {
     /// A count, a code or a small number: `7`.
     Number(u64),
+    /// A difference: `-3`.
+    Signed(i64),
     /// A number that people know by its hexadecimal digits, such as a key: `0x80010000`.
     Hex32(u32),
     /// A 64-bit address, operand or identifier: `0x0000000223448a10`.
@@ -45,6 +47,7 @@ impl fmt::Display for FieldValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Number(value) => fmt::Display::fmt(&value, f),
+            Self::Signed(value) => fmt::Display::fmt(&value, f),
             Self::Hex32(value) => write!(f, "0x{value:08x}"),
             Self::Hex64(value) => write!(f, "0x{value:016x}"),
             Self::Flag(value) => fmt::Display::fmt(&value, f),
@@ -67,6 +70,7 @@ mod tests {
         let address = Ipv4Addr::new(192, 0, 2, 10);
         for (value, text) in [
             (FieldValue::Number(7), "7"),
+            (FieldValue::Signed(-3), "-3"),
             (FieldValue::Hex32(0x8001_0000), "0x80010000"),
             (FieldValue::Hex64(0x2_2344_8a10), "0x0000000223448a10"),
             (FieldValue::Flag(true), "true"),

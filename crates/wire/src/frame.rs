@@ -7,6 +7,7 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use etherparse::checksum::Sum16BitWords;
 use etherparse::{
     EtherType, Ethernet2Header, IpNumber, Ipv4Header, Ipv4HeaderSlice, Ipv6Header, Ipv6HeaderSlice,
     SingleVlanHeader, SingleVlanHeaderSlice, UdpHeader, UdpHeaderSlice,
@@ -14,7 +15,6 @@ use etherparse::{
 
 use crate::icrc::Word;
 use crate::{Body, DropReason, Grh, IcrcCover, icrc};
-use etherparse::checksum::Sum16BitWords;
 
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
@@ -385,7 +385,6 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
     if protocol != IpNumber::UDP.0 {
         return Err(DropReason::NotUdp { protocol });
     }
-    let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 20));
     let offset = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff;
     if offset != 0 {
         return Err(DropReason::LaterFragment);
@@ -394,7 +393,7 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
     if ihl > 5 {
         return Err(DropReason::IpOptions { ihl });
     }
-    let header = header?;
+    let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|_| raw.cut_at(at + 20))?;
     if header.is_fragmenting_payload() {
         return Err(DropReason::IpFragment);
     }
@@ -483,10 +482,7 @@ fn udp_checksum(ip: IpHeader<'_>, udp: Udp, pieces: [&[u8]; 2]) -> u16 {
         }
         _ => sum = sum.add_slice(first).add_slice(second),
     }
-    match sum.ones_complement().to_be() {
-        0 => 0xffff,
-        checksum => checksum,
-    }
+    sum.to_ones_complement_with_no_zero().to_be()
 }
 
 /// How a packet came: everything that the layers above need to know of link, IP and UDP.

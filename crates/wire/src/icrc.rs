@@ -172,8 +172,9 @@ fn hash(crc: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The CRC after eight bytes of ones, which stand where InfiniBand has its local route header.
-const AFTER_EIGHT_ONES: u32 = !0xdebb_20e3;
+/// The CRC after eight bytes of ones, which stand where InfiniBand has its local route header. The
+/// first four clear the register, the other four go through it.
+const AFTER_EIGHT_ONES: u32 = !moved(!0, 4);
 
 /// The CRC to start from, so that hashing these headers as they are gives what hashing them with
 /// their masked fields set to ones would.

@@ -29,9 +29,11 @@
 //! | headers, payload, pad | [`Packet`], [`Headers`] |
 //! | the invariant CRC | [`icrc`] |
 //! | management datagrams, connection management | [`mad`] |
+//! | what each bit means, for people | [`explain`] |
 //! | why a frame is thrown away | [`DropReason`] |
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(clippy::cast_possible_truncation)]
 
 #[cfg(any(test, feature = "std"))]
 extern crate std;
@@ -43,6 +45,7 @@ mod cnp;
 mod deth;
 pub mod digest;
 mod drop_reason;
+pub mod explain;
 mod feth;
 mod field;
 mod frame;

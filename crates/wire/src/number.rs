@@ -5,11 +5,13 @@
 
 use core::fmt;
 
+use crate::Psn;
+
 /// A number of 24 bits, as three header bytes carry it.
 macro_rules! number_24 {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct $name(u32);
 
         impl $name {
@@ -51,6 +53,7 @@ number_24! {
     /// A queue pair number, 24 bits. 0 is the subnet management QP, which RoCE does not have; 1 the
     /// general services QP that carries management datagrams; 0xffffff means "every member of the
     /// multicast group". IBA vol 1 §9.2.
+    #[derive(PartialOrd, Ord)]
     Qpn
 }
 
@@ -65,17 +68,19 @@ impl Qpn {
 
 number_24! {
     /// The number of an XRC shared receive queue, 24 bits. IBA vol 1 annex A14.
+    #[derive(PartialOrd, Ord)]
     XrcSrqNumber
 }
 
 number_24! {
     /// An end-to-end context of Reliable Datagram, 24 bits. IBA vol 1 §9.3.1.
+    #[derive(PartialOrd, Ord)]
     EeContext
 }
 
 number_24! {
     /// A message sequence number: how many request messages the responder has completed, modulo
-    /// 2²⁴. IBA vol 1 §9.7.7.1.
+    /// 2²⁴. IBA vol 1 §9.7.7.1. It wraps, so it has no order: ask [`Msn::since`].
     Msn
 }
 
@@ -83,7 +88,18 @@ impl Msn {
     /// The MSN after one more completed message.
     #[must_use]
     pub const fn next(self) -> Self {
-        Self::new(self.0.wrapping_add(1))
+        self.advance(1)
+    }
+
+    /// The MSN after so many more completed messages.
+    #[must_use]
+    pub const fn advance(self, messages: u32) -> Self {
+        Self::new(self.0.wrapping_add(messages))
+    }
+
+    /// How many messages `self` lies after `origin`; negative when before, as for [`Psn::since`].
+    pub const fn since(self, origin: Self) -> i32 {
+        Psn::new(self.0).since(Psn::new(origin.0))
     }
 }
 
@@ -258,6 +274,8 @@ mod tests {
     fn numbers_keep_their_width() {
         assert_eq!(Qpn::new(0x1200_0011).get(), 0x11);
         assert_eq!(Msn::new(0xff_ffff).next(), Msn::new(0));
+        assert_eq!(Msn::new(2).since(Msn::new(0xff_ffff)), 3);
+        assert_eq!(Msn::new(0xff_ffff).since(Msn::new(2)), -3);
         assert!(QKey::GSI.is_controlled() && !QKey::RDMA_CM.is_controlled());
     }
 }

@@ -247,12 +247,16 @@ impl Opcode {
         position: Position,
         variant: Option<Header>,
     ) -> Option<&'static Self> {
-        OPCODES.iter().find(|row| {
-            row.service == service
-                && row.operation == operation
-                && row.position == position
-                && variant == row.headers.iter().copied().find(|h| matches!(h, ImmDt | Ieth))
-        })
+        let variant = match variant {
+            None => 0,
+            Some(ImmDt) => 1,
+            Some(Ieth) => 2,
+            Some(_) => return None,
+        };
+        match BY_MEANING[service as usize][operation as usize][position as usize][variant] {
+            0 => None,
+            row => Some(&OPCODES[row as usize - 1]),
+        }
     }
 
     /// The row of this name, with its service (`RC_SEND_ONLY`).
@@ -410,6 +414,32 @@ static BY_CODE: [u8; 256] = {
     table
 };
 
+/// For each service, operation, position and variant (none, immediate data, invalidate) the row in
+/// [`OPCODES`], counted from 1; 0 for none.
+static BY_MEANING: [[[[u8; 3]; 4]; 12]; 6] = {
+    let mut table = [[[[0; 3]; 4]; 12]; 6];
+    let mut i = 0;
+    while i < OPCODES.len() {
+        let Opcode { service, operation, position, headers, .. } = OPCODES[i];
+        let mut variant = 0;
+        let mut h = 0;
+        while h < headers.len() {
+            match headers[h] {
+                ImmDt => variant = 1,
+                Ieth => variant = 2,
+                _ => {}
+            }
+            h += 1;
+        }
+        i += 1;
+        #[expect(clippy::cast_possible_truncation, reason = "fewer than 256 rows")]
+        {
+            table[service as usize][operation as usize][position as usize][variant] = i as u8;
+        }
+    }
+    table
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,6 +500,7 @@ mod tests {
             assert_eq!(found, Some(row));
         }
         assert_eq!(Opcode::find(Uc, Send, Last, Some(Ieth)), None);
+        assert_eq!(Opcode::find(Rc, Write, Only, Some(Reth)), None, "that tells no rows apart");
     }
 
     #[test]

@@ -57,6 +57,16 @@ impl<'a> Body<'a> {
         self.len() == 0
     }
 
+    /// The BTH, whatever its opcode, and wherever it lies.
+    ///
+    /// # Errors
+    /// [`DropReason::Truncated`] when its bytes are not here; those of [`Bth::parse`].
+    pub fn bth(&self) -> Result<Bth, DropReason> {
+        let mut gathered = [0; MAX_HEADERS_LEN];
+        let start = self.start(&mut gathered);
+        Bth::parse(*start.first_chunk().ok_or_else(|| self.cut_short(Bth::LEN))?)
+    }
+
     /// The bytes that hold the headers, if all headers are here at all. A body in two pieces whose
     /// first may be too short for them is gathered in `room`.
     fn start<'b>(&self, room: &'b mut [u8; MAX_HEADERS_LEN]) -> &'b [u8]
@@ -426,14 +436,10 @@ impl<'a> Packet<'a> {
     }
 
     /// Bytes from BTH to ICRC, with as many pad bytes as the BTH says.
+    #[expect(clippy::len_without_is_empty, reason = "there is always a BTH")]
     pub const fn len(&self) -> usize {
         let pad = (self.headers.bth.pad & 0x3) as usize;
         self.opcode.headers_len + self.payload.len() + pad + ICRC_LEN
-    }
-
-    /// Never: there is always a BTH.
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 
     /// Writes the packet: headers, payload, as many zero pad bytes as the BTH says, and the ICRC

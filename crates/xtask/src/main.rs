@@ -15,6 +15,7 @@ mod stop;
 mod test;
 mod tidy;
 mod tools;
+mod trace;
 mod workspace;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ struct Command(&'static str, &'static str, &'static str, fn(&[String]) -> Result
 const COMMANDS: &[Command] = &[
     Command("test",  "[-v] [--list] [STAGE…]",                   "everything that must pass",          test::run),
     Command("tidy",  "",                                         "the rules of the house",             tidy::run),
+    Command("trace", "[ID]",                                     "each rule: its code, tests, scripts", trace::run),
     Command("fuzz",  "[TARGET…] [--minutes N | --seconds N | --input FILE]", "hunts for inputs that crash", fuzz::run),
     Command("bench", "[FILTER…]",                                "measures every crate with benches",  bench::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
@@ -76,11 +78,21 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         say!("{}", usage());
         return Ok(());
     }
-    let Some(Command(.., run)) = COMMANDS.iter().find(|Command(known, ..)| known == name) else {
+    let Some(command) = COMMANDS.iter().find(|Command(known, ..)| known == name) else {
         return Err(Stop::Usage(format!("no command {name:?}\n{}", usage())).into());
     };
+    let Command(name, arguments, does, run) = command;
+    // Whoever asks how a command is called does not want it to run.
+    if rest.iter().any(|argument| matches!(argument.as_str(), "-h" | "--help")) {
+        let line = format!("usage: cargo xtask {name} {arguments}");
+        say!("{}\n\n  {does}\n\n{EXIT_STATUS}", line.trim_end());
+        return Ok(());
+    }
     run(rest)
 }
+
+const EXIT_STATUS: &str =
+    "exit status: 0 right, 1 findings, 2 usage, 3 the environment lacks something";
 
 fn usage() -> String {
     let mut text = String::from("usage: cargo xtask COMMAND\n");
@@ -90,5 +102,5 @@ fn usage() -> String {
             text += &format!("\n         {arguments}");
         }
     }
-    text + "\n\nexit status: 0 right, 1 findings, 2 usage, 3 the environment lacks something"
+    text + "\n\n" + EXIT_STATUS
 }

@@ -11,9 +11,8 @@ mod source;
 
 use std::fmt;
 use std::fs;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
 use crate::stop::Stop;
 use crate::tidy::source::Source;
@@ -51,7 +50,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 pub(crate) fn findings() -> Result<Vec<Finding>> {
     let packages = workspace::packages("Cargo.toml")?;
     let mut findings = edges::check(&packages);
-    for path in files()? {
+    for path in workspace::files()? {
         findings.extend(names::check(&path));
         let Ok(bytes) = fs::read(workspace::root().join(&path)) else {
             continue; // Deleted, but git has not been told.
@@ -67,18 +66,6 @@ pub(crate) fn findings() -> Result<Vec<Finding>> {
     }
     findings.sort();
     Ok(findings)
-}
-
-/// The files that are tracked, or will be with the next `git add`.
-fn files() -> Result<Vec<String>> {
-    let output = Command::new("git")
-        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        .current_dir(workspace::root())
-        .output()
-        .context("cannot run git; tidy asks it which files are ours")?;
-    ensure!(output.status.success(), "git: {}", String::from_utf8_lossy(&output.stderr).trim());
-    let names = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
-    Ok(names.split_terminator('\0').map(str::to_owned).collect())
 }
 
 /// The crate whose `src` a file lies in: `wire` for `crates/wire/src/psn.rs`.

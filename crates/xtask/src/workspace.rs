@@ -22,6 +22,18 @@ pub(crate) fn shown(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
+/// The files that are tracked, or will be with the next `git add`.
+pub(crate) fn files() -> Result<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .context("cannot run git; it is asked which files are ours")?;
+    ensure!(output.status.success(), "git: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let names = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
+    Ok(names.split_terminator('\0').map(str::to_owned).collect())
+}
+
 /// A package of a workspace.
 pub(crate) struct Package {
     pub(crate) name: String,

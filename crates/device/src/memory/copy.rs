@@ -43,6 +43,10 @@ impl MemoryTable {
     ) -> Result<(), KeyViolation> {
         let len = place.len() as u64;
         match place {
+            Place::Bytes { first, second } if let Some((key, span)) = only(sges, offset, len) => {
+                let from = self.local_place(pd, key, span, false)?;
+                Ok(read(host, from, [first, second])?)
+            }
             Place::Bytes { first, second } => {
                 let mut room = [first, second];
                 elements(sges, offset, len, |key, span| {
@@ -77,6 +81,10 @@ impl MemoryTable {
     ) -> Result<(), KeyViolation> {
         let len = payload.len() as u64;
         match payload {
+            Payload::Bytes { first, second } if let Some((key, span)) = only(sges, offset, len) => {
+                let to = self.local_place(pd, key, span, true)?;
+                Ok(write(host, to, [first, second])?)
+            }
             Payload::Bytes { first, second } => {
                 let mut bytes = [first, second];
                 elements(sges, offset, len, |key, span| {
@@ -204,6 +212,18 @@ impl MemoryTable {
         };
         Ok(host.flush(at.region, at.offset, len, persistent)?)
     }
+}
+
+/// Where `len` bytes from byte `offset` on are, if the list has one element and that holds them:
+/// the usual case, for which nothing need be cut. `None` also for no bytes.
+fn only(sges: SgeList<'_>, offset: u32, len: u64) -> Option<(LKey, Span)> {
+    let SgeList([sge], []) = sges else { return None };
+    let end = u64::from(offset).checked_add(len)?;
+    if len == 0 || end > sge.len.into() {
+        return None;
+    }
+    let va = sge.va.checked_add(offset.into())?;
+    Some((sge.l_key, Span { va, len }))
 }
 
 /// Visits the elements of a list that hold `len` bytes from its byte `offset` on, each cut to what

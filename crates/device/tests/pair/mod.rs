@@ -7,7 +7,8 @@ use roxe_device::gid_table::GidEntry;
 use roxe_device::memory::Registration;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{
-    CqId, Device, HostRegion, Limits, QueuePairInit, ReceiveCapacity, ReceiveQueueId, VecMemory,
+    CqId, Device, HostMemory, HostRegion, Limits, QueuePairInit, ReceiveCapacity, ReceiveQueueId,
+    VecMemory,
 };
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
@@ -21,8 +22,8 @@ use roxe_wire::{
 };
 
 /// One end.
-pub(crate) struct End {
-    pub(crate) device: Device<VecMemory>,
+pub(crate) struct End<H = VecMemory> {
+    pub(crate) device: Device<H>,
     pub(crate) address: IpAddr,
     pub(crate) pd: Pd,
     pub(crate) cq: CqId,
@@ -41,6 +42,34 @@ impl End {
     pub(crate) fn new(number: u8) -> Self {
         let mut host = VecMemory::default();
         let region = host.add(vec![0; MEMORY]);
+        Self::with_memory(number, host, region, MEMORY as u64)
+    }
+
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        &self.device.host().bytes(self.region).unwrap()[at..at + len]
+    }
+
+    pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
+        let memory = self.device.host_mut().bytes_mut(self.region).unwrap();
+        memory[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn vector(to: IpAddr) -> AddressVector {
+        AddressVector {
+            source_gid: 0,
+            destination: Gid::from_ip(to),
+            traffic_class: 0,
+            hop_limit: 64,
+            flow_label: 0,
+            service_level: 0,
+            static_rate: StaticRate::MAX,
+        }
+    }
+}
+
+impl<H: HostMemory> End<H> {
+    /// A device with `len` bytes of memory registered.
+    pub(crate) fn with_memory(number: u8, host: H, region: HostRegion, len: u64) -> Self {
         let mut device = Device::new(Limits::DEFAULT, u64::from(number), host);
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, number));
         let gid = Gid::from_ip(address);
@@ -48,7 +77,6 @@ impl End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_completion_queue(4096).unwrap();
         let access = all_rights();
-        let len = MEMORY as u64;
         let what = Registration { pd, host: region, va: 0, len, access };
         let key = device.register_memory(&what).unwrap();
         Self { device, address, pd, cq, region, key }
@@ -69,27 +97,20 @@ impl End {
             .unwrap()
     }
 
-    pub(crate) fn vector(to: IpAddr) -> AddressVector {
-        AddressVector {
-            source_gid: 0,
-            destination: Gid::from_ip(to),
-            traffic_class: 0,
-            hop_limit: 64,
-            flow_label: 0,
-            service_level: 0,
-            static_rate: StaticRate::MAX,
-        }
-    }
-
     /// Takes a queue pair through the states to RTS.
     pub(crate) fn connect(&mut self, qpn: Qpn, peer: Qpn, to: IpAddr, mtu: Mtu) {
+        self.connect_with(to, &attributes(qpn, peer, mtu));
+    }
+
+    /// The same with other values than the usual ones.
+    pub(crate) fn connect_with(&mut self, to: IpAddr, values: &Attributes) {
+        let qpn = values.qpn;
         let service = self.device.query_queue_pair(qpn).unwrap().service;
-        let values = attributes(qpn, peer, mtu);
-        let vector = Self::vector(to);
+        let vector = End::vector(to);
         for (state, given) in steps(service) {
             let given = AttributeMask::of(given);
             self.device
-                .modify_queue_pair(qpn, state, given, &values, Some(&vector))
+                .modify_queue_pair(qpn, state, given, values, Some(&vector))
                 .unwrap_or_else(|error| panic!("to {state}: {error}"));
         }
     }
@@ -115,15 +136,6 @@ impl End {
     pub(crate) fn post_receive(&mut self, qpn: Qpn, wr_id: u64, sge: Sge) {
         let request = ReceiveRequest { wr_id, sges: &[sge] };
         self.device.post_receive(qpn, &request).unwrap();
-    }
-
-    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
-        &self.device.host().bytes(self.region).unwrap()[at..at + len]
-    }
-
-    pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
-        let memory = self.device.host_mut().bytes_mut(self.region).unwrap();
-        memory[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// All completions that wait.
@@ -171,7 +183,7 @@ impl End {
     }
 }
 
-const BLANK: Completion = Completion {
+pub(crate) const BLANK: Completion = Completion {
     wr_id: 0,
     status: CompletionStatus::Success,
     opcode: CompletionOpcode::Send,

@@ -104,14 +104,42 @@ pub enum WriteError {
     TooLate { seconds: u64 },
 }
 
-/// `3 × InfiniBand (link type 247) on ib0, 1 × …`
+/// How many interfaces an error names: a file may have thousands.
+const NAMED: usize = 5;
+
+/// `3 × InfiniBand (link type 247) on ib0, 1 × …`. What a file calls an interface is not to be
+/// trusted with a terminal.
 fn list_skipped(interfaces: &[Interface]) -> String {
-    let lines = interfaces.iter().filter(|interface| interface.skipped > 0).map(|interface| {
+    let skipped = interfaces.iter().filter(|interface| interface.skipped > 0);
+    let lines = skipped.clone().take(NAMED).map(|interface| {
         let Interface { skipped, link_type, name, .. } = interface;
         match name {
-            Some(name) => format!("{skipped} × {link_type} on {name}"),
+            Some(name) => format!("{skipped} × {link_type} on {}", name.escape_debug()),
             None => format!("{skipped} × {link_type}"),
         }
     });
-    lines.collect::<Vec<_>>().join(", ")
+    let mut list = lines.collect::<Vec<_>>().join(", ");
+    let more = skipped.skip(NAMED).count();
+    if more > 0 {
+        list += &format!(" and {more} more");
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LinkType;
+    use super::*;
+
+    #[test]
+    fn interfaces_are_named_harmlessly_and_not_all() {
+        let name = Some("\u{1b}[2J\u{9b}x".to_owned());
+        let one = Interface { name, link_type: LinkType(247), snap_len: 0, skipped: 3 };
+        let text = CaptureError::NothingReadable { packets: 3, interfaces: vec![one.clone()] };
+        let text = text.to_string();
+        assert!(text.contains(r"3 × InfiniBand (link type 247) on \u{1b}[2J\u{9b}x;"), "{text}");
+        let many = vec![one; 1000];
+        let text = CaptureError::NothingReadable { packets: 3000, interfaces: many }.to_string();
+        assert!(text.contains(" and 995 more;") && text.len() < 1000, "{text}");
+    }
 }

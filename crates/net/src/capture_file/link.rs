@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use roxe_wire::Start;
+
 use super::Direction;
 
 /// What the packets of an interface begin with, as the capture numbers it.
@@ -56,17 +58,6 @@ impl fmt::Display for LinkType {
             None => write!(f, "link type {}", self.0),
         }
     }
-}
-
-/// What the data of a record begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// A destination MAC address.
-    Ethernet,
-    /// What this EtherType announces: 0x0800 IPv4, 0x86dd IPv6, 0x8100 a VLAN tag, …
-    EtherType(u16),
-    /// An IPv4 or IPv6 header; its first four bits say which.
-    Ip,
 }
 
 /// How to take off what packets begin with.

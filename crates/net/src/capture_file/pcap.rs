@@ -54,17 +54,17 @@ impl Pcap {
         let offset = window.offset();
         let read_error = |reason| CaptureError::Read { offset, reason };
         if !window.fill(RECORD_HEADER_LEN).map_err(read_error)? {
-            return Ok(if window.rest().is_empty() { Step::End } else { Step::Cut });
+            return Ok(if window.rest().is_empty() { Step::End } else { Step::Cut { offset } });
         }
         let Some([seconds, fraction, len, wire_len]) = self.order.words(window.rest()) else {
-            return Ok(Step::Cut);
+            return Ok(Step::Cut { offset });
         };
         if len as usize > MAX_PACKET_LEN {
             return Err(CaptureError::PacketLength { offset, len }.into());
         }
         let record_len = RECORD_HEADER_LEN + len as usize;
         if !window.fill(record_len).map_err(read_error)? {
-            return Ok(Step::Cut);
+            return Ok(Step::Cut { offset });
         }
         let data = window.span(RECORD_HEADER_LEN, len as usize);
         window.consume(record_len);

@@ -73,7 +73,7 @@ impl Pcapng {
                 }
                 Next::Skipped { .. } => continue,
                 Next::End => return Ok(Step::End),
-                Next::Cut => return Ok(Step::Cut),
+                Next::Cut => return Ok(Step::Cut { offset }),
             };
             let bytes = window.get(body);
             let packet = match kind {

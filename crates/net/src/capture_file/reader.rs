@@ -2,8 +2,10 @@
 
 use std::{fmt, io::Read, path::Path};
 
+use roxe_wire::{RawFrame, Start};
+
 use super::{
-    CaptureError, Direction, Interface, MAX_PACKET_LEN, Start, Timestamp,
+    CaptureError, Direction, Interface, MAX_PACKET_LEN, Timestamp,
     link::{Framing, Stripped},
     pcap::Pcap,
     pcapng::Pcapng,
@@ -64,10 +66,20 @@ pub struct Record<'a> {
     pub comment: Option<&'a str>,
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
     /// Whether less was captured than there was.
     pub fn is_cut(&self) -> bool {
         self.data.len() < self.wire_len as usize
+    }
+
+    /// The packet as [`Frame::parse`](roxe_wire::Frame::parse) takes it.
+    pub fn raw_frame(&self) -> RawFrame<'a> {
+        RawFrame {
+            start: self.start,
+            first: self.data,
+            second: &[],
+            wire_len: self.wire_len as usize,
+        }
     }
 }
 
@@ -157,7 +169,6 @@ impl CaptureReader {
     #[inline(always)]
     fn advance(&mut self) -> Result<Option<(Found, Stripped)>, Box<CaptureError>> {
         loop {
-            let offset = self.window.offset();
             let step = match &mut self.format {
                 Format::Pcap(pcap) => pcap.step(&mut self.window)?,
                 Format::Pcapng(pcapng) => pcapng.step(&mut self.window, &mut self.interfaces)?,
@@ -169,7 +180,11 @@ impl CaptureReader {
                     continue;
                 }
                 Step::End if !self.window.is_cut() => return self.end(),
-                Step::End | Step::Cut => {
+                Step::End | Step::Cut { .. } => {
+                    let offset = match step {
+                        Step::Cut { offset } => offset,
+                        _ => self.window.offset(),
+                    };
                     self.truncated = Some(Truncation { number: self.number + 1, offset });
                     return self.end();
                 }
@@ -297,8 +312,10 @@ pub(super) enum Step {
     Other,
     /// The end, between two records.
     End,
-    /// The end, inside of a record.
-    Cut,
+    /// The end, inside of the record or block that begins at this byte.
+    Cut {
+        offset: u64,
+    },
 }
 
 /// A packet as the file describes it, with its link header.

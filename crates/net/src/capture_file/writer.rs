@@ -30,8 +30,9 @@ pub struct NewInterface<'a> {
     pub snap_len: u32,
 }
 
-/// A packet to be written to a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A packet to be written to a capture. By default on the first interface, with no direction and no
+/// comment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewRecord<'a> {
     /// What [`CaptureWriter::add_interface`] returned. Not written by [`PcapWriter`].
     pub interface: u32,

@@ -141,4 +141,11 @@ fn the_place_of_a_cut_is_told() {
     assert_eq!((truncation.number, truncation.offset), (2, 100));
     let whole = read_to_end(open(&capture[..100]).unwrap());
     assert_eq!(whole.reader.truncated(), None, "between two records it is no cut");
+    // In pcapng blocks without a packet may stand before it.
+    let before = [LITTLE.section(), LITTLE.interface(1, 0, &[])].concat();
+    for block in [LITTLE.enhanced(0, 0, &[0; 60], 60), LITTLE.block(0x0bad, &[0; 60])] {
+        let cut = [&before[..], &block[..block.len() - 1]].concat();
+        let truncation = read_to_end(open(&cut).unwrap()).reader.truncated().unwrap();
+        assert_eq!((truncation.number, truncation.offset), (1, before.len() as u64));
+    }
 }

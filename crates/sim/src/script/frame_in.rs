@@ -9,12 +9,13 @@ use roxe_wire::opcode::{OPCODES, Service};
 use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Credits, Deth, Feth, FlushPlacement,
     FlushSelectivity, FrameTemplate, Headers, ICRC_LEN, Ieth, ImmDt, IpPair, MacAddress, Msn,
-    NakCode, Opcode, PKey, Path, Psn, QKey, Qpn, RKey, Reth, RnrTimer, Syndrome, TrafficClass, icrc,
-    pad_for,
+    NakCode, Opcode, PKey, Path, Psn, QKey, Qpn, RKey, Reth, RnrTimer, Syndrome, TrafficClass,
+    icrc, pad_for,
 };
 
 use super::parameters::NAK_CODES;
 use super::syntax::{Arguments, PacketForm, PacketName};
+use super::world::Numbers;
 
 /// What a peer would fill in.
 #[derive(Clone, Copy, Debug)]
@@ -37,26 +38,6 @@ pub(super) struct WireFrame {
     pub(super) bytes: Vec<u8>,
     /// Where its second piece begins; at the end when it is in one.
     pub(super) split: usize,
-}
-
-/// Reads numbers out of arguments.
-pub(super) struct Numbers<'a> {
-    pub(super) arguments: &'a Arguments,
-    pub(super) value: &'a dyn Fn(&Arguments, &str) -> Result<Option<u64>, String>,
-}
-
-impl Numbers<'_> {
-    fn get(&self, name: &str) -> Result<Option<u64>, String> {
-        (self.value)(self.arguments, name)
-    }
-
-    fn or(&self, name: &str, default: u64) -> Result<u64, String> {
-        Ok(self.get(name)?.unwrap_or(default))
-    }
-
-    fn need(&self, name: &str) -> Result<u64, String> {
-        self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`"))
-    }
 }
 
 /// Makes a frame of what a script says.
@@ -82,7 +63,8 @@ pub(super) fn build(
         packet[1] |= version as u8 & 0x0f;
     }
     if let Some(syndrome) = numbers.get("syndrome")? {
-        packet[Bth::LEN] = syndrome as u8;
+        let place = packet.get_mut(Bth::LEN).ok_or("this packet has no syndrome")?;
+        *place = syndrome as u8;
     }
     packet.extend_from_slice(payload);
     packet.resize(packet.len() + usize::from(bth.pad), 0);

@@ -11,7 +11,8 @@ use roxe_wire::{
 };
 
 use super::parameters::NAK_CODES;
-use super::syntax::{Arguments, Bytes, PacketForm, PacketName, Value};
+use super::syntax::{Bytes, PacketForm, PacketName, Value};
+use super::world::Numbers;
 
 /// A frame that left.
 #[derive(Clone, Debug)]
@@ -173,6 +174,7 @@ impl Seen {
             "qkey" => number(u64::from(ours.q_key)),
             "source-qp" => number(u64::from(ours.own_qp.get())),
             "credits" => number(31),
+            "selectivity" => Some(Default::Must(Fact::Word("range"))),
             "msn" | "sport" => Some(Default::Any),
             "from" => Some(Default::Must(Fact::Address(ours.from))),
             "to" => Some(Default::Must(Fact::Address(ours.to))),
@@ -210,7 +212,7 @@ impl Seen {
         &self,
         form: &PacketForm,
         ours: &OurSide,
-        value: &dyn Fn(&Arguments, &str) -> Result<Option<u64>, String>,
+        numbers: &Numbers<'_>,
     ) -> Result<(), String> {
         let same_name = match form.name {
             PacketName::Ack => self.name == "ACK",
@@ -231,7 +233,7 @@ impl Seen {
         for (name, fact) in &self.facts {
             let wanted = match form.arguments.get(name) {
                 Some(Value::Any) => continue,
-                Some(said) => said_fact(said, &form.arguments, name, value)?,
+                Some(said) => said_fact(said, name, numbers)?,
                 None => match self.default(name, ours) {
                     Some(Default::Any) => continue,
                     Some(Default::Must(usual)) => usual,
@@ -272,15 +274,10 @@ enum Default {
     Any,
 }
 
-fn said_fact(
-    said: &Value,
-    arguments: &Arguments,
-    name: &str,
-    value: &dyn Fn(&Arguments, &str) -> Result<Option<u64>, String>,
-) -> Result<Fact, String> {
+fn said_fact(said: &Value, name: &str, numbers: &Numbers<'_>) -> Result<Fact, String> {
     Ok(match said {
         Value::Flag => Fact::Flag(true),
-        Value::Number(_) => Fact::Number(value(arguments, name)?.unwrap_or(0)),
+        Value::Number(_) => Fact::Number(numbers.or(name, 0)?),
         Value::Word(word) => {
             let known = NAK_CODES.iter().chain(&["range", "region"]).find(|known| *known == word);
             Fact::Word(known.copied().unwrap_or(""))

@@ -8,13 +8,9 @@ use roxe_device::protection_domain::PdError;
 use roxe_device::queue_pair_numbers::QpnError;
 use roxe_device::{HostMemory, QueuePairInit, ReceiveCapacity, VerbError};
 use roxe_transport::SendCapacity;
-use roxe_transport::qp_state::{
-    Attribute as A, AttributeMask, QpState, ServiceType, TRANSITIONS,
-};
+use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType, TRANSITIONS};
 use roxe_transport::work::{AccessFlags, Attributes};
-use roxe_wire::{
-    AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, StaticRate,
-};
+use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, StaticRate};
 
 use super::parameters;
 use super::syntax::{Arguments, CallVerb, ObjectKind, Service};
@@ -222,7 +218,7 @@ impl World {
         Ok(Attributes {
             qpn: Qpn::default(),
             dest_qp: Qpn::new(peer),
-            path_mtu: mtu(self.settings.path_mtu)?,
+            path_mtu: self.settings.path_mtu,
             access: rights_of_peers(),
             q_key: QKey(0x1111_1111),
             p_key: PKey::DEFAULT,
@@ -254,9 +250,10 @@ impl World {
             timeout: ack_timeout(or("timeout", u64::from(old.timeout.code()))?)?,
             retry_cnt: or("retry", u64::from(old.retry_cnt))? as u8,
             rnr_retry: or("rnr-retry", u64::from(old.rnr_retry))? as u8,
-            min_rnr_timer: RnrTimer::from_bits(
-                or("min-rnr-timer", u64::from(old.min_rnr_timer.code()))? as u8,
-            ),
+            min_rnr_timer: RnrTimer::from_bits(or(
+                "min-rnr-timer",
+                u64::from(old.min_rnr_timer.code()),
+            )? as u8),
         })
     }
 
@@ -299,9 +296,7 @@ impl World {
                 }
                 Ok(())
             }
-            (CallVerb::Reregister, Object::Region(region)) => {
-                self.reregister(target, region, a)
-            }
+            (CallVerb::Reregister, Object::Region(region)) => self.reregister(target, region, a),
             (CallVerb::Attach, Object::Qp(qp)) => {
                 let group = a.address("group").ok_or("`attach` needs `group`")?;
                 Ok(self.device.attach_multicast(Gid::from_ip(group), qp.qpn)?)
@@ -431,7 +426,8 @@ fn rights_of_peers() -> AccessFlags {
     rights(&names.map(str::to_owned))
 }
 
-fn mtu(bytes: u64) -> Result<Mtu, String> {
+/// A path MTU of so many bytes.
+pub(super) fn mtu(bytes: u64) -> Result<Mtu, String> {
     u32::try_from(bytes)
         .ok()
         .and_then(Mtu::from_bytes)

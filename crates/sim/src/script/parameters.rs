@@ -182,9 +182,7 @@ pub(super) const fn of_object(object: ObjectKind) -> &'static [Parameter] {
             ("flow-label", Number),
             ("pd", Name),
         ],
-        ObjectKind::Srq => {
-            &[("depth", Number), ("limit", Number), ("sge", Number), ("pd", Name)]
-        }
+        ObjectKind::Srq => &[("depth", Number), ("limit", Number), ("sge", Number), ("pd", Name)],
         ObjectKind::Qp(Service::Rc | Service::Uc | Service::Ud) => QP,
     }
 }

@@ -7,8 +7,8 @@ use roxe_wire::{Instant, Opcode};
 
 use super::parameters::{self, Kind, Parameter};
 use super::syntax::{
-    Arguments, Bytes, CallVerb, Expression, Line, ObjectKind, PacketForm, PacketName, Place, Script,
-    SendVerb, Service, Statement, Value, When,
+    Arguments, Bytes, CallVerb, Expression, Line, ObjectKind, PacketForm, PacketName, Place,
+    Script, SendVerb, Service, Statement, Value, When,
 };
 use super::words::{self, Token, Word};
 
@@ -204,6 +204,7 @@ impl<'a> Cursor<'a> {
                 let name = self.one_of("a state", &pairs(parameters::STATES))?.to_owned();
                 Ok(Statement::State { qp, name })
             }
+            EventWord::Turn => Ok(Statement::Turn),
             EventWord::Quiet => Ok(Statement::Quiet),
         }
     }
@@ -365,6 +366,7 @@ enum EventWord {
     Counter,
     Memory,
     State,
+    Turn,
     Quiet,
 }
 
@@ -379,6 +381,7 @@ const EVENTS: &[(&str, EventWord)] = &[
     ("counter", EventWord::Counter),
     ("memory", EventWord::Memory),
     ("state", EventWord::State),
+    ("turn", EventWord::Turn),
     ("quiet", EventWord::Quiet),
 ];
 
@@ -463,7 +466,7 @@ fn parse_number(word: &str) -> Option<u64> {
     let digits = word.replace('_', "");
     match digits.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None if digits.starts_with(|c: char| c.is_ascii_digit()) => digits.parse().ok(),
+        None if word.starts_with(|c: char| c.is_ascii_digit()) => digits.parse().ok(),
         None => None,
     }
 }
@@ -473,8 +476,10 @@ fn parse_expression(word: &str) -> Option<Expression> {
     if let Some(plus) = parse_number(word) {
         return Some(Expression { symbol: None, plus });
     }
-    let (symbol, plus) = match word.find(['+', '-']).filter(|at| word[..*at].contains('.')) {
-        Some(at) => {
+    let dot = word.find('.')?;
+    let (symbol, plus) = match word[dot..].find(['+', '-']) {
+        Some(behind) => {
+            let at = dot + behind;
             let amount = parse_number(&word[at + 1..])?;
             let plus = if word[at..].starts_with('-') { amount.wrapping_neg() } else { amount };
             (&word[..at], plus)
@@ -566,7 +571,7 @@ fn parse_duration(word: &str) -> Option<Duration> {
     let mut nanos = whole.parse::<u64>().ok()?.checked_mul(nanos_of_unit)?;
     let mut place = nanos_of_unit;
     for digit in fraction.chars() {
-        if place % 10 != 0 {
+        if !place.is_multiple_of(10) {
             return None;
         }
         place /= 10;
@@ -580,7 +585,7 @@ pub(super) fn show_instant(at: Instant) -> String {
     let nanos = at.nanos();
     let (unit, per_unit) = match nanos {
         0 => return "0".to_owned(),
-        _ if nanos % 1_000_000_000 == 0 => ("s", 1_000_000_000),
+        _ if nanos.is_multiple_of(1_000_000_000) => ("s", 1_000_000_000),
         _ if nanos >= 1_000_000 => ("ms", 1_000_000),
         _ if nanos >= 1_000 => ("us", 1_000),
         _ => ("ns", 1),
@@ -594,3 +599,5 @@ pub(super) fn show_instant(at: Instant) -> String {
     format!("{whole}.{}{unit}", fraction.trim_end_matches('0'))
 }
 
+#[cfg(test)]
+mod tests;

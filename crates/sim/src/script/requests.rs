@@ -1,6 +1,6 @@
 //! Statements that post requests.
 
-use roxe_device::{HostMemory, HostRegion};
+use roxe_device::HostMemory;
 use roxe_transport::work::{
     AccessFlags, Data, DatagramTarget, LocalOperation, PostError, ReceiveRequest, Remote,
     SendOperation, SendRequest, Sge,
@@ -9,7 +9,7 @@ use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, QKey, Qpn, RKey};
 
 use super::objects::{Refused, Verb, rights};
 use super::syntax::{Arguments, SendVerb, Value};
-use super::world::{Object, World};
+use super::world::{HostPiece, Object, World};
 
 impl From<PostError> for Refused {
     fn from(error: PostError) -> Self {
@@ -20,9 +20,6 @@ impl From<PostError> for Refused {
         Self::Errno(errno, error.to_string())
     }
 }
-
-/// Where a request's bytes are.
-type Places = Vec<(HostRegion, u64, u32)>;
 
 impl World {
     /// `post recv`.
@@ -69,7 +66,7 @@ impl World {
         };
         self.device.post_send(qpn, &request)?;
         self.posted.insert((false, id), places);
-        self.rename_key(&operation, a);
+        self.rename_key(id, &operation, a);
         Ok(())
     }
 
@@ -110,9 +107,7 @@ impl World {
                 compare: need("compare")?,
                 swap: need("swap")?,
             },
-            SendVerb::FetchAdd => {
-                SendOperation::FetchAdd { remote: remote()?, add: need("add")? }
-            }
+            SendVerb::FetchAdd => SendOperation::FetchAdd { remote: remote()?, add: need("add")? },
             SendVerb::AtomicWrite => SendOperation::AtomicWrite(remote()?),
             SendVerb::Flush => {
                 let placed = |name: &str| a.list("placement").iter().any(|word| word == name);
@@ -172,26 +167,31 @@ impl World {
     }
 
     /// From here on a script means the new key by its symbol.
-    fn rename_key(&mut self, operation: &SendOperation, a: &Arguments) {
-        let (name, key) = match operation {
-            SendOperation::Local(LocalOperation::BindWindow { new_key, .. }) => {
-                (a.word("mw"), new_key.0)
+    fn rename_key(&mut self, id: u64, operation: &SendOperation, a: &Arguments) {
+        let (name, old, new) = match operation {
+            SendOperation::Local(LocalOperation::BindWindow { window, new_key, .. }) => {
+                (a.word("mw"), window, new_key)
             }
-            SendOperation::Local(LocalOperation::RegisterMemory { new_key, .. }) => {
-                (a.word("mr"), new_key.0)
+            SendOperation::Local(LocalOperation::RegisterMemory { region, new_key, .. }) => {
+                (a.word("mr"), region, new_key)
             }
             _ => return,
         };
         if let Some(name) = name {
-            self.set_key(name, key);
+            self.renamed.insert(id, (name.to_owned(), old.0));
+            self.set_key(name, new.0);
         }
     }
 
     /// The scatter/gather list: what `sge` says, or room in the buffer, filled with the payload.
-    fn pieces(&mut self, a: &Arguments, len: Option<u32>) -> Result<(Vec<Sge>, Places), Refused> {
+    fn pieces(
+        &mut self,
+        a: &Arguments,
+        len: Option<u32>,
+    ) -> Result<(Vec<Sge>, Vec<HostPiece>), Refused> {
         let key = self.number(a, "lkey", None)?.map(|key| LKey(key as u32));
         let mut sges = Vec::new();
-        let mut places = Places::new();
+        let mut places = Vec::new();
         if let Some(Value::Pieces(pieces)) = a.get("sge") {
             for (place, len) in pieces {
                 let region = self.region(&place.region)?;

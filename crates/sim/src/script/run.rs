@@ -5,16 +5,16 @@ use std::fmt;
 use roxe_device::HostMemory;
 use roxe_transport::work::{Completion, Extra};
 use roxe_wire::opcode::Service as WireService;
-use roxe_wire::{Frame, Instant, RawFrame, Start};
+use roxe_wire::{Frame, Instant, Mtu, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
 
-use super::frame_in::{self, Numbers, PeerSide};
+use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
-use super::objects::{Refused, Verb};
+use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
-use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, When};
-use super::world::{Done, Object, Pending, Settings, World, is_receive, operation};
+use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
+use super::world::{Done, Numbers, Object, Pending, Settings, World, is_receive, operation};
 
 /// A line that did not come true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,13 +63,7 @@ pub(super) fn run(file: &str, script: &Script, before: usize) -> Result<usize, F
     Ok(script.lines.len())
 }
 
-fn failure(
-    file: &str,
-    line: &Line,
-    what: String,
-    world: &Option<World>,
-    before: usize,
-) -> Failure {
+fn failure(file: &str, line: &Line, what: String, world: &Option<World>, before: usize) -> Failure {
     let history = world.as_ref().map_or(&[][..], |world| &world.history);
     let from = history.len().saturating_sub(before);
     Failure {
@@ -111,7 +105,8 @@ fn step(place: &mut Option<World>, line: &Line) -> Result<(), String> {
 fn new_world(arguments: &Arguments) -> Result<World, String> {
     let mut settings = Settings::default();
     let blank = World::new(settings);
-    settings.path_mtu = blank.number_or(arguments, "path-mtu", settings.path_mtu)?;
+    let path_mtu = u64::from(settings.path_mtu.bytes());
+    settings.path_mtu = mtu(blank.number_or(arguments, "path-mtu", path_mtu)?)?;
     settings.seed = blank.number_or(arguments, "seed", settings.seed)?;
     settings.address = arguments.address("address").unwrap_or(settings.address);
     settings.second_address = arguments.address("second-address");
@@ -124,7 +119,7 @@ fn new_world(arguments: &Arguments) -> Result<World, String> {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            path_mtu: 1024,
+            path_mtu: Mtu::B1024,
             seed: 1,
             address: [192, 0, 2, 1].into(),
             second_address: None,
@@ -217,7 +212,9 @@ impl World {
             When::Between(from, until) => (start + from, start + until),
         };
         self.collect();
-        if until > start && let Some(what) = leftover(self, Instant::MAX) {
+        if until > start
+            && let Some(what) = leftover(self, Instant::MAX)
+        {
             return Err(format!("before this line the device did more: {what}"));
         }
         match when {
@@ -262,13 +259,17 @@ impl World {
                 let filled = self.device.host_mut().write(region.host, place.offset, bytes);
                 filled.map_err(|gone| gone.to_string())
             }
-            Statement::Into { qp, packet } => self.into_device(qp, packet),
+            Statement::Into { qp, packet } => self.inject(qp, packet),
             Statement::Counter { name, value } => self.check_counter(name, *value),
             Statement::Memory { place, bytes } => self.check_memory(place, bytes),
             Statement::State { qp, name } => {
                 let info = self.device.query_queue_pair(self.qp(qp)?.qpn);
                 let state = info.map_err(|error| error.to_string())?.state.name();
                 if state == name { Ok(()) } else { Err(format!("{qp} is in state {state}")) }
+            }
+            Statement::Turn => {
+                self.collect();
+                Ok(())
             }
             Statement::Quiet => {
                 self.collect();
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    fn into_device(&mut self, name: &str, form: &PacketForm) -> Result<(), String> {
+    fn inject(&mut self, name: &str, form: &PacketForm) -> Result<(), String> {
         let qp = self.qp(name)?;
         let peer = PeerSide {
             service: match qp.service {
@@ -299,9 +300,7 @@ impl World {
             from: qp.peer_address,
             to: qp.own_address,
         };
-        let value =
-            |arguments: &Arguments, argument: &str| self.number(arguments, argument, Some(name));
-        let numbers = Numbers { arguments: &form.arguments, value: &value };
+        let numbers = Numbers { world: self, arguments: &form.arguments, qp: name };
         let frame = frame_in::build(form, &peer, &numbers)?;
         let (first, second) = frame.bytes.split_at(frame.split);
         let wire_len = frame.bytes.len();
@@ -327,11 +326,10 @@ impl World {
             return Err(self.show(&pending.what));
         };
         let ours = self.our_side(name)?;
-        let value =
-            |arguments: &Arguments, argument: &str| self.number(arguments, argument, Some(name));
         let mut differences = Vec::new();
         for form in forms {
-            match seen.compare(form, &ours, &value) {
+            let numbers = Numbers { world: self, arguments: &form.arguments, qp: name };
+            match seen.compare(form, &ours, &numbers) {
                 Ok(()) => {
                     let port = seen.source_port();
                     return self.check_source_port(name, port);
@@ -358,15 +356,14 @@ impl World {
 
     fn check_completion(&self, a: &Arguments, pending: Pending) -> Result<(), String> {
         let Done::Completion(completion) = &pending.what else { return Ok(()) };
-        let shown = |difference: String| {
-            format!("instead: {}\n  {difference}", self.show(&pending.what))
-        };
+        let shown =
+            |difference: String| format!("instead: {}\n  {difference}", self.show(&pending.what));
         self.compare_completion(a, completion).map_err(shown)
     }
 
     fn compare_completion(&self, a: &Arguments, is: &Completion) -> Result<(), String> {
         let number = |name: &str| match a.get(name) {
-            Some(super::syntax::Value::Any) => Ok(None),
+            Some(Value::Any) => Ok(None),
             _ => self.number(a, name, None),
         };
         let check = |name: &str, is: u64| match number(name)? {

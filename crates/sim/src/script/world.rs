@@ -14,7 +14,7 @@ use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
     Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId, Sge,
 };
-use roxe_wire::{ICRC_LEN, Instant, LKey, Qpn, RKey, Room};
+use roxe_wire::{ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room};
 
 use super::frame_out::{self, OurSide, Seen};
 use super::parse::show_instant;
@@ -30,17 +30,22 @@ pub(super) struct World {
     /// What happened so far, for whoever has to find out why a line failed.
     pub(super) history: Vec<String>,
     /// Where requests have their bytes, by direction and name.
-    pub(super) posted: BTreeMap<(bool, u64), Vec<(HostRegion, u64, u32)>>,
+    pub(super) posted: BTreeMap<(bool, u64), Vec<HostPiece>>,
+    /// Keys that requests under way are about to change: by request, the object and its old key.
+    pub(super) renamed: BTreeMap<u64, (String, u32)>,
     pub(super) settings: Settings,
     pub(super) buffer: Buffer,
     /// Frames that were no packets, by reason: what a port would count.
     pub(super) refused: BTreeMap<&'static str, u64>,
 }
 
+/// Bytes of a region: where they begin, and how many there are.
+pub(super) type HostPiece = (HostRegion, u64, u32);
+
 /// What `device` says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    pub(super) path_mtu: u64,
+    pub(super) path_mtu: Mtu,
     pub(super) seed: u64,
     pub(super) address: IpAddr,
     pub(super) second_address: Option<IpAddr>,
@@ -104,7 +109,9 @@ pub(super) enum Done {
 
 impl World {
     pub(super) fn new(settings: Settings) -> Self {
-        let device = Device::new(Limits::DEFAULT, settings.seed, VecMemory::new());
+        let mut limits = Limits::DEFAULT;
+        limits.port_mtu = settings.path_mtu;
+        let device = Device::new(limits, settings.seed, VecMemory::new());
         Self {
             device,
             objects: BTreeMap::new(),
@@ -112,6 +119,7 @@ impl World {
             pending: Vec::new(),
             history: Vec::new(),
             posted: BTreeMap::new(),
+            renamed: BTreeMap::new(),
             settings,
             buffer: Buffer { host: HostRegion(0), key: LKey(0), va: 0, used: 0 },
             refused: BTreeMap::new(),
@@ -171,6 +179,7 @@ impl World {
             self.happened(done);
         }
         while let Some(completion) = self.next_completion() {
+            self.settle_key(&completion);
             self.happened(Done::Completion(completion));
         }
         while let Some(event) = self.device.poll_event() {
@@ -220,6 +229,20 @@ impl World {
         None
     }
 
+    /// A request that should have given a region or window another key is done: if it failed, the
+    /// key is the old one.
+    fn settle_key(&mut self, completion: &Completion) {
+        if !matches!(completion.opcode, CompletionOpcode::BindMw | CompletionOpcode::RegMr) {
+            return;
+        }
+        let renamed = self.renamed.remove(&completion.wr_id);
+        if let Some((name, old)) =
+            renamed.filter(|_| completion.status != CompletionStatus::Success)
+        {
+            self.set_key(&name, old);
+        }
+    }
+
     fn event(&self, event: Event) -> Done {
         let is = |object: &Object| match (object, event) {
             (Object::Qp(qp), Event::QueuePair(qpn, _)) => qp.qpn == qpn,
@@ -263,9 +286,10 @@ impl World {
     }
 
     fn show_completion(&self, completion: &Completion) -> String {
-        let qp = self.objects.iter().find(
-            |(_, object)| matches!(object, Object::Qp(qp) if qp.qpn == completion.qpn),
-        );
+        let qp = self
+            .objects
+            .iter()
+            .find(|(_, object)| matches!(object, Object::Qp(qp) if qp.qpn == completion.qpn));
         let name = qp.map_or("?", |(name, _)| name);
         let queue = if is_receive(completion) { "recv" } else { "send" };
         let mut line = format!(
@@ -351,7 +375,8 @@ impl World {
             let qp = self.qp(context.ok_or("peer.qpn belongs to a line about a queue pair")?)?;
             return Ok(u64::from(qp.values.dest_qp.get()).wrapping_add(expression.plus));
         }
-        let found = self.objects.get(object).ok_or_else(|| format!("nothing is called {object}"))?;
+        let found =
+            self.objects.get(object).ok_or_else(|| format!("nothing is called {object}"))?;
         let value = match (found, part.as_str()) {
             (Object::Region(region), "va") => region.va,
             (Object::Region(region), "rkey" | "lkey") => u64::from(region.key.0),
@@ -364,7 +389,7 @@ impl World {
     }
 
     /// Room in the buffer of requests that name no memory.
-    pub(super) fn room(&mut self, len: u32) -> (Sge, (HostRegion, u64, u32)) {
+    pub(super) fn room(&mut self, len: u32) -> (Sge, HostPiece) {
         let offset = self.buffer.used;
         self.buffer.used += u64::from(len).next_multiple_of(8);
         let sge = Sge { va: self.buffer.va + offset, len, l_key: self.buffer.key };
@@ -388,6 +413,30 @@ impl World {
             all.extend_from_slice(&piece);
         }
         Ok(all.into_iter().skip(skip).take(len).collect())
+    }
+}
+
+/// The numbers among a frame's arguments. `qp` is whose frame it is.
+pub(super) struct Numbers<'a> {
+    pub(super) world: &'a World,
+    pub(super) arguments: &'a Arguments,
+    pub(super) qp: &'a str,
+}
+
+impl Numbers<'_> {
+    /// A number, if it is said.
+    pub(super) fn get(&self, name: &str) -> Result<Option<u64>, String> {
+        self.world.number(self.arguments, name, Some(self.qp))
+    }
+
+    /// The same, or what it is otherwise.
+    pub(super) fn or(&self, name: &str, default: u64) -> Result<u64, String> {
+        Ok(self.get(name)?.unwrap_or(default))
+    }
+
+    /// A number that must be said.
+    pub(super) fn need(&self, name: &str) -> Result<u64, String> {
+        self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`"))
     }
 }
 

@@ -40,20 +40,26 @@ impl Requester {
         }
         match (packet.opcode.operation, syndrome) {
             (Operation::Acknowledge, Some(Syndrome::Ack(_))) => {
-                self.acknowledged(now, attributes, psn, adapter)
-            }
-            (Operation::Acknowledge, Some(Syndrome::RnrNak(timer))) => {
-                self.acknowledged(now, attributes, psn.previous(), adapter)?;
-                if self.goes_back_before(psn) {
-                    return Ok(());
+                match self.acknowledged(now, attributes, psn, adapter) {
+                    Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
+                    None => Ok(()),
                 }
-                self.receiver_not_ready(now, psn, timer, adapter)
+            }
+            // A NAK behind a missing answer is one loss: all is sent again from the older of both.
+            // If the receiver is still not ready then, it says so again.
+            (Operation::Acknowledge, Some(Syndrome::RnrNak(timer))) => {
+                match self.acknowledged(now, attributes, psn.previous(), adapter) {
+                    Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
+                    None => self.receiver_not_ready(now, psn, timer, adapter),
+                }
+            }
+            (Operation::Acknowledge, Some(Syndrome::Nak(NakCode::PsnSequenceError))) => {
+                let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
+                let from = missing.unwrap_or(psn);
+                self.missing_from(from, Count::SequenceNakReceived, adapter)
             }
             (Operation::Acknowledge, Some(Syndrome::Nak(code))) => {
-                self.acknowledged(now, attributes, psn.previous(), adapter)?;
-                if code == NakCode::PsnSequenceError && self.goes_back_before(psn) {
-                    return Ok(());
-                }
+                self.acknowledged(now, attributes, psn.previous(), adapter);
                 self.refused(psn, code, adapter)
             }
             (Operation::ReadResponse, None | Some(Syndrome::Ack(_))) => {
@@ -67,7 +73,7 @@ impl Requester {
     }
 
     /// Everything up to and with `psn` has arrived, unless a READ or the like among it is not
-    /// answered: that answer is lost then, and has to be asked for again.
+    /// answered: that answer is lost then, and has to be asked for again. Says from which PSN on.
     //= BC-021
     fn acknowledged(
         &mut self,
@@ -75,7 +81,7 @@ impl Requester {
         attributes: &Attributes,
         psn: Psn,
         adapter: &mut impl Adapter,
-    ) -> Result<(), Failure> {
+    ) -> Option<Psn> {
         let missing = self.first_unanswered().filter(|missing| psn.since(*missing) >= 0);
         let up_to = missing.unwrap_or_else(|| psn.next());
         if up_to.since(self.unacknowledged) > 0 {
@@ -87,17 +93,7 @@ impl Requester {
             self.complete_finished(attributes, adapter);
             self.progress(now, attributes);
         }
-        match missing {
-            Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether an answer to something before `psn` is missing, so that it and all behind it are
-    /// sent again. A NAK for `psn` must not use up another try then: if it still holds it comes
-    /// again, and ends the right request if no try is left.
-    const fn goes_back_before(&self, psn: Psn) -> bool {
-        psn.since(self.unacknowledged) > 0
+        missing
     }
 
     /// The first PSN of the oldest begun request that waits for an answer of its own.
@@ -121,7 +117,7 @@ impl Requester {
         });
     }
 
-    /// A NAK for the request with `psn`; all before it is acknowledged.
+    /// A fatal NAK for the request with `psn`; all before it is acknowledged.
     fn refused(
         &mut self,
         psn: Psn,
@@ -129,9 +125,6 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
         let (status, count) = match code {
-            NakCode::PsnSequenceError => {
-                return self.missing_from(psn, Count::SequenceNakReceived, adapter);
-            }
             NakCode::InvalidRequest => {
                 (CompletionStatus::RemoteInvalidRequest, Count::RemoteInvalidRequest)
             }
@@ -141,7 +134,7 @@ impl Requester {
             NakCode::RemoteOperationalError => {
                 (CompletionStatus::RemoteOperationError, Count::RemoteOperationError)
             }
-            NakCode::InvalidRdRequest | NakCode::Reserved(_) => {
+            NakCode::PsnSequenceError | NakCode::InvalidRdRequest | NakCode::Reserved(_) => {
                 return self.bad_response(psn, adapter);
             }
         };
@@ -158,9 +151,10 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
         let psn = packet.headers.bth.psn;
-        let Some((index, wqe)) = self.answered_request(now, attributes, psn, adapter)? else {
+        let Some(index) = self.answered_request(now, attributes, psn, adapter)? else {
             return Ok(());
         };
+        let Some(wqe) = self.queue.get(index) else { return Ok(()) };
         let position = packet.opcode.position;
         match wqe.operation {
             SendOperation::Flush { .. } | SendOperation::AtomicWrite(_) => {
@@ -183,7 +177,7 @@ impl Requester {
                     adapter.count(Count::BadResponse);
                     return Err(Failure { index, status: CompletionStatus::LocalLengthError });
                 }
-                let sges = self.queue.sges(&wqe);
+                let sges = self.queue.sges(wqe);
                 if part.len != 0 && adapter.scatter(sges, part.offset, packet.payload).is_err() {
                     return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
                 }
@@ -203,9 +197,10 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
         let psn = packet.headers.bth.psn;
-        let Some((index, wqe)) = self.answered_request(now, attributes, psn, adapter)? else {
+        let Some(index) = self.answered_request(now, attributes, psn, adapter)? else {
             return Ok(());
         };
+        let Some(wqe) = self.queue.get(index) else { return Ok(()) };
         let original = packet.headers.atomic_ack_eth.map(|ack| ack.original);
         let (SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. }, Some(original)) =
             (wqe.operation, original)
@@ -214,7 +209,7 @@ impl Requester {
         };
         // The application finds an integer in its own byte order.
         let bytes = original.to_ne_bytes();
-        let sges = self.queue.sges(&wqe);
+        let sges = self.queue.sges(wqe);
         if adapter.scatter(sges, 0, Payload::bytes(&bytes)).is_err() {
             return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
         }
@@ -230,17 +225,19 @@ impl Requester {
         attributes: &Attributes,
         psn: Psn,
         adapter: &mut impl Adapter,
-    ) -> Result<Option<(usize, crate::send_queue::Wqe)>, Failure> {
-        self.acknowledged(now, attributes, psn.previous(), adapter)?;
+    ) -> Result<Option<usize>, Failure> {
+        if let Some(missing) = self.acknowledged(now, attributes, psn.previous(), adapter) {
+            self.missing_from(missing, Count::ImpliedNak, adapter)?;
+        }
         let Some(index) = self.queue.find(psn) else { return Ok(None) };
-        let Some(&wqe) = self.queue.get(index) else { return Ok(None) };
+        let Some(wqe) = self.queue.get(index) else { return Ok(None) };
         if wqe.operation.takes_responder_resource() {
             let expected = wqe.psn.advance(wqe.received);
             if wqe.done || psn != expected || self.unacknowledged != psn {
                 return Ok(None); // A ghost, or what is missing was asked for above.
             }
         }
-        Ok(Some((index, wqe)))
+        Ok(Some(index))
     }
 
     /// One more answer to the request at `index` is here.

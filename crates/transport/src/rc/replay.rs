@@ -35,7 +35,9 @@ pub(crate) struct Resource {
     start: Psn,
     /// Where they end.
     end: Psn,
-    /// All of it was answered once. What is still due then is due to a duplicate.
+    /// READ: how many bytes of the whole they reach to.
+    until: u32,
+    /// All of it was answered once. What is due after that is due to a duplicate.
     answered: bool,
 }
 
@@ -61,6 +63,8 @@ pub(crate) struct Resources {
     most: usize,
     /// How many of them have responses to send.
     pending: u32,
+    /// Which of them is the oldest that has, if any has.
+    oldest_due: usize,
 }
 
 /// What becomes of a duplicate.
@@ -76,7 +80,7 @@ pub(crate) enum Replayed {
 
 impl Resources {
     pub(crate) fn new(most: u8) -> Self {
-        Self { kept: VecDeque::new(), most: usize::from(most), pending: 0 }
+        Self { most: usize::from(most), ..Self::default() }
     }
 
     pub(crate) const fn has_due(&self) -> bool {
@@ -95,19 +99,27 @@ impl Resources {
     pub(crate) fn keep(&mut self, psn: Psn, span: u32, answer: Answer) {
         if self.kept.len() >= self.most {
             let oldest = self.kept.pop_front();
-            self.pending -= u32::from(oldest.is_some_and(|oldest| oldest.is_due()));
+            self.oldest_due = self.oldest_due.saturating_sub(1);
+            if oldest.is_some_and(|oldest| oldest.is_due()) {
+                self.pending -= 1;
+                self.find_due();
+            }
+        }
+        if self.pending == 0 {
+            self.oldest_due = self.kept.len();
         }
         let end = psn.advance(span);
+        let until = match answer {
+            Answer::Read { len, .. } => len,
+            Answer::Atomic { .. } | Answer::Done { .. } => 0,
+        };
         let (next, start, answered) = (psn, psn, false);
-        self.kept.push_back(Resource { psn, span, answer, next, start, end, answered });
+        self.kept.push_back(Resource { psn, span, answer, next, start, end, until, answered });
         self.pending += 1;
     }
 
     fn due(&self) -> Option<&Resource> {
-        if self.pending == 0 {
-            return None;
-        }
-        self.kept.iter().find(|resource| resource.is_due())
+        if self.pending == 0 { None } else { self.kept.get(self.oldest_due) }
     }
 
     /// The next response to send, in the order of PSNs.
@@ -116,8 +128,8 @@ impl Resources {
         let psn = resource.next;
         let index = u32::try_from(psn.since(resource.psn)).ok()?;
         let (offset, len) = match resource.answer {
-            Answer::Read { len, .. } => {
-                let part = segment::segment(len, mtu, index)?;
+            Answer::Read { .. } => {
+                let part = segment::segment(resource.until, mtu, index)?;
                 (part.offset, part.len)
             }
             _ => (0, 0),
@@ -134,13 +146,20 @@ impl Resources {
 
     /// That response was sent.
     pub(crate) fn sent(&mut self) {
-        let Some(resource) = self.kept.iter_mut().find(|resource| resource.is_due()) else {
-            return;
-        };
+        let Some(resource) = self.kept.get_mut(self.oldest_due) else { return };
         resource.next = resource.next.next();
-        if !resource.is_due() {
-            resource.answered = true;
-            self.pending -= 1;
+        if resource.is_due() {
+            return;
+        }
+        resource.answered = true;
+        self.pending -= 1;
+        self.find_due();
+    }
+
+    /// Goes on to the next one that has responses to send.
+    fn find_due(&mut self) {
+        while self.kept.get(self.oldest_due).is_some_and(|resource| !resource.is_due()) {
+            self.oldest_due += 1;
         }
     }
 
@@ -156,8 +175,9 @@ impl Resources {
     pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu) -> Replayed {
         let psn = packet.headers.bth.psn;
         let operation = packet.opcode.operation;
-        let kept = self.kept.iter_mut().find(|kept| psn.is_within(kept.psn, kept.span));
-        let Some(kept) = kept else { return Replayed::Nothing };
+        let index = self.kept.iter().position(|kept| psn.is_within(kept.psn, kept.span));
+        let Some(index) = index else { return Replayed::Nothing };
+        let Some(kept) = self.kept.get_mut(index) else { return Replayed::Nothing };
         let was_due = kept.is_due();
         let replayed = match (kept.answer, packet.headers.reth) {
             (Answer::Read { r_key, va, len }, Some(reth))
@@ -165,12 +185,13 @@ impl Resources {
             {
                 let index = kept_index(kept, psn);
                 let whole = Reth { va, r_key, dma_len: len };
-                let Some(span) = part_of_read(whole, reth, index, mtu) else {
+                let Some(until) = part_of_read(whole, reth, index, mtu) else {
                     return Replayed::Nothing;
                 };
                 kept.start = psn;
                 kept.next = psn;
-                kept.end = psn.advance(span);
+                kept.end = psn.advance(segment::packets(reth.dma_len, mtu));
+                kept.until = until;
                 Replayed::Read
             }
             (Answer::Atomic { operation: kept_operation, .. }, None)
@@ -182,9 +203,8 @@ impl Resources {
             }
             _ => return Replayed::Nothing,
         };
-        if !was_due {
-            self.pending += 1;
-        }
+        self.oldest_due = if self.pending == 0 { index } else { self.oldest_due.min(index) };
+        self.pending += u32::from(!was_due);
         replayed
     }
 }
@@ -199,16 +219,17 @@ fn kept_index(kept: &Resource, psn: Psn) -> u32 {
     u32::try_from(psn.since(kept.psn)).unwrap_or(0)
 }
 
-/// How many responses a READ gets that was asked for again from its response `index` on: it must
-/// lie within the READ as it was first asked for, under the same key. Comparing lengths, not ends,
-/// so that no address can wrap.
+/// How many bytes of the whole a READ reaches to that was asked for again from its response `index`
+/// on: it must lie within the READ as it was first asked for, under the same key, and ask for
+/// something if that did. Comparing lengths, not ends, so that no address can wrap.
 //= BC-053
 fn part_of_read(whole: Reth, again: Reth, index: u32, mtu: Mtu) -> Option<u32> {
     let done = index.checked_mul(mtu.bytes())?;
     let rest = whole.dma_len.checked_sub(done)?;
     let same_place = again.va == whole.va.wrapping_add(u64::from(done));
-    (again.r_key == whole.r_key && same_place && again.dma_len <= rest)
-        .then(|| segment::packets(again.dma_len, mtu))
+    let some = again.dma_len != 0 || whole.dma_len == 0;
+    (again.r_key == whole.r_key && same_place && some && again.dma_len <= rest)
+        .then_some(done + again.dma_len)
 }
 
 #[cfg(test)]
@@ -250,11 +271,12 @@ mod tests {
     #[test]
     fn a_read_again_must_lie_within_the_first_one() {
         let mtu = Mtu::B256;
-        assert_eq!(part_of_read(WHOLE, WHOLE, 0, mtu), Some(4));
+        assert_eq!(part_of_read(WHOLE, WHOLE, 0, mtu), Some(1000));
         let tail = Reth { va: WHOLE.va + 256, dma_len: 744, ..WHOLE };
-        assert_eq!(part_of_read(WHOLE, tail, 1, mtu), Some(3));
+        assert_eq!(part_of_read(WHOLE, tail, 1, mtu), Some(1000));
         assert_eq!(part_of_read(WHOLE, Reth { dma_len: 745, ..tail }, 1, mtu), None);
-        assert_eq!(part_of_read(WHOLE, Reth { dma_len: 256, ..tail }, 1, mtu), Some(1));
+        assert_eq!(part_of_read(WHOLE, Reth { dma_len: 256, ..tail }, 1, mtu), Some(512));
+        assert_eq!(part_of_read(WHOLE, Reth { dma_len: 0, ..tail }, 1, mtu), None);
         assert_eq!(part_of_read(WHOLE, Reth { r_key: RKey(8), ..tail }, 1, mtu), None);
         assert_eq!(part_of_read(WHOLE, Reth { va: 0, ..tail }, 1, mtu), None);
         assert_eq!(part_of_read(WHOLE, tail, 4, mtu), None);

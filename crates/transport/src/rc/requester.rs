@@ -3,13 +3,13 @@
 //! IBA vol 1 §9.7.2 (PSNs), §9.7.7.2 (credits), §10.8.3.3 (fences).
 
 use roxe_wire::opcode::Service;
-use roxe_wire::{Credits, Instant, Msn, Psn};
+use roxe_wire::{Credits, Headers, Instant, Msn, Psn};
 
 use crate::adapter::{Adapter, Count};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::request::{completion, copy_inline, request_headers};
+use crate::request::{completion, fill, request_headers};
 use crate::send_queue::{SendCapacity, SendQueue, Wqe};
-use crate::work::{Attributes, CompletionOpcode, CompletionStatus, SendOperation};
+use crate::work::{Attributes, CompletionStatus, LocalOperation, SendOperation};
 
 use super::retry::Retry;
 
@@ -120,21 +120,22 @@ impl Requester {
             return None;
         }
         self.do_local_operations(attributes, draining, adapter)?;
-        let wqe = *self.queue.get(self.at)?;
+        let wqe = self.queue.get(self.at)?;
         if wqe.failed.is_some() {
             return None;
         }
         if !wqe.begun {
-            if draining || !self.may_begin(&wqe, attributes) {
+            if draining || !self.may_begin(wqe, attributes) {
                 return None;
             }
             let writes = wqe.operation.fetches();
-            if adapter.check_local(self.queue.sges(&wqe), writes).is_err() {
-                self.queue.get_mut(self.at)?.failed = Some(CompletionStatus::LocalProtectionError);
-                return None;
+            // What fits a packet is checked when the packet is filled.
+            let whole = writes || wqe.len > attributes.path_mtu.bytes();
+            if whole && adapter.check_local(self.queue.sges(wqe), writes).is_err() {
+                return self.failed_here(CompletionStatus::LocalProtectionError);
             }
         }
-        self.send(now, attributes, wqe, outlet, adapter)
+        self.send(now, attributes, outlet, adapter)
     }
 
     /// Does the local requests that come next: each takes effect behind all requests before it.
@@ -146,14 +147,14 @@ impl Requester {
         draining: bool,
         adapter: &mut impl Adapter,
     ) -> Option<()> {
-        while let Some(wqe) = self.queue.get(self.at).copied() {
+        while let Some(wqe) = self.queue.get(self.at) {
             let SendOperation::Local(operation) = wqe.operation else { break };
             if self.at != 0 || draining || wqe.failed.is_some() {
                 return None;
             }
             let failed = match adapter.local_operation(&operation) {
                 Ok(()) => None,
-                Err(_) if CompletionOpcode::of(&wqe.operation) == CompletionOpcode::BindMw => {
+                Err(_) if matches!(operation, LocalOperation::BindWindow { .. }) => {
                     Some(CompletionStatus::MwBindError)
                 }
                 Err(_) => Some(CompletionStatus::LocalQpOperationError),
@@ -168,6 +169,12 @@ impl Requester {
             self.complete_finished(attributes, adapter);
         }
         Some(())
+    }
+
+    /// The next request fails without having been sent.
+    fn failed_here(&mut self, status: CompletionStatus) -> Option<Emitted> {
+        self.queue.get_mut(self.at)?.failed = Some(status);
+        None
     }
 
     /// The status with which the oldest request failed here, if nothing is before it any more.
@@ -199,63 +206,59 @@ impl Requester {
         &mut self,
         now: Instant,
         attributes: &Attributes,
-        mut wqe: Wqe,
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
-        let mtu = attributes.path_mtu;
         let in_flight = self.in_flight(self.psn);
         if in_flight >= self.window {
             return None;
         }
-        if !wqe.begun {
+        let wqe = self.queue.get_mut(self.at)?;
+        let begins = !wqe.begun;
+        if begins {
             wqe.psn = self.next;
-            wqe.span = wqe.packets(mtu);
+            wqe.span = wqe.packets(attributes.path_mtu);
             // The newest and the oldest PSN must stay less than half the circle apart.
-            if in_flight + wqe.span > Psn::MODULUS / 2 - self.window {
+            let most = Psn::MODULUS / 2 - self.window;
+            if wqe.span > most {
+                return self.failed_here(CompletionStatus::LocalLengthError);
+            }
+            if in_flight + wqe.span > most {
                 return None;
             }
         }
+        let wqe = self.queue.get(self.at)?;
         let index = u32::try_from(self.psn.since(wqe.psn)).ok()?;
         let retransmitted = self.psn.since(self.next) < 0;
-        let (mut headers, payload) = request_headers(Service::Rc, attributes, &wqe, index)?;
+        let mut headers = Headers::default();
+        let payload = request_headers(Service::Rc, attributes, wqe, index, &mut headers)?;
         let last = payload.position.ends();
         self.unasked += 1;
         let window_closes = in_flight + 1 >= self.window;
         headers.bth.ack_req = last || window_closes || self.unasked >= self.window.div_ceil(4);
-        let queue = &self.queue;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
-            match queue.inline(&wqe, payload.offset, payload.len) {
-                Some(bytes) => {
-                    copy_inline(bytes, place);
-                    Ok(())
-                }
-                None if payload.len == 0 => Ok(()),
-                None => adapter.gather(queue.sges(&wqe), payload.offset, place),
-            }
+            fill(&self.queue, wqe, &payload, place, adapter)
         })?;
         let Ok(emitted) = emitted else {
-            self.queue.get_mut(self.at)?.failed = Some(CompletionStatus::LocalProtectionError);
-            return None;
+            return self.failed_here(CompletionStatus::LocalProtectionError);
         };
         if headers.bth.ack_req {
             self.unasked = 0;
         }
-        if !wqe.begun {
-            wqe.begun = true;
-            self.outstanding += u32::from(wqe.operation.takes_responder_resource());
-            self.credits.begin(wqe.operation.consumes_receive());
-            *self.queue.get_mut(self.at)? = wqe;
-        }
         if retransmitted {
             adapter.count(Count::Retransmitted);
         }
-        let one_packet = wqe.operation.fetches();
-        self.psn = if one_packet { wqe.end() } else { self.psn.next() };
+        let end = wqe.end();
+        self.psn = if wqe.operation.fetches() { end } else { self.psn.next() };
         if self.psn.since(self.next) > 0 {
             self.next = self.psn;
         }
-        if self.psn == wqe.end() {
+        if begins {
+            self.outstanding += u32::from(wqe.operation.takes_responder_resource());
+            self.credits.begin(wqe.operation.consumes_receive());
+            self.queue.get_mut(self.at)?.begun = true;
+        }
+        if self.psn == end {
             self.at += 1;
         }
         self.retry.sent(now, attributes);
@@ -274,12 +277,12 @@ impl Requester {
             if !wqe.begun || !answered || !acknowledged || wqe.failed.is_some() {
                 return;
             }
-            let Some(wqe) = self.queue.pop() else { return };
-            self.at = self.at.saturating_sub(1);
             if wqe.signaled {
                 let status = CompletionStatus::Success;
-                adapter.complete_send(completion(&wqe, status, attributes));
+                adapter.complete_send(completion(wqe, status, attributes));
             }
+            self.queue.drop_front();
+            self.at = self.at.saturating_sub(1);
         }
     }
 
@@ -292,14 +295,15 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) {
         let mut index = 0;
-        while let Some(wqe) = self.queue.pop() {
+        while let Some(wqe) = self.queue.front() {
             let status =
                 if index == failure.index { failure.status } else { CompletionStatus::Flushed };
             adapter.count(match status {
                 CompletionStatus::Flushed => Count::RequesterFlushed,
                 _ => Count::RequesterCqeError,
             });
-            adapter.complete_send(completion(&wqe, status, attributes));
+            adapter.complete_send(completion(wqe, status, attributes));
+            self.queue.drop_front();
             index += 1;
         }
         self.at = 0;
@@ -323,9 +327,7 @@ impl CreditLimit {
     /// Whether a message that uses a receive buffer may begin: one beyond the limit always may, to
     /// probe. IBA vol 1 §9.7.7.2
     fn allow(&self) -> bool {
-        self.limit.is_none_or(|limit| {
-            Psn::new(self.sequence.next().get()).since(Psn::new(limit.next().get())) <= 0
-        })
+        self.limit.is_none_or(|limit| self.sequence.since(limit) <= 0)
     }
 
     /// A message begins. One that uses no buffer moves the limit along.
@@ -341,11 +343,8 @@ impl CreditLimit {
             None => (self.limit, self.never) = (None, true),
             Some(_) if self.never => {}
             Some(count) => {
-                let limit = Msn::new(msn.get().wrapping_add(count));
-                let newer = self
-                    .limit
-                    .is_none_or(|old| Psn::new(limit.get()).since(Psn::new(old.get())) > 0);
-                if newer {
+                let limit = msn.advance(count);
+                if self.limit.is_none_or(|old| limit.since(old) > 0) {
                     self.limit = Some(limit);
                 }
             }

@@ -164,8 +164,10 @@ impl Responder {
     ///
     /// A SEND or WRITE is acknowledged again with the newest PSN executed, not with its own: one
     /// lost ACK then costs one duplicate, however many packets it covered. A READ is carried out
-    /// again, an atomic's saved result sent again. A bad duplicate is dropped.
+    /// again, an atomic's saved result sent again. A bad duplicate is dropped, also one whose key
+    /// was good when it came first.
     //= IBA C9-105
+    //= BC-056
     fn duplicate(
         &mut self,
         attributes: &Attributes,
@@ -178,6 +180,9 @@ impl Responder {
                 if !self.owed.is_refusal() {
                     self.owed.acknowledge();
                 }
+            }
+            Operation::ReadRequest if self.check_key(packet, adapter).is_err() => {
+                adapter.count(Count::DuplicateDropped);
             }
             _ => match self.resources.replay(packet, attributes.path_mtu) {
                 Replayed::Read => adapter.count(Count::ReadReplayed),

@@ -79,14 +79,19 @@ impl Requester {
 
     /// A response made progress: all counters begin anew, the timer too if something is awaited.
     pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {
-        self.retry.tries = attributes.retry_cnt;
-        self.retry.rnr_tries = attributes.rnr_retry;
+        self.restore_tries(attributes);
         self.retry.going_back_to = None;
         if self.unacknowledged == self.next {
             self.retry.ack_deadline = None;
         } else {
             self.retry.restart(now, attributes);
         }
+    }
+
+    /// All tries that the attributes grant are left.
+    pub(crate) const fn restore_tries(&mut self, attributes: &Attributes) {
+        self.retry.tries = attributes.retry_cnt;
+        self.retry.rnr_tries = attributes.rnr_retry;
     }
 
     /// Time has passed.

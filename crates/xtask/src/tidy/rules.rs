@@ -33,7 +33,7 @@ const MARKS: &[&str] = &["TODO", "FIXME"];
 const MAX_COLUMNS: usize = 100;
 
 /// Folders of the machine that somebody works at.
-const MACHINE_FOLDERS: &[&str] = &["work", "farm", "home", "root"];
+const MACHINE_FOLDERS: &[&str] = &["home", "root", "Users"];
 
 /// All rules for a Rust source.
 pub(super) fn check(source: &Source) -> Vec<Finding> {

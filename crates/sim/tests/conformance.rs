@@ -1,0 +1,104 @@
+//! Every script under `tests/conformance` comes true, says which rules of the ledger it is about,
+//! and would not come true with a line less.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use roxe_sim::script::{Options, Outcome, run_text};
+
+/// The scripts by their path below `tests/conformance`, with their text, in order.
+fn scripts() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance");
+    let mut files = Vec::new();
+    let folders = fs::read_dir(&root).expect("the folder of scripts");
+    for folder in folders.map(|entry| entry.expect("a folder").path()).filter(|path| path.is_dir())
+    {
+        let entries = fs::read_dir(&folder).expect("a folder of scripts");
+        let paths = entries.map(|entry| entry.expect("a script").path());
+        files.extend(paths.filter(|path| path.extension().is_some_and(|end| end == "roce")));
+    }
+    files.sort();
+    let name = |path: &PathBuf| {
+        path.strip_prefix(&root).expect("a path below the root").display().to_string()
+    };
+    let text = |path: &PathBuf| fs::read_to_string(path).expect("a text");
+    files.iter().map(|path| (name(path), text(path))).collect()
+}
+
+#[test]
+fn every_script_comes_true() {
+    let scripts = scripts();
+    let failed: Vec<_> = scripts
+        .iter()
+        .map(|(name, text)| run_text(name, text, &Options::default()))
+        .filter(|outcome| outcome.exit_status() != 0)
+        .map(|outcome| outcome.to_string())
+        .collect();
+    assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), scripts.len(), failed.join("\n\n"));
+    assert!(scripts.len() > 200, "only {} scripts were found", scripts.len());
+}
+
+#[test]
+fn every_script_says_its_rule() {
+    let wrong: Vec<_> = scripts()
+        .into_iter()
+        .filter(|(_, text)| {
+            let is_id = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+            let ids = rules(text);
+            ids.is_empty() || !ids.iter().all(|id| !id.is_empty() && id.chars().all(is_id))
+        })
+        .map(|(name, _)| name)
+        .collect();
+    assert!(wrong.is_empty(), "no `# RULE id, id: sentence`: {wrong:?}");
+}
+
+/// The ids behind `# RULE`.
+fn rules(text: &str) -> Vec<&str> {
+    let rule = text.strip_prefix("# RULE ").and_then(|rest| rest.split_once(": "));
+    rule.map_or(Vec::new(), |(ids, _)| ids.split(", ").collect())
+}
+
+#[test]
+fn scripts_and_ledger_know_each_other() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance");
+    let ledger = fs::read_to_string(path.join("requirements.toml")).expect("the ledger");
+    let rows: Vec<_> = ledger
+        .split("\n[\"")
+        .skip(1)
+        .filter_map(|row| Some((row.split_once("\"]")?.0, row.contains("\nstatus = \"kept\""))))
+        .collect();
+    let scripts = scripts();
+    let cited: BTreeSet<_> = scripts.iter().flat_map(|(_, text)| rules(text)).collect();
+    let known: BTreeSet<_> = rows.iter().map(|(id, _)| *id).collect();
+    let kept: BTreeSet<_> = rows.iter().filter(|(_, kept)| *kept).map(|(id, _)| *id).collect();
+    assert_eq!(known.len(), rows.len(), "an id has two rows");
+    let without_row: Vec<_> = cited.difference(&known).collect();
+    assert!(without_row.is_empty(), "cited, and not in the ledger: {without_row:?}");
+    let without_script: Vec<_> = kept.difference(&cited).collect();
+    assert!(without_script.is_empty(), "kept, and without a script: {without_script:?}");
+}
+
+/// What the device does beyond the script fails it: so no line about the device can be left out.
+#[test]
+fn no_line_about_the_device_can_be_left_out() {
+    let mut unneeded = Vec::new();
+    for (name, text) in scripts() {
+        for (index, line) in text.lines().enumerate() {
+            // Where time passes, the line's time would be left out too. The device has its turn
+            // still; else it might do something else.
+            let Some(what) = line.strip_prefix("+0 ").map(str::trim_start) else { continue };
+            if ![">", "completion", "event"].iter().any(|does| what.starts_with(does)) {
+                continue;
+            }
+            let lines = text.lines().enumerate();
+            let without = lines.map(|(at, line)| if at == index { "+0 turn" } else { line });
+            let without: Vec<_> = without.collect();
+            let outcome = run_text(&name, &without.join("\n"), &Options::default());
+            if matches!(outcome, Outcome::Passed { .. }) {
+                unneeded.push(format!("{name}:{}: {line}", index + 1));
+            }
+        }
+    }
+    assert!(unneeded.is_empty(), "{}", unneeded.join("\n"));
+}

@@ -1,0 +1,72 @@
+//! What a script that does not come true says.
+
+use roxe_sim::script::{Failure, Options, Outcome, run_text};
+
+fn failure(text: &str) -> Failure {
+    match run_text("x.roce", text, &Options::default()) {
+        Outcome::Failed(failure) => failure,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_failure_shows_the_line_what_came_instead_and_what_came_before() {
+    let text = "qp q1 rc  expect-psn 100\n\
+                +0 post recv q1 id 1 len 64\n\
+                +1us < q1 SEND_ONLY psn 100 ack-req \"hello\"   # it is acknowledged\n\
+                +0 > q1 ACK psn 101 msn 1 | NAK psn 100 code invalid-request";
+    assert_eq!(
+        failure(text).to_string(),
+        "x.roce:4: +0 > q1 ACK psn 101 msn 1 | NAK psn 100 code invalid-request\n  \
+         instead: > q1 ACK psn 100 msn 1\n  \
+         psn is 100, not 101; it is a ACK\n  \
+         before:\n          \
+         0   1 qp q1 rc  expect-psn 100\n          \
+         0   2 +0 post recv q1 id 1 len 64\n        \
+         1us   3 +1us < q1 SEND_ONLY psn 100 ack-req \"hello\"\n        \
+         1us     > q1 ACK psn 100 msn 1\n        \
+         1us     completion q1 recv id 1 ok op recv len 5"
+    );
+}
+
+/// Each script with the end of what it must be told.
+#[rustfmt::skip]
+const WRONG: &[(&str, &str)] = &[
+    ("+0 < q1 SEND_ONLY psn 0", "q1 is no queue pair"),
+    ("qp q1 rc\n+0 < q1 SEND_ONLY \"x\"", "this packet needs `psn`"),
+    ("qp q1 ud\n+0 < q1 READ_REQUEST psn 0", "UD has no READ_REQUEST"),
+    ("qp q1 rc\n+0 post send q1 id 1 \"x\"", "the script ends here, but the device did more: > q1 SEND_ONLY psn 0 ack-req \"x\" (at 0)"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+1us quiet", "before this line the device did more: > q1 SEND_ONLY psn 0 ack-req \"x\" (at 0)"),
+    ("qp q1 rc\n+0 > q1 ACK psn 0", "the device did nothing"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 \"x\"", "ack-req is set, not not set"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY ack-req \"x\"", "say `psn`, or `psn *`"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req \"y\"", "byte 0 of its data is 0x78, not 0x79: \"x\""),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req", "it has 1 bytes of data, not 0"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req msn 0 \"x\"", "SEND_ONLY has no `msn`"),
+    ("qp q1 rc timeout 8\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req \"x\"\n2ms..3ms > q1 SEND_ONLY psn 0 ack-req \"x\"", "it came at 1.048576ms, not at 2ms..3ms: > q1 SEND_ONLY psn 0 ack-req \"x\""),
+    ("qp q1 rc\n+0 call modify q1 state rtr", "it failed: EINVAL, no step from rts to rtr"),
+    ("qp q1 rc\n+0 call modify q1 state error fails EINVAL", "it succeeded, and should have failed: EINVAL"),
+    ("qp q1 rc\n+0 call destroy q1 fails EBUSY", "it succeeded, and should have failed: EBUSY"),
+    ("+0 counter no_such 0", "no counter is called no_such"),
+    ("+0 counter icrc_bad 1", "icrc_bad is 0"),
+    ("mr m1 len 8\n+0 memory m1 \"x\"", "byte 0 of its data is 0x00, not 0x78: zeros(1)"),
+    ("mr m1 len 8\nmr m1 len 8", "m1 is there already"),
+    ("qp q1 rc\ndevice seed 4", "`device` comes first"),
+    ("qp q1 rc\n0..1us quiet", "only what the device does can have a time range"),
+];
+
+#[test]
+fn every_difference_is_told() {
+    for (text, end) in WRONG {
+        let what = failure(text).what;
+        assert!(what.ends_with(end), "{text}\n{what}");
+    }
+}
+
+#[test]
+fn exit_statuses_are_those_of_all_commands() {
+    let status = |text: &str| run_text("x.roce", text, &Options::default()).exit_status();
+    assert_eq!((status("+0 quiet"), status("+0 counter x 0"), status("+0 what")), (0, 1, 2));
+    let missing = roxe_sim::script::run_file("no such file".as_ref(), &Options::default());
+    assert_eq!(missing.exit_status(), 2);
+}

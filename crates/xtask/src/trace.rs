@@ -1,0 +1,200 @@
+//! `cargo xtask trace`: from each rule to the code that keeps it and what shows it.
+//!
+//! The ledger `tests/conformance/requirements.toml` has a row for each rule. Code cites a rule by a
+//! comment `//= ID` above the function that keeps it and `//= ID test` above a test, scripts by
+//! their `# RULE` line. A citation without a row, a kept rule that no script shows, and a rule that
+//! is neither kept nor explained are findings.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::stop::Stop;
+use crate::{say, workspace};
+
+const LEDGER: &str = "tests/conformance/requirements.toml";
+
+/// A rule, and where it stands.
+#[derive(Debug, Default)]
+pub(crate) struct Rule {
+    says: String,
+    status: String,
+    has_reason: bool,
+    functions: Vec<String>,
+    tests: Vec<String>,
+    scripts: Vec<String>,
+}
+
+/// Prints the table, or for one rule every place that names it.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let wanted = match arguments {
+        [] => None,
+        [id] if !id.starts_with('-') => Some(id.as_str()),
+        _ => return Err(Stop::Usage("usage: cargo xtask trace [ID]".into()).into()),
+    };
+    let (rules, findings) = judge()?;
+    match wanted {
+        Some(id) => show_one(id, &rules)?,
+        None => show_all(&rules),
+    }
+    findings.iter().for_each(|finding| say!("{finding}"));
+    if findings.is_empty() { Ok(()) } else { Err(Stop::Findings.into()) }
+}
+
+/// Every rule with the places that name it, and what is wrong.
+pub(crate) fn judge() -> Result<(BTreeMap<String, Rule>, Vec<String>)> {
+    let read = |path: &str| std::fs::read_to_string(workspace::root().join(path));
+    let mut rules = read_ledger(&read(LEDGER).with_context(|| format!("cannot read {LEDGER}"))?);
+    let mut findings = Vec::new();
+    for path in workspace::files()? {
+        let Ok(text) = read(&path) else { continue };
+        for (line, id, kind) in citations(Path::new(&path), &text) {
+            let place = format!("{path}:{line}");
+            let Some(rule) = rules.get_mut(id) else {
+                findings.push(format!("{place}: cites {id}, which {LEDGER} does not have"));
+                continue;
+            };
+            match kind {
+                Kind::Function => rule.functions.push(place),
+                Kind::Test => rule.tests.push(place),
+                Kind::Script => rule.scripts.push(place),
+            }
+        }
+    }
+    for (id, rule) in &rules {
+        match rule.status.as_str() {
+            "kept" if rule.scripts.is_empty() => findings.push(format!("{id}: kept, no script")),
+            "kept" => {}
+            "planned" | "not-kept" if rule.has_reason => {}
+            other => findings.push(format!("{id}: status {other:?} without area or reason")),
+        }
+    }
+    Ok((rules, findings))
+}
+
+fn show_one(id: &str, rules: &BTreeMap<String, Rule>) -> Result<()> {
+    let rule = rules.get(id);
+    let rule = rule.ok_or_else(|| Stop::Usage(format!("no rule {id} in {LEDGER}")))?;
+    say!("{id} ({}): {}", rule.status, rule.says);
+    for (what, places) in
+        [("function", &rule.functions), ("test", &rule.tests), ("script", &rule.scripts)]
+    {
+        for place in places {
+            say!("  {what:<8} {place}");
+        }
+    }
+    Ok(())
+}
+
+fn show_all(rules: &BTreeMap<String, Rule>) {
+    say!("{:<14} {:<8} {:>9} {:>5} {:>7}  says", "rule", "status", "functions", "tests", "scripts");
+    for (id, rule) in rules {
+        let Rule { says, status, functions, tests, scripts, .. } = rule;
+        let says: String = says.chars().take(70).collect();
+        let (functions, tests, scripts) = (functions.len(), tests.len(), scripts.len());
+        say!("{id:<14} {status:<8} {functions:>9} {tests:>5} {scripts:>7}  {says}");
+    }
+    let kept = || rules.values().filter(|rule| rule.status == "kept");
+    let whole = kept().filter(|rule| !rule.functions.is_empty() && !rule.tests.is_empty()).count();
+    say!(
+        "{} rules: {} kept, each shown by a script; {whole} of them cited by function and test too",
+        rules.len(),
+        kept().count()
+    );
+}
+
+/// The rows by id. The file is TOML of one shape: tables of strings.
+fn read_ledger(text: &str) -> BTreeMap<String, Rule> {
+    let mut rules = BTreeMap::new();
+    for row in text.split("\n[\"").skip(1) {
+        let Some((id, body)) = row.split_once("\"]\n") else { continue };
+        let value = |key: &str| {
+            let line = body.lines().position(|line| {
+                line.split_once('=').is_some_and(|(name, _)| name.trim() == key)
+            })?;
+            let rest: Vec<&str> = body.lines().skip(line).collect();
+            let rest = rest.join("\n");
+            let rest = rest.split_once('=')?.1.trim_start();
+            let value = match rest.strip_prefix("\"\"\"") {
+                Some(long) => long.split_once("\"\"\"")?.0.replace("\\\n", ""),
+                None => rest.strip_prefix('"')?.split_once('"')?.0.to_owned(),
+            };
+            Some(value.trim().to_owned())
+        };
+        let status = value("status").unwrap_or_default();
+        let planned = status == "planned" && value("where").is_some();
+        rules.insert(
+            id.to_owned(),
+            Rule {
+                says: value("says").unwrap_or_default(),
+                has_reason: planned || value("reason").is_some(),
+                status,
+                ..Rule::default()
+            },
+        );
+    }
+    rules
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Function,
+    Test,
+    Script,
+}
+
+/// Every rule that a file names: line, id, as what.
+fn citations<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, Kind)> {
+    let mut found = Vec::new();
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        match extension {
+            Some("rs") => {
+                let Some(cited) = line.strip_prefix("//= ") else { continue };
+                let cited = cited.trim().trim_start_matches("IBA ");
+                match cited.strip_suffix(" test") {
+                    Some(id) => found.push((index + 1, id, Kind::Test)),
+                    None => found.push((index + 1, cited, Kind::Function)),
+                }
+            }
+            Some("roce") => {
+                let Some(rules) = line.strip_prefix("# RULE ") else { continue };
+                let Some((ids, _)) = rules.split_once(": ") else { continue };
+                found.extend(ids.split(", ").map(|id| (index + 1, id.trim(), Kind::Script)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_whatever_their_form() {
+        let rules = read_ledger(
+            "# a comment\n\n[\"C9-88\"]\nlevel  = \"shall\"\nsays   = \"One = two.\"\n\
+             where  = \"responder\"\nstatus = \"kept\"\n\n[\"BC-1\"]\nsays   = \"\"\"\nLong \\\n\
+             text.\"\"\"\nwhere = \"cm\"\nstatus = \"planned\"\n\n[\"X\"]\nstatus = \"planned\"\n",
+        );
+        assert_eq!(rules["C9-88"].says, "One = two.");
+        assert_eq!((rules["C9-88"].status.as_str(), rules["C9-88"].has_reason), ("kept", false));
+        assert_eq!((rules["BC-1"].says.as_str(), rules["BC-1"].has_reason), ("Long text.", true));
+        assert!(!rules["X"].has_reason, "planned, but by whom?");
+    }
+
+    #[test]
+    fn code_and_scripts_cite_in_their_own_ways() {
+        let rust = "    //= IBA C9-88\nfn a() {}\n    //= 05-5.6 test\n// = no\n";
+        let found = citations(Path::new("a.rs"), rust);
+        assert_eq!(found, [(1, "C9-88", Kind::Function), (3, "05-5.6", Kind::Test)]);
+        let script = "# RULE R17, C9-88: says so: clearly.\n# RULES none\n";
+        let found = citations(Path::new("a.roce"), script);
+        assert_eq!(found, [(1, "R17", Kind::Script), (1, "C9-88", Kind::Script)]);
+        assert!(citations(Path::new("a.txt"), script).is_empty());
+    }
+}

@@ -1,0 +1,150 @@
+//! The command line as one type.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// An RDMA network adapter in software: RoCEv2 in userspace.
+///
+/// Exit status: 0 right; 1 findings; 2 a usage error, or input that is unreadable or ends in the
+/// middle.
+#[derive(Debug, Parser)]
+#[command(name = "roxe", version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+// No comments on the variants: they would take the place of those on the arguments in `--help`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Explain(ExplainArguments),
+    Check(CheckArguments),
+    Script(ScriptArguments),
+}
+
+/// Explains captures: a line a frame, and what it means for its conversation.
+///
+/// Frames that are not RoCEv2 are counted and left out.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXPLAIN_LEGEND)]
+pub(crate) struct ExplainArguments {
+    /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Open every header, field by field
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+    /// JSON Lines: a flat object a frame, then one for each conversation and one for the file
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show only frames for which this holds, such as `bth.destqp == 0x11 and not icrc == good`
+    ///
+    /// NAME OP VALUE, joined by `and`, `or`, `not` and parentheses. --fields lists the names; OP
+    /// is == != < <= > >= or `in {a, b}`; numbers are decimal or 0x…. No comparison holds for a
+    /// field that a frame lacks. `notes.kind` and `findings.rule` are lists: any item will do.
+    /// Numbering, conversations and the summary are those of the whole capture.
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// List the fields that --json shows and --filter knows
+    #[arg(long)]
+    pub(crate) fields: bool,
+    /// No summary at the end
+    #[arg(long)]
+    pub(crate) no_summary: bool,
+    /// Colours: by default on terminals only
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+impl ExplainArguments {
+    /// Whether to colour.
+    pub(crate) fn colour(&self) -> bool {
+        match self.color {
+            Color::Always => !self.json,
+            Color::Never => false,
+            Color::Auto => {
+                !self.json
+                    && std::io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// How to read the lines, and how it ends.
+const EXPLAIN_LEGEND: &str = "\
+Columns:
+  #          frame number, as Wireshark counts
+  time       seconds since the first frame
+  from → to  IP addresses
+  opcode     of RC, unless UC, UD or XRC is named; ACK, NAK and RNR_NAK are one opcode
+  QP         queue pairs: 0x39→0x3a; →0x3a where the sender's is not known (yet), as packets of a
+             connection carry only their destination's
+  PSN        packet sequence number
+  rel        the PSN, counted from the first one of its direction
+  flags      S solicited event, A acknowledgement requested, M migration state set,
+             E congestion experienced (ECN), F FECN, B BECN
+  bytes      of payload
+  ICRC       ok, BAD, or ? where the capture does not hold all bytes
+  meaning    the headers' fields; · what it means; ! a broken rule
+
+Exit status:
+  0  explained, whatever is found; a file without a RoCE frame too, which standard error tells
+  2  a usage error, or a file that cannot be read or ends in the middle of a record";
+
+/// Judges captures: a line for each rule that a frame breaks, then a verdict.
+///
+/// Retransmissions, losses and refusals are facts of a network and no findings. What happened
+/// before the capture began, or was lost before the place where it was taken, is not held against
+/// anybody.
+#[derive(Debug, Args)]
+#[command(after_long_help = CHECK_LEGEND)]
+pub(crate) struct CheckArguments {
+    /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// JSON Lines: a flat object a finding, then one for the file
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List the rules and what they say
+    #[arg(long)]
+    pub(crate) rules: bool,
+}
+
+/// How to read the lines, and how it ends.
+const CHECK_LEGEND: &str = "\
+Lines:
+  FILE: frame N: RULE: what was seen; expected what would be right
+  FILE: N RoCE frames in N conversations, N findings; facts that break no rule
+
+Exit status (of several files the greatest):
+  0  no finding; a file without a RoCE frame too, which standard error tells
+  1  findings
+  2  a usage error, or a file that cannot be read or ends in the middle of a record: what is there
+     was judged, the rest was not";
+
+/// Plays scripts: what peers and the application do to one adapter, and what it must answer.
+///
+/// Scripts need no Rust to be read; tests/conformance/README.md has the language on a page. Time is
+/// virtual and exact. Whatever the adapter does beyond a script fails it.
+///
+/// Exit status: 0 every script came true; 1 one did not; 2 a file cannot be read, or is no script.
+#[derive(Debug, Args)]
+pub(crate) struct ScriptArguments {
+    /// Scripts (.roce)
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// After a failure, tell so many of the lines and frames before it
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(crate) before: usize,
+}

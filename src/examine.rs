@@ -1,0 +1,420 @@
+//! A capture taken apart: each frame parsed, its ICRC checked, its place in a conversation found.
+//!
+//! `explain` and `check` both look at captures through this. Frames go into a [`Batch`], which
+//! holds everything that is printed about them, so that another thread can do the printing.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use roxe_net::capture_file::{Record, Timestamp};
+use roxe_trace::{Finding, IcrcVerdict, Note, Observation, Rule, Seen, Tracer};
+use roxe_wire::mad::{Mad, MadHeader};
+use roxe_wire::opcode::Service;
+use roxe_wire::{
+    DropReason, FieldVisitor, Frame, Headers, Opcode, Packet, Qpn, RawFrame, TrafficClass,
+};
+
+/// One RoCE frame: everything that is printed about it but for what [`Batch`] keeps.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// Its place in the file, from 1.
+    pub(crate) number: u64,
+    pub(crate) time: Timestamp,
+    /// Since the first frame of the capture; frames may stand in the wrong order.
+    pub(crate) since_start_ns: i128,
+    pub(crate) wire_len: u32,
+    /// `None` when not even the IP header can be read.
+    pub(crate) outer: Option<Outer>,
+    pub(crate) content: Content,
+    /// What a packet that is none would have been.
+    pub(crate) broken_opcode: Option<&'static Opcode>,
+    pub(crate) icrc: IcrcVerdict,
+    /// Counted from 1; 0 for none.
+    pub(crate) conversation: u32,
+    pub(crate) source_qp: Option<Qpn>,
+    pub(crate) relative_psn: Option<i32>,
+    notes: Range<usize>,
+    findings: Range<usize>,
+    mad: Option<usize>,
+    bytes: Range<usize>,
+}
+
+impl Row {
+    /// To be filled.
+    const EMPTY: Self = Self {
+        number: 0,
+        time: Timestamp::from_nanos(0),
+        since_start_ns: 0,
+        wire_len: 0,
+        outer: None,
+        content: Content::Broken(DropReason::RoceV1),
+        broken_opcode: None,
+        icrc: IcrcVerdict::Unknown,
+        conversation: 0,
+        source_qp: None,
+        relative_psn: None,
+        notes: 0..0,
+        findings: 0..0,
+        mad: None,
+        bytes: 0..0,
+    };
+}
+
+/// What stands before the packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outer {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) source_port: u16,
+    pub(crate) traffic_class: TrafficClass,
+    pub(crate) vlan: [Option<roxe_wire::VlanTag>; 2],
+    pub(crate) hop_limit: u8,
+    /// Bytes behind the ICRC.
+    pub(crate) padding: usize,
+    /// Where the IP header begins in the frame.
+    pub(crate) ip_at: usize,
+    /// Where the packet begins in the frame.
+    pub(crate) packet_at: usize,
+}
+
+/// The packet, or why it is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content {
+    Packet {
+        opcode: &'static Opcode,
+        headers: Headers,
+        payload_len: usize,
+    },
+    Broken(DropReason),
+    /// The capture kept less than the headers.
+    Cut,
+}
+
+/// Frames on their way from the one who examines to the one who prints.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Those from `len` on are of earlier use.
+    rows: Vec<Row>,
+    len: usize,
+    notes: Vec<Note>,
+    findings: Vec<Finding>,
+    mads: Vec<Management>,
+    /// The first bytes of each frame.
+    bytes: Vec<u8>,
+}
+
+/// A row, and what its batch keeps for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) row: &'a Row,
+    pub(crate) notes: &'a [Note],
+    pub(crate) findings: &'a [Finding],
+    pub(crate) mad: Option<&'a Management>,
+    /// The frame's first bytes, at least all headers; if they are kept.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Batch {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Empties it, and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        self.notes.clear();
+        self.findings.clear();
+        self.mads.clear();
+        self.bytes.clear();
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.rows[..self.len].iter().map(|row| Entry {
+            row,
+            notes: &self.notes[row.notes.clone()],
+            findings: &self.findings[row.findings.clone()],
+            mad: row.mad.map(|index| &self.mads[index]),
+            bytes: &self.bytes[row.bytes.clone()],
+        })
+    }
+}
+
+/// A management datagram.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are known")]
+pub(crate) enum Management {
+    Known(Mad),
+    /// Of another class, or with a message that is not known: only the header can be read.
+    Other(MadHeader),
+}
+
+impl Management {
+    fn parse(payload: &[u8]) -> Option<Self> {
+        match Mad::parse(payload) {
+            Ok(mad) => Some(Self::Known(mad)),
+            Err(_) if payload.len() < Mad::LEN => None,
+            Err(_) => payload.first_chunk().map(|header| Self::Other(MadHeader::parse(*header))),
+        }
+    }
+
+    /// Visits the fields in the order of the wire.
+    pub(crate) fn for_each_field(&self, visit: &mut FieldVisitor<'_>) {
+        match self {
+            Self::Known(mad) => mad.for_each_field(visit),
+            Self::Other(header) => header.for_each_field(visit),
+        }
+    }
+}
+
+/// What a capture holds besides what the tracer counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Frames that are not RoCEv2.
+    pub(crate) other: u64,
+    /// Frames to port 4791 that are no packets.
+    pub(crate) malformed: u64,
+    /// Frames of which the capture kept too little to read the headers.
+    pub(crate) cut: u64,
+    /// RoCEv2 frames, malformed and cut ones too.
+    pub(crate) roce: u64,
+    /// Broken rules.
+    pub(crate) findings: u64,
+}
+
+/// Looks at one frame after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Examiner {
+    pub(crate) tracer: Tracer,
+    pub(crate) tally: Tally,
+    observation: Observation,
+    start: Option<Timestamp>,
+    keep_bytes: bool,
+}
+
+/// How much of each frame a batch keeps: Ethernet, two tags, IPv6, UDP and the longest packet
+/// headers.
+const KEPT: usize = 14 + 8 + 40 + 8 + roxe_wire::MAX_HEADERS_LEN;
+
+impl Examiner {
+    /// One that keeps each frame's header bytes, for those who want to see them.
+    pub(crate) fn keeping_bytes(keep_bytes: bool) -> Self {
+        Self { keep_bytes, ..Self::default() }
+    }
+
+    /// Takes in the next frame; adds a row if it is RoCEv2.
+    pub(crate) fn examine(&mut self, record: &Record<'_>, batch: &mut Batch) {
+        let raw = record.raw_frame();
+        let start = self.start.get_or_insert(record.time).as_nanos();
+        let Batch { rows, len, notes, findings, mads, bytes } = batch;
+        if rows.len() == *len {
+            rows.push(Row::EMPTY);
+        }
+        let row = &mut rows[*len];
+        row.number = record.number;
+        row.time = record.time;
+        row.since_start_ns = i128::from(record.time.as_nanos()) - i128::from(start);
+        row.wire_len = record.wire_len;
+        (row.outer, row.icrc) = (None, IcrcVerdict::Unknown);
+        row.broken_opcode = None;
+        (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
+        (row.notes.start, row.findings.start) = (notes.len(), findings.len());
+        row.mad = None;
+        match Frame::parse(raw) {
+            Ok(frame) => self.examine_frame(&frame, record, row, notes, findings, mads),
+            Err(reason) => {
+                row.outer = if reason.is_other_traffic() { None } else { for_roce(raw) };
+                if row.outer.is_none() {
+                    self.tally.other += 1;
+                    return;
+                }
+                self.broken(reason, record, row, findings);
+            }
+        }
+        self.tally.roce += 1;
+        (row.notes.end, row.findings.end) = (notes.len(), findings.len());
+        self.tally.findings += row.findings.len() as u64;
+        row.bytes.start = bytes.len();
+        if self.keep_bytes {
+            bytes.extend_from_slice(&record.data[..record.data.len().min(KEPT)]);
+        }
+        row.bytes.end = bytes.len();
+        *len += 1;
+    }
+
+    fn examine_frame(
+        &mut self,
+        frame: &Frame<'_>,
+        record: &Record<'_>,
+        row: &mut Row,
+        notes: &mut Vec<Note>,
+        findings: &mut Vec<Finding>,
+        mads: &mut Vec<Management>,
+    ) {
+        let packet_at = record.wire_len as usize - frame.padding - frame.body.len();
+        let ip_len = if frame.ip.source().is_ipv4() { 20 } else { 40 };
+        row.outer = Some(Outer {
+            source: frame.ip.source(),
+            destination: frame.ip.destination(),
+            source_port: frame.udp.source_port,
+            traffic_class: frame.ip.traffic_class(),
+            vlan: frame.vlan,
+            hop_limit: frame.ip.hop_limit(),
+            padding: frame.padding,
+            ip_at: packet_at - UDP_LEN - ip_len,
+            packet_at,
+        });
+        row.icrc = IcrcVerdict::of(frame);
+        let packet = match Packet::parse(frame.body) {
+            Ok(packet) => packet,
+            Err(reason) => return self.broken(reason, record, row, findings),
+        };
+        row.content = Content::Packet {
+            opcode: packet.opcode,
+            headers: packet.headers,
+            payload_len: packet.payload.len(),
+        };
+        let seen = Seen { number: row.number, frame, packet: &packet, icrc: row.icrc };
+        self.tracer.observe(&seen, &mut self.observation);
+        row.conversation = self.observation.conversation;
+        row.source_qp = self.observation.source_qp;
+        row.relative_psn = self.observation.relative_psn;
+        notes.append(&mut self.observation.notes);
+        findings.append(&mut self.observation.findings);
+        if packet.opcode.service == Service::Ud && packet.headers.bth.dest_qp == Qpn::GSI {
+            let [first, _] = packet.payload.pieces();
+            if let Some(mad) = Management::parse(first) {
+                row.mad = Some(mads.len());
+                mads.push(mad);
+            }
+        }
+    }
+
+    /// A frame to port 4791 that is no packet.
+    fn broken(
+        &mut self,
+        reason: DropReason,
+        record: &Record<'_>,
+        row: &mut Row,
+        findings: &mut Vec<Finding>,
+    ) {
+        if is_cut_by_capture(reason, record) {
+            row.content = Content::Cut;
+            self.tally.cut += 1;
+            return;
+        }
+        row.content = Content::Broken(reason);
+        let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
+        row.broken_opcode = code.and_then(|code| Opcode::of_code(*code));
+        if is_manufacturers(reason) {
+            return;
+        }
+        self.tally.malformed += 1;
+        // With a wrong ICRC, whatever else is wrong may come of the same flipped bit.
+        findings.push(row.icrc.finding().unwrap_or_else(|| Finding {
+            rule: Rule::Format,
+            seen: match row.broken_opcode {
+                Some(opcode) if is_about_opcode(reason) => format!("{}: {reason}", opcode.name),
+                _ => reason.to_string(),
+            },
+            expected: String::new(),
+        }));
+    }
+}
+
+/// Whether the frame is only too short because the capture kept its beginning.
+fn is_cut_by_capture(reason: DropReason, record: &Record<'_>) -> bool {
+    matches!(reason, DropReason::Truncated { need, .. } if record.is_cut()
+        && need <= record.wire_len as usize)
+}
+
+/// Whether one has to know the opcode to understand what is wrong.
+pub(crate) fn is_about_opcode(reason: DropReason) -> bool {
+    matches!(reason, DropReason::HeaderMissing { .. } | DropReason::PadCount { .. })
+}
+
+/// Manufacturers may do with the opcodes 0xe0 and up as they like.
+fn is_manufacturers(reason: DropReason) -> bool {
+    matches!(reason, DropReason::ReservedOpcode { code: 0xe0.. })
+}
+
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
+
+/// What stands before the packet of a frame that cannot be parsed, if it was meant to be RoCEv2:
+/// its UDP port says so. Looks at broken headers, so it assumes little; of fragments only the first
+/// tells.
+fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
+    const UDP: u8 = 17;
+    let bytes = raw.first;
+    let two = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let mut ip_at = 0;
+    let mut ether_type = match raw.start {
+        roxe_wire::Start::Ethernet => {
+            ip_at = 14;
+            Some(two(12)?)
+        }
+        roxe_wire::Start::EtherType(ether_type) => Some(ether_type),
+        roxe_wire::Start::Ip => None,
+    };
+    let mut vlan = [None; 2];
+    let mut tags = vlan.iter_mut();
+    while let Some(0x8100 | 0x88a8 | 0x9100 | 0x9200) = ether_type {
+        if let Some(tag) = tags.next() {
+            *tag = Some(roxe_wire::VlanTag(two(ip_at)?));
+        }
+        ether_type = Some(two(ip_at + 2)?);
+        ip_at += 4;
+    }
+    if !matches!(ether_type, None | Some(0x0800 | 0x86dd)) {
+        return None;
+    }
+    let ip = bytes.get(ip_at..)?;
+    let is_v4 = ip.first()? >> 4 == 4;
+    let udp_at = match ip.first()? >> 4 {
+        4 if *ip.get(9)? == UDP && two(ip_at + 6)? & 0x1fff == 0 => {
+            // Never less than a whole header, whatever it says of itself.
+            ip_at + usize::from(ip[0] & 0xf).max(5) * 4
+        }
+        6 => {
+            let (mut next, mut at) = (*ip.get(6)?, ip_at + 40);
+            loop {
+                match next {
+                    UDP => break at,
+                    // Hop by hop, routing, destination options; a fragment's header.
+                    0 | 43 | 60 => {
+                        next = *bytes.get(at)?;
+                        at += (usize::from(*bytes.get(at + 1)?) + 1) * 8;
+                    }
+                    44 if two(at + 2)? & 0xfff8 == 0 => {
+                        next = *bytes.get(at)?;
+                        at += 8;
+                    }
+                    _ => return None,
+                }
+            }
+        }
+        _ => return None,
+    };
+    let v4 = |at: usize| Some(IpAddr::from(*ip.get(at..)?.first_chunk::<4>()?));
+    let v6 = |at: usize| Some(IpAddr::from(*ip.get(at..)?.first_chunk::<16>()?));
+    let (source, destination, traffic_class, hop_limit) = if is_v4 {
+        (v4(12)?, v4(16)?, *ip.get(1)?, *ip.get(8)?)
+    } else {
+        (v6(8)?, v6(24)?, (two(ip_at)? >> 4).to_le_bytes()[0], *ip.get(7)?)
+    };
+    (two(udp_at + 2)? == roxe_wire::ROCE_PORT).then_some(Outer {
+        source,
+        destination,
+        source_port: two(udp_at)?,
+        traffic_class: TrafficClass(traffic_class),
+        vlan,
+        hop_limit,
+        padding: 0,
+        ip_at,
+        packet_at: udp_at + UDP_LEN,
+    })
+}

@@ -1,0 +1,396 @@
+//! What a frame has under a name: the fields of `--json` and `--filter`.
+//!
+//! Header fields and their names come from the layouts in [`roxe_wire::explain`], those of
+//! management datagrams from [`roxe_wire::mad`]. Here are the others, and the way from a name to a
+//! value.
+
+use roxe_trace::{IcrcVerdict, Note, Rule};
+use roxe_wire::explain::{BTH, FieldLayout, Form, HeaderLayout, extension};
+use roxe_wire::mad::{Mad, MadHeader};
+use roxe_wire::opcode::{Header, OPCODES};
+use roxe_wire::{DropReason, FieldValue, NakCode, Syndrome};
+
+use crate::examine::{Content, Entry};
+use crate::explain::ink::Ink;
+
+/// A value as `--json` prints it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    /// As the wire crate knows them.
+    Plain(FieldValue<'a>),
+    /// Seconds with nine digits behind the point, as a string.
+    Nanoseconds(i128),
+}
+
+/// A field that no header has.
+pub(crate) struct Own {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) get: for<'a> fn(&Entry<'a>) -> Option<Value<'a>>,
+}
+
+/// What values a field can be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Number,
+    Flag,
+    Text,
+    Address,
+    Seconds,
+    /// Whatever the message has there.
+    Any,
+}
+
+fn number(value: impl Into<u64>) -> Value<'static> {
+    Value::Plain(FieldValue::Number(value.into()))
+}
+
+fn text(value: &str) -> Value<'_> {
+    Value::Plain(FieldValue::Text(value))
+}
+
+fn syndrome(entry: &Entry<'_>) -> Option<Syndrome> {
+    let Content::Packet { headers, .. } = &entry.row.content else { return None };
+    Some(headers.aeth?.syndrome)
+}
+
+/// Before the header fields.
+#[rustfmt::skip]
+pub(crate) const FRONT: &[Own] = &[
+    Own { name: "frame",         kind: Kind::Number,  get: |e| Some(number(e.row.number)) },
+    Own { name: "time",          kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.time.as_nanos().into())) },
+    Own { name: "time_relative", kind: Kind::Seconds, get: |e| Some(Value::Nanoseconds(e.row.since_start_ns)) },
+    Own { name: "frame_len",     kind: Kind::Number,  get: |e| Some(number(e.row.wire_len)) },
+    Own { name: "vlan",          kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.id())) },
+    Own { name: "vlan.priority", kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.priority())) },
+    Own { name: "vlan.inner",    kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[1]?.id())) },
+    Own { name: "src",           kind: Kind::Address, get: |e| Some(Value::Plain(FieldValue::Address(e.row.outer?.source))) },
+    Own { name: "dst",           kind: Kind::Address, get: |e| Some(Value::Plain(FieldValue::Address(e.row.outer?.destination))) },
+    Own { name: "dscp",          kind: Kind::Number,  get: |e| Some(number(e.row.outer?.traffic_class.dscp())) },
+    Own { name: "ecn",           kind: Kind::Number,  get: |e| Some(number(e.row.outer?.traffic_class.0 & 3)) },
+    Own { name: "ttl",           kind: Kind::Number,  get: |e| Some(number(e.row.outer?.hop_limit)) },
+    Own { name: "sport",         kind: Kind::Number,  get: |e| Some(number(e.row.outer?.source_port)) },
+];
+
+/// Behind the header fields.
+#[rustfmt::skip]
+pub(crate) const BACK: &[Own] = &[
+    Own { name: "bth.opcode_name",            kind: Kind::Text,   get: |e| match &e.row.content {
+        Content::Packet { opcode, .. } => Some(text(opcode.name)),
+        Content::Broken(_) | Content::Cut => None,
+    } },
+    Own { name: "aeth.syndrome.opcode",       kind: Kind::Number, get: |e| Some(number(syndrome(e)?.to_byte() >> 5)) },
+    Own { name: "aeth.syndrome.credit_count", kind: Kind::Number, get: |e| match syndrome(e)? {
+        Syndrome::Ack(credits) => Some(number(credits.code())),
+        _ => None,
+    } },
+    Own { name: "aeth.syndrome.timer",        kind: Kind::Number, get: |e| match syndrome(e)? {
+        Syndrome::RnrNak(timer) => Some(number(timer.code())),
+        _ => None,
+    } },
+    Own { name: "aeth.syndrome.error_code",   kind: Kind::Number, get: |e| match syndrome(e)? {
+        Syndrome::Nak(code) => Some(number(code.bits())),
+        _ => None,
+    } },
+    Own { name: "aeth.kind",                  kind: Kind::Text,   get: |e| Some(text(match syndrome(e)? {
+        Syndrome::Ack(_) => "ack",
+        Syndrome::RnrNak(_) => "rnr_nak",
+        Syndrome::Nak(_) => "nak",
+    })) },
+    Own { name: "aeth.text",                  kind: Kind::Text,   get: |e| match syndrome(e)? {
+        Syndrome::Ack(_) => Some(text("ACK")),
+        Syndrome::RnrNak(_) => Some(text("RNR NAK")),
+        Syndrome::Nak(code) => Some(text(code.name())),
+    } },
+    Own { name: "payload_len",                kind: Kind::Number, get: |e| match &e.row.content {
+        Content::Packet { payload_len, .. } => Some(number(*payload_len as u64)),
+        Content::Broken(_) | Content::Cut => None,
+    } },
+    Own { name: "padding",                    kind: Kind::Number, get: |e| Some(number(e.row.outer?.padding as u64)) },
+    Own { name: "icrc",                       kind: Kind::Text,   get: |e| Some(text(match e.row.icrc {
+        IcrcVerdict::Good => "good",
+        IcrcVerdict::Bad { .. } => "bad",
+        IcrcVerdict::Unknown => "unknown",
+    })) },
+    Own { name: "dropped",                    kind: Kind::Text,   get: |e| match &e.row.content {
+        Content::Packet { .. } | Content::Cut => None,
+        Content::Broken(reason) => Some(text(reason.name())),
+    } },
+    Own { name: "conversation",               kind: Kind::Number, get: |e| (e.row.conversation != 0).then(|| number(e.row.conversation)) },
+    Own { name: "source_qp",                  kind: Kind::Number, get: |e| Some(number(e.row.source_qp?.get())) },
+    Own { name: "psn_relative",               kind: Kind::Number, get: |e| Some(Value::Plain(FieldValue::Signed(e.row.relative_psn?.into()))) },
+];
+
+/// The lists: of each note its kind, of each finding its rule.
+pub(crate) const LISTS: [&str; 2] = ["notes.kind", "findings.rule"];
+
+/// Visits all fields but those of management datagrams and the lists, in the order of `--json`.
+pub(crate) fn for_each<'a>(entry: &Entry<'a>, mut visit: impl FnMut(&'static str, Value<'a>)) {
+    let own = |fields: &'static [Own], visit: &mut dyn FnMut(&'static str, Value<'a>)| {
+        for field in fields {
+            if let Some(value) = (field.get)(entry) {
+                visit(field.name, value);
+            }
+        }
+    };
+    own(FRONT, &mut visit);
+    for_each_header(entry, |layout, header| {
+        for (bit, field) in layout.placed() {
+            if let Some((key, value)) = field.key.zip(field.json(header, bit)) {
+                visit(key, Value::Plain(value));
+            }
+        }
+    });
+    own(BACK, &mut visit);
+}
+
+/// Visits BTH and extension headers, each with its bytes.
+pub(crate) fn for_each_header<'a>(
+    entry: &Entry<'a>,
+    mut visit: impl FnMut(&'static HeaderLayout, &'a [u8]),
+) {
+    let Content::Packet { opcode, .. } = &entry.row.content else { return };
+    let Some(outer) = &entry.row.outer else { return };
+    let layouts = opcode.headers.iter().map(|header| extension(*header));
+    let mut rest = entry.bytes.get(outer.packet_at..).unwrap_or_default();
+    for layout in std::iter::once(&BTH).chain(layouts) {
+        let Some((header, behind)) = rest.split_at_checked(layout.len()) else { return };
+        visit(layout, header);
+        rest = behind;
+    }
+}
+
+/// Where a named value comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    Own(&'static Own),
+    /// A field of the headers that have one of this name.
+    Header(&'static str, &'static FieldLayout),
+    /// A field of a management datagram.
+    Mad(&'static str),
+    /// The kinds of the notes.
+    Notes,
+    /// The rules of the findings.
+    Findings,
+}
+
+impl Source {
+    /// What its values can be compared with.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Own(own) => own.kind,
+            Self::Header(_, field) => match field.form {
+                Form::Decimal | Form::Hex => Kind::Number,
+                Form::Flag => Kind::Flag,
+                Form::Address => Kind::Address,
+                Form::Bytes => Kind::Any,
+            },
+            Self::Mad(_) => Kind::Any,
+            Self::Notes | Self::Findings => Kind::Text,
+        }
+    }
+
+    /// All words that it can be, where these are fixed.
+    pub(crate) fn words(self) -> Option<Vec<&'static str>> {
+        Some(match self {
+            Self::Own(own) => match own.name {
+                "bth.opcode_name" => OPCODES.iter().map(|opcode| opcode.name).collect(),
+                "aeth.kind" => vec!["ack", "rnr_nak", "nak"],
+                "aeth.text" => {
+                    let mut words = vec!["ACK", "RNR NAK"];
+                    words.extend((0..32).map(|code| NakCode::from_bits(code).name()));
+                    words.dedup();
+                    words
+                }
+                "icrc" => vec!["good", "bad", "unknown"],
+                "dropped" => DropReason::NAMES.to_vec(),
+                _ => return None,
+            },
+            Self::Notes => Note::KINDS.to_vec(),
+            Self::Findings => Rule::ALL.map(Rule::name).to_vec(),
+            Self::Header(..) | Self::Mad(_) => return None,
+        })
+    }
+
+    /// What is called `name`.
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
+        if let Some(own) = FRONT.iter().chain(BACK).find(|own| own.name == name) {
+            return Some(Self::Own(own));
+        }
+        if let Some(at) = LISTS.iter().position(|list| *list == name) {
+            return Some([Self::Notes, Self::Findings][at]);
+        }
+        let found = layouts().flat_map(|layout| layout.fields).find(|it| it.key == Some(name));
+        if let Some((field, key)) = found.and_then(|field| Some((field, field.key?))) {
+            return Some(Self::Header(key, field));
+        }
+        mad_names().into_iter().find(|known| *known == name).map(Self::Mad)
+    }
+}
+
+/// For people: every field, what it is compared with, and what it is.
+pub(crate) fn list(ink: &mut Ink) {
+    let mut line = |name: &str, kind: Kind, words: &[&str], says: &str| {
+        let kind = match kind {
+            Kind::Number => "number",
+            Kind::Flag => "true/false",
+            Kind::Text | Kind::Any => "word",
+            Kind::Address => "address",
+            Kind::Seconds => "seconds",
+        };
+        ink.display(format_args!("{name:<30}  {kind:<10}  {says}"));
+        if !words.is_empty() && words.len() <= 4 {
+            ink.str(": ");
+            ink.str(&words.join(", "));
+        }
+        ink.byte(b'\n');
+    };
+    for field in FRONT {
+        line(field.name, field.kind, &[], says(field.name));
+    }
+    let mut listed = Vec::new();
+    for layout in layouts() {
+        for field in layout.fields {
+            let Some(key) = field.key.filter(|key| !listed.contains(key)) else { continue };
+            listed.push(key);
+            let says = format!("{}, {}", layout.name, field.name);
+            line(key, Source::Header(key, field).kind(), &[], &says);
+        }
+    }
+    for field in BACK {
+        let words = Source::Own(field).words().unwrap_or_default();
+        line(field.name, field.kind, &words, says(field.name));
+    }
+    line(LISTS[0], Kind::Text, &[], "the kinds of the notes: message, retransmission, gap, …");
+    line(LISTS[1], Kind::Text, &[], "the broken rules: see `roxe check --rules`");
+    for name in mad_names() {
+        line(name, Kind::Any, &[], "management datagram");
+    }
+}
+
+/// What a field of our own is.
+fn says(name: &str) -> &'static str {
+    match name {
+        "frame" => "its number in the file, from 1",
+        "time" => "since the start of 1970",
+        "time_relative" => "since the first frame",
+        "frame_len" => "bytes on the wire",
+        "vlan" => "VLAN, of the outer tag",
+        "vlan.priority" => "priority, of the outer tag",
+        "vlan.inner" => "VLAN, of the inner tag",
+        "src" => "source IP address",
+        "dst" => "destination IP address",
+        "dscp" => "differentiated services code point",
+        "ecn" => "explicit congestion notification: 3 is marked",
+        "ttl" => "time to live, or hop limit",
+        "sport" => "UDP source port",
+        "bth.opcode_name" => "such as RC_SEND_ONLY",
+        "aeth.syndrome.opcode" => "upper three bits of the syndrome",
+        "aeth.syndrome.credit_count" => "credit code of an ACK",
+        "aeth.syndrome.timer" => "timer code of an RNR NAK",
+        "aeth.syndrome.error_code" => "code of a NAK",
+        "aeth.kind" => "kind of acknowledgement",
+        "aeth.text" => "ACK, RNR NAK, or what the NAK says",
+        "payload_len" => "bytes of payload",
+        "padding" => "bytes behind the ICRC",
+        "icrc" => "verdict",
+        "dropped" => "why the frame is no packet",
+        "conversation" => "counted from 1",
+        "source_qp" => "the sender's queue pair, where it is known",
+        "psn_relative" => "PSN from the first of its direction",
+        _ => "",
+    }
+}
+
+/// Every name there is.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let own = FRONT.iter().chain(BACK).map(|own| own.name);
+    let headers = layouts().flat_map(|layout| layout.fields).filter_map(|field| field.key);
+    own.chain(headers).chain(LISTS).chain(mad_names())
+}
+
+/// The names that management datagrams may show, read off one of each kind: with and without IPv4
+/// addresses, asking for an IP port and for something else.
+fn mad_names() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for attribute in 0..=0x1f {
+        for method in [MadHeader::METHOD_GET, MadHeader::METHOD_SEND, MadHeader::METHOD_GET_RESP] {
+            for ip_version in [0, 4, 6] {
+                let bytes = specimen(attribute, method, ip_version);
+                let Ok(mad) = Mad::parse(&bytes) else { continue };
+                mad.for_each_field(&mut |name, _| {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                });
+            }
+        }
+    }
+    names
+}
+
+/// A management datagram in which the fields that only some have are filled.
+fn specimen(attribute: u8, method: u8, ip_version: u8) -> [u8; Mad::LEN] {
+    let mut bytes = [0; Mad::LEN];
+    bytes[..4].copy_from_slice(&[
+        MadHeader::BASE_VERSION,
+        MadHeader::CLASS_CM,
+        MadHeader::CLASS_VERSION_CM,
+        method,
+    ]);
+    bytes[17] = attribute;
+    let data = &mut bytes[MadHeader::LEN..];
+    if ip_version != 0 {
+        // The service ID of REQ and SIDR_REQ: that of an IP port. Then their private data.
+        data[12] = 1;
+        data[17] = ip_version << 4;
+        data[141] = ip_version << 4;
+    }
+    if ip_version == 4 {
+        // The GIDs of REQ and LAP.
+        for gid in [56, 72, 100, 116, 24, 40] {
+            data[gid + 10..gid + 12].fill(0xff);
+        }
+    }
+    bytes
+}
+
+fn layouts() -> impl Iterator<Item = &'static HeaderLayout> {
+    const ALL: [Header; 11] = [
+        Header::Rdeth,
+        Header::Deth,
+        Header::Xrceth,
+        Header::Reth,
+        Header::AtomicEth,
+        Header::Aeth,
+        Header::AtomicAckEth,
+        Header::ImmDt,
+        Header::Ieth,
+        Header::Feth,
+        Header::CnpReserved,
+    ];
+    std::iter::once(&BTH).chain(ALL.map(extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_says_what_it_is() {
+        for own in FRONT.iter().chain(BACK) {
+            assert_ne!(says(own.name), "", "{}", own.name);
+        }
+    }
+
+    #[test]
+    fn every_field_is_listed() {
+        let mut ink = Ink::new(false);
+        list(&mut ink);
+        let text = String::from_utf8(ink.bytes().to_vec()).unwrap();
+        for name in names() {
+            let lines = text.lines().filter(|line| line.split(' ').next() == Some(name));
+            assert_eq!(lines.count(), 1, "{name}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The end of an explanation: what a whole capture held.
+
+use std::fmt::Write as _;
+
+use roxe_net::capture_file::{CaptureReader, LinkType};
+use roxe_trace::{ConversationSummary, Endpoint, Finding, Summary};
+use roxe_wire::FieldValue;
+use roxe_wire::NakCode;
+use roxe_wire::opcode::Operation;
+
+use crate::examine::{Entry, Examiner};
+use crate::explain::ink::{Ink, Style};
+use crate::explain::json::Object;
+
+/// How many conversations are listed for people.
+const LISTED: usize = 50;
+
+/// For people.
+pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
+    let (tally, total) = (&examiner.tally, examiner.tracer.summary());
+    let conversations = examiner.tracer.conversations();
+    ink.byte(b'\n');
+    ink.style(Style::Bold);
+    counted(tally.roce, "RoCE frame", ink);
+    let known = conversations.len() as u64;
+    if known > 0 {
+        ink.str(" in ");
+        counted(known, "conversation", ink);
+    }
+    ink.plain();
+    ink.byte(b'\n');
+    for conversation in conversations.iter().take(LISTED) {
+        ink.str("  ");
+        conversation_text(conversation, ink);
+        ink.byte(b'\n');
+    }
+    if conversations.len() > LISTED {
+        ink.display(format_args!("  and {} more\n", conversations.len() - LISTED));
+    }
+    if examiner.tracer.forgotten() > 0 {
+        ink.display(format_args!(
+            "  {} directions were silent for long and are only part of the totals\n",
+            examiner.tracer.forgotten()
+        ));
+    }
+    let mut lines = Vec::new();
+    let mut line = |count: u64, one: &str, many: &str| {
+        if count > 0 {
+            lines.push(format!("{count} {}", if count == 1 { one } else { many }));
+        }
+    };
+    line(total.icrc_errors, "frame with a wrong ICRC", "frames with a wrong ICRC");
+    if examiner.tracer.forgotten() == 0 {
+        let placed: u64 = conversations.iter().map(|it| it.counts.icrc_errors).sum();
+        line(
+            total.icrc_errors - placed,
+            "of them belongs to no conversation that is known",
+            "of them belong to no conversation that is known",
+        );
+    }
+    line(tally.malformed, "malformed frame to port 4791", "malformed frames to port 4791");
+    line(tally.findings, "finding", "findings");
+    line(tally.cut, "frame cut short by the capture", "frames cut short by the capture");
+    line(tally.other, "frame that is not RoCE", "frames that are not RoCE");
+    let mut skipped: Vec<(LinkType, u64)> = Vec::new();
+    for interface in reader.interfaces().iter().filter(|interface| interface.skipped > 0) {
+        let known = skipped.iter().position(|(link_type, _)| *link_type == interface.link_type);
+        match known {
+            Some(at) => skipped[at].1 += interface.skipped,
+            // A file can have one of each, but nobody reads that.
+            None if skipped.len() == LISTED => {}
+            None => skipped.push((interface.link_type, interface.skipped)),
+        }
+    }
+    lines.extend(
+        skipped.into_iter().map(|(link_type, count)| {
+            format!("{count} frames of an unsupported kind: {link_type}")
+        }),
+    );
+    lines.extend(reader.truncated().map(|truncation| truncation.to_string()));
+    for line in lines {
+        ink.str("  ");
+        ink.str(&line);
+        ink.byte(b'\n');
+    }
+}
+
+/// `12 frames`, `1 frame`.
+pub(crate) fn counted(count: u64, what: &str, ink: &mut Ink) {
+    ink.number(count);
+    ink.byte(b' ');
+    ink.str(what);
+    if count != 1 {
+        ink.byte(b's');
+    }
+}
+
+fn conversation_text(conversation: &ConversationSummary, ink: &mut Ink) {
+    let ConversationSummary { number, service, one, other, counts } = conversation;
+    ink.number(*number);
+    ink.str(": ");
+    ink.str(service.name());
+    ink.byte(b' ');
+    endpoint(one, ink);
+    ink.str(" ↔ ");
+    endpoint(other, ink);
+    ink.str(": ");
+    counted(counts.frames, "frame", ink);
+    facts(counts, ink);
+}
+
+/// Messages by operation, bytes, and what went wrong.
+fn facts(counts: &Summary, ink: &mut Ink) {
+    for count in &counts.messages {
+        ink.str(", ");
+        ink.number(count.messages);
+        ink.byte(b' ');
+        ink.str(operation(count.operation));
+    }
+    if counts.bytes > 0 {
+        ink.display(format_args!(", {} B", counts.bytes));
+    }
+    let mut some = |count: u64, one: &str, many: &str| {
+        if count > 0 {
+            let _ = write!(ink, ", {count} {}", if count == 1 { one } else { many });
+        }
+    };
+    some(counts.retransmissions, "retransmission", "retransmissions");
+    some(counts.duplicates, "duplicate", "duplicates");
+    some(counts.gaps, "gap", "gaps");
+    some(counts.rnr_naks, "RNR NAK", "RNR NAKs");
+    for (code, count) in &counts.naks {
+        let name = format!("NAK {code}");
+        some(*count, &name, &format!("NAKs {code}"));
+    }
+    some(counts.icrc_errors, "wrong ICRC", "wrong ICRCs");
+    some(counts.cnps, "CNP", "CNPs");
+    some(counts.marked, "congestion mark", "congestion marks");
+}
+
+fn endpoint((address, qp): &Endpoint, ink: &mut Ink) {
+    ink.display(address);
+    if let Some(qp) = qp {
+        ink.str(" QP ");
+        ink.display(qp);
+    }
+}
+
+/// The operation as a word of its own.
+fn operation(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Send => "SEND",
+        Operation::Write => "WRITE",
+        Operation::ReadRequest => "READ",
+        Operation::CompareSwap => "CMP_SWAP",
+        Operation::FetchAdd => "FETCH_ADD",
+        Operation::Flush => "FLUSH",
+        Operation::AtomicWrite => "ATOMIC_WRITE",
+        Operation::Resync => "RESYNC",
+        Operation::ReadResponse
+        | Operation::Acknowledge
+        | Operation::AtomicAcknowledge
+        | Operation::Notify => "other",
+    }
+}
+
+/// For programs: an object for each conversation, then one for the whole file.
+pub(crate) fn json(file: &str, examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
+    for conversation in examiner.tracer.conversations() {
+        let mut object = Object::begin(ink);
+        object.text("summary", "conversation");
+        object.text("file", file);
+        object.number("conversation", conversation.number.into());
+        object.text("service", conversation.service.name());
+        for (address_name, qp_name, (address, qp)) in
+            [("src", "source_qp", conversation.one), ("dst", "bth.destqp", conversation.other)]
+        {
+            object.field(address_name, FieldValue::Address(address));
+            if let Some(qp) = qp {
+                object.number(qp_name, qp.get().into());
+            }
+        }
+        counts(&conversation.counts, &mut object);
+        object.end();
+    }
+    let mut object = Object::begin(ink);
+    object.text("summary", "file");
+    object.text("file", file);
+    let tally = &examiner.tally;
+    object.number("roce_frames", tally.roce);
+    object.number("malformed", tally.malformed);
+    object.number("cut", tally.cut);
+    object.number("other_frames", tally.other);
+    object.number("unsupported_frames", reader.skipped());
+    object.flag("truncated", reader.truncated().is_some());
+    object.number("findings", tally.findings);
+    object.number("conversations", examiner.tracer.conversations().len() as u64);
+    counts(&examiner.tracer.summary(), &mut object);
+    object.end();
+}
+
+/// For programs: one broken rule.
+pub(crate) fn finding_json(file: &str, entry: &Entry<'_>, finding: &Finding, ink: &mut Ink) {
+    let mut object = Object::begin(ink);
+    object.text("file", file);
+    object.number("frame", entry.row.number);
+    if entry.row.conversation != 0 {
+        object.number("conversation", entry.row.conversation.into());
+    }
+    object.text("rule", finding.rule.name());
+    object.text("seen", &finding.seen);
+    if !finding.expected.is_empty() {
+        object.text("expected", &finding.expected);
+    }
+    object.end();
+}
+
+fn counts(counts: &Summary, object: &mut Object<'_>) {
+    object.number("frames", counts.frames);
+    for count in &counts.messages {
+        let name = match count.operation {
+            Operation::Send => "messages.send",
+            Operation::Write => "messages.write",
+            Operation::ReadRequest => "messages.read",
+            Operation::CompareSwap => "messages.cmp_swap",
+            Operation::FetchAdd => "messages.fetch_add",
+            Operation::Flush => "messages.flush",
+            Operation::AtomicWrite => "messages.atomic_write",
+            _ => "messages.other",
+        };
+        object.number(name, count.messages);
+    }
+    object.number("bytes", counts.bytes);
+    object.number("retransmissions", counts.retransmissions);
+    object.number("duplicates", counts.duplicates);
+    object.number("gaps", counts.gaps);
+    object.number("rnr_naks", counts.rnr_naks);
+    for (code, count) in &counts.naks {
+        let name = match code {
+            NakCode::PsnSequenceError => "naks.psn_sequence_error",
+            NakCode::InvalidRequest => "naks.invalid_request",
+            NakCode::RemoteAccessError => "naks.remote_access_error",
+            NakCode::RemoteOperationalError => "naks.remote_operational_error",
+            NakCode::InvalidRdRequest => "naks.invalid_rd_request",
+            NakCode::Reserved(_) => continue,
+        };
+        object.number(name, *count);
+    }
+    object.number("icrc_errors", counts.icrc_errors);
+    object.number("cnps", counts.cnps);
+    object.number("marked", counts.marked);
+}

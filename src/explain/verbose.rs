@@ -1,0 +1,283 @@
+//! `-v`: every header opened, field by field, with its bits.
+
+use std::ops::Range;
+
+use roxe_wire::explain::{BTH, ETHERNET, FieldLayout, Form, HeaderLayout, IPV4, IPV6, UDP, VLAN};
+use roxe_wire::opcode::{Operation, Service};
+use roxe_wire::{FieldValue, Opcode};
+
+use crate::examine::{Content, Entry};
+use crate::explain::fields;
+use crate::explain::ink::{Ink, Style};
+
+/// All headers of one frame, as far as they can be read.
+pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
+    let Some(outer) = &entry.row.outer else { return };
+    let bytes = entry.bytes;
+    let mut at = 0;
+    // Ethernet's last field stands before the IP header: tags slip in between.
+    if outer.ip_at >= ETHERNET.len() {
+        read(&ETHERNET, bytes, &mut at, ink);
+        while at < outer.ip_at {
+            read(&VLAN, bytes, &mut at, ink);
+        }
+    }
+    at = outer.ip_at;
+    let ip = if outer.source.is_ipv4() { &IPV4 } else { &IPV6 };
+    read(ip, bytes, &mut at, ink);
+    let udp_at = outer.packet_at - UDP.len();
+    if at < udp_at {
+        title("more IP", "options or extension headers: RoCEv2 has none", udp_at - at, ink);
+    }
+    at = udp_at;
+    read(&UDP, bytes, &mut at, ink);
+    let Content::Packet { opcode, headers, payload_len } = &entry.row.content else {
+        // Whatever is wrong, a BTH that is there can be looked at.
+        let len = entry.row.wire_len as usize - outer.padding;
+        read(&BTH, &bytes[..bytes.len().min(len)], &mut at, ink);
+        return;
+    };
+    fields::for_each_header(entry, |layout, header| open(layout, header, Some(*opcode), ink));
+    if let Some(mad) = entry.mad {
+        title("MAD", "management datagram", 256, ink);
+        mad.for_each_field(&mut |name, value| {
+            ink.str("      ");
+            ink.display(format_args!("{name:<30}"));
+            ink.str("  ");
+            management(name, value, ink);
+            ink.byte(b'\n');
+        });
+    }
+    title("payload", "", *payload_len, ink);
+    if headers.bth.pad > 0 {
+        title("pad", "zeros up to a multiple of four", headers.bth.pad.into(), ink);
+    }
+    icrc(entry, ink);
+    if outer.padding > 0 {
+        title("padding", "Ethernet's shortest frame", outer.padding, ink);
+    }
+}
+
+/// Opens the header at `at`, if it is there, and goes behind it.
+fn read(layout: &HeaderLayout, bytes: &[u8], at: &mut usize, ink: &mut Ink) {
+    let end = *at + layout.len();
+    if let Some(header) = bytes.get(*at..end) {
+        open(layout, header, None, ink);
+    }
+    *at = end;
+}
+
+/// A field of a management datagram, as people write it: what is counted is decimal, what names
+/// something is not.
+fn management(name: &str, value: FieldValue<'_>, ink: &mut Ink) {
+    match value {
+        FieldValue::Bytes(bytes) => {
+            let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+            let (told, _) = bytes.split_at(bytes.len() - zeros);
+            if zeros < 4 {
+                return ink.display(value);
+            }
+            if !told.is_empty() {
+                ink.display(FieldValue::Bytes(told));
+                ink.str(" and ");
+            }
+            ink.number(zeros);
+            ink.str(" zero bytes");
+        }
+        FieldValue::Number(number) => {
+            match hex_digits(name) {
+                Some(digits) => ink.hex(number, digits),
+                None => ink.number(number),
+            }
+            ink.str(match (name, number) {
+                ("mad.mgmtclass", 7) => "  communication management",
+                ("mad.method", 0x01) => "  Get",
+                ("mad.method", 0x03) => "  Send",
+                ("mad.method", 0x81) => "  GetResp",
+                ("mad.attributeid", 0x10) => "  REQ",
+                ("mad.attributeid", 0x11) => "  MRA",
+                ("mad.attributeid", 0x12) => "  REJ",
+                ("mad.attributeid", 0x13) => "  REP",
+                ("mad.attributeid", 0x14) => "  RTU",
+                ("mad.attributeid", 0x15) => "  DREQ",
+                ("mad.attributeid", 0x16) => "  DREP",
+                ("mad.attributeid", 0x17) => "  SIDR_REQ",
+                ("mad.attributeid", 0x18) => "  SIDR_REP",
+                ("mad.attributeid", 0x19) => "  LAP",
+                ("mad.attributeid", 0x1a) => "  APR",
+                _ => "",
+            });
+        }
+        other => ink.display(other),
+    }
+}
+
+/// With how many digits people write a field that names something, at least.
+fn hex_digits(name: &str) -> Option<u32> {
+    const ENDS: [(&str, u32); 11] = [
+        ("qpn", 1),
+        ("eecn", 1),
+        ("vendorid", 1),
+        ("flowlabel", 5),
+        ("pkey", 4),
+        ("lid", 4),
+        ("status", 4),
+        ("classspecific", 4),
+        ("attributeid", 4),
+        ("mgmtclass", 2),
+        ("method", 2),
+    ];
+    ENDS.iter().find(|(end, _)| name.ends_with(end)).map(|(_, digits)| *digits)
+}
+
+fn title(name: &str, what: &str, len: usize, ink: &mut Ink) {
+    ink.str("    ");
+    ink.style(Style::Bold);
+    ink.str(name);
+    ink.plain();
+    ink.str("  ");
+    ink.str(what);
+    if !what.is_empty() {
+        ink.str(", ");
+    }
+    ink.number(len);
+    ink.str(if len == 1 { " byte\n" } else { " bytes\n" });
+}
+
+fn open(layout: &HeaderLayout, header: &[u8], opcode: Option<&'static Opcode>, ink: &mut Ink) {
+    title(layout.name, layout.title, layout.len(), ink);
+    for (bit, field) in layout.placed() {
+        line(field, header, bit, opcode, ink);
+    }
+}
+
+/// `       1  .1.. ....  MigReq           1  migrated`
+fn line(
+    field: &FieldLayout,
+    header: &[u8],
+    bit: usize,
+    opcode: Option<&'static Opcode>,
+    ink: &mut Ink,
+) {
+    let Some(value) = field.value(header, bit) else { return };
+    let bytes = bit / 8..(bit + usize::from(field.bits)).div_ceil(8);
+    let is_whole = bit.is_multiple_of(8) && field.bits.is_multiple_of(8);
+    let in_hex = is_whole && field.bits > 8;
+    // Two bytes of bits to a line.
+    let first_end = if in_hex { bytes.end } else { bytes.end.min(bytes.start + 2) };
+    let own = opcode.and_then(|opcode| own_words(opcode, field, value));
+    ink.str("      ");
+    ink.style(Style::Dim);
+    ink.display(format_args!("{:>3}  ", bytes.start));
+    let start = ink.at();
+    if in_hex {
+        digits(&header[bytes.clone()], ink);
+    } else {
+        bits(field, header, bit, bytes.start..first_end, ink);
+    }
+    let width = ink.width_from(start);
+    ink.fill(b' ', 19usize.saturating_sub(width));
+    ink.plain();
+    ink.display(format_args!("  {:<16}  ", own.map_or(field.name, |(name, _)| name)));
+    let start = ink.at();
+    match field.json(header, bit) {
+        Some(_) if field.form == Form::Hex => ink.hex(value, u32::from(field.bits).div_ceil(4)),
+        Some(_) if field.form == Form::Flag => ink.number(value),
+        Some(FieldValue::Bytes(address)) if address.len() == 6 => {
+            for (index, byte) in address.iter().enumerate() {
+                ink.str(if index > 0 { ":" } else { "" });
+                ink.hex_digits((*byte).into(), 2);
+            }
+        }
+        Some(other) => ink.display(other),
+        None => {}
+    }
+    let width = ink.width_from(start);
+    let at = ink.at();
+    ink.fill(b' ', 10usize.saturating_sub(width) + 2);
+    let behind = ink.at();
+    match own {
+        Some((_, words)) => ink.str(words),
+        None => ink.display(field.meaning(value)),
+    }
+    if ink.at() == behind {
+        ink.truncate(at);
+    }
+    ink.byte(b'\n');
+    for more in (first_end..bytes.end).step_by(2) {
+        ink.str("      ");
+        ink.style(Style::Dim);
+        ink.display(format_args!("{more:>3}  "));
+        bits(field, header, bit, more..bytes.end.min(more + 2), ink);
+        ink.plain();
+        ink.byte(b'\n');
+    }
+}
+
+/// Name and meaning of a field that the opcode decides.
+fn own_words(
+    opcode: &Opcode,
+    field: &FieldLayout,
+    value: u64,
+) -> Option<(&'static str, &'static str)> {
+    Some(match (field.key?, opcode.operation) {
+        ("bth.a", _) if value != 0 && opcode.service == Service::Ud => {
+            (field.name, "has no meaning on a datagram")
+        }
+        ("atomiceth.swapdt", Operation::CompareSwap) => ("swap", "what to store if they are equal"),
+        ("atomiceth.cmpdt", Operation::CompareSwap) => {
+            ("compare", "what to compare the memory with")
+        }
+        ("atomiceth.swapdt", Operation::FetchAdd) => ("add", "what to add to the memory"),
+        ("atomiceth.cmpdt", Operation::FetchAdd) => ("compare", "has no meaning in FETCH_ADD"),
+        _ => return None,
+    })
+}
+
+/// Whole bytes as hexadecimal digits.
+fn digits(bytes: &[u8], ink: &mut Ink) {
+    for (index, byte) in bytes.iter().take(6).enumerate() {
+        if index > 0 {
+            ink.byte(b' ');
+        }
+        ink.hex_digits((*byte).into(), 2);
+    }
+    if bytes.len() > 6 {
+        ink.str(" …");
+    }
+}
+
+/// A field's bits in these bytes of its header, with points for those of other fields.
+fn bits(field: &FieldLayout, header: &[u8], bit: usize, bytes: Range<usize>, ink: &mut Ink) {
+    let own = bit..bit + usize::from(field.bits);
+    for at in bytes.clone() {
+        for place in 0..8 {
+            if place == 4 || place == 0 && at > bytes.start {
+                ink.byte(b' ');
+            }
+            let is_own = own.contains(&(at * 8 + place));
+            let is_set = header[at] >> (7 - place) & 1 == 1;
+            ink.byte(match (is_own, is_set) {
+                (false, _) => b'.',
+                (true, false) => b'0',
+                (true, true) => b'1',
+            });
+        }
+    }
+}
+
+fn icrc(entry: &Entry<'_>, ink: &mut Ink) {
+    use roxe_trace::IcrcVerdict;
+    title("ICRC", "over everything but what routers change", 4, ink);
+    match entry.row.icrc {
+        IcrcVerdict::Good => ink.str("      right\n"),
+        IcrcVerdict::Unknown => ink.str("      the capture does not hold all bytes\n"),
+        IcrcVerdict::Bad { expected, found } => {
+            ink.str("      wrong: ");
+            ink.hex(found.into(), 8);
+            ink.str(" instead of ");
+            ink.hex(expected.into(), 8);
+            ink.byte(b'\n');
+        }
+    }
+}

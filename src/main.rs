@@ -1,0 +1,33 @@
+//! The program `roxe`: reads its command line and goes to the command.
+#![forbid(unsafe_code)]
+
+mod check;
+mod cli;
+mod examine;
+mod explain;
+mod outcome;
+mod progress;
+mod script;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Arguments, Command};
+use crate::outcome::{Outcome, complain, is_closed_pipe};
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Script(arguments) => script::run(&arguments),
+    };
+    match result {
+        Ok(outcome) => outcome.into(),
+        Err(error) if is_closed_pipe(&error) => Outcome::Right.into(),
+        Err(error) => {
+            complain(format_args!("{error:#}"));
+            Outcome::Unreadable.into()
+        }
+    }
+}

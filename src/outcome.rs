@@ -1,0 +1,84 @@
+//! How a command ends: exit codes, and messages that name the file.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use roxe_net::capture_file::{CaptureError, CaptureReader};
+
+/// What the exit code tells. The greatest of several counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    /// 0.
+    Right,
+    /// 1: findings.
+    Findings,
+    /// 2: usage, or input that cannot be read.
+    Unreadable,
+}
+
+impl Outcome {
+    /// A mistake on the command line that clap cannot see.
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        complain(message);
+        Self::Unreadable
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(outcome as u8)
+    }
+}
+
+/// What a file is called in messages.
+pub(crate) fn name_of(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+/// Says what is wrong with a file.
+pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
+    let name = name_of(file);
+    match error {
+        CaptureError::Open { reason, .. } => {
+            complain(format_args!("{name}: cannot be opened: {reason}"));
+        }
+        _ if file.is_dir() => {
+            complain(format_args!("{name}: is a directory; name its files"));
+        }
+        other => complain(format_args!("{name}: {other}")),
+    }
+    Outcome::Unreadable
+}
+
+/// Says what a file lacks though it could be read to its end; `frames` of it were RoCE.
+pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64) -> Outcome {
+    let name = name_of(file);
+    if frames == 0 {
+        complain(format_args!("{name}: no RoCE frame in it"));
+    }
+    // Nobody shall take half a capture for a whole one.
+    reader.truncated().map_or(Outcome::Right, |truncation| {
+        complain(format_args!("{name}: {truncation}"));
+        Outcome::Unreadable
+    })
+}
+
+/// No file was named.
+pub(crate) fn no_file(command: &str) -> Outcome {
+    Outcome::usage(format_args!(
+        "{command} needs a capture: name a file, or `-` for standard input; see {command} --help"
+    ))
+}
+
+/// A line on standard error; if that is closed, nobody wants to know.
+pub(crate) fn complain(message: impl fmt::Display) {
+    let _ = io::Write::write_all(&mut io::stderr(), format!("roxe: {message}\n").as_bytes());
+}
+
+/// Whether an error only means that nobody reads our output any more.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,374 @@
+//! `roxe explain` and `roxe check` as programs: arguments, exit codes, what goes where.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn roxe() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps"));
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    roxe().args(arguments).output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is text")
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+/// A capture of the collection.
+fn stored(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps").join(name)).unwrap()
+}
+
+/// A file in the target folder.
+fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_the_others_are_still_explained() {
+    for command in ["explain", "check"] {
+        let output = run(&[command, "no-such.pcap", "rc_send.pcap"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("no-such.pcap"), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("8 RoCE frames"), "{}", text(&output.stdout));
+    }
+    let junk = scratch("junk.pcap", b"this is no capture");
+    let output = run(&["explain", junk.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("junk.pcap"));
+}
+
+#[test]
+fn a_wrong_filter_is_a_usage_error() {
+    let output = run(&["explain", "--filter", "bth.opcod == 4", "rc_send.pcap"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("column 1"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("`bth.opcode`"));
+    assert_eq!(run(&["explain"]).status.code(), Some(2));
+    assert_eq!(run(&["check"]).status.code(), Some(2));
+}
+
+#[test]
+fn filters_choose_frames() {
+    let frames = |filter: &str, capture: &str| -> Vec<u64> {
+        let output = run(&["explain", "--json", "--no-summary", "--filter", filter, capture]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        objects(&output).iter().map(|object| object["frame"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(frames("icrc == bad", "corrupt_req_send.pcap"), [1, 8, 9, 16, 18, 19, 26, 31]);
+    assert_eq!(frames("aeth.kind in {nak}", "corrupt_req_send.pcap"), [3, 21, 29, 34]);
+    assert_eq!(frames("aeth.kind != ack", "corrupt_req_send.pcap"), [3, 21, 29, 34]);
+    assert_eq!(frames("not frame > 2", "rc_send.pcap"), [1, 2]);
+    // No frame has a tag: nothing holds of it, and so the contrary does.
+    assert_eq!(frames("frame <= 2 and vlan != 5", "rc_send.pcap"), [0; 0]);
+    assert_eq!(frames("frame <= 2 and not vlan == 5", "rc_send.pcap"), [1, 2]);
+    assert_eq!(frames("frame == 1 or frame >= 8", "rc_send.pcap"), [1, 8]);
+    assert_eq!(frames("bth.a == true and src == 10.10.0.2", "rc_send.pcap"), [0; 0]);
+    assert_eq!(frames("cm.req.ip_cm.dip4 == 10.10.0.2", "cm_rping.pcap"), [1]);
+    assert_eq!(frames("notes.kind == gap", "corrupt_req_send.pcap"), [17, 27]);
+    assert_eq!(frames("reth.va == 0x7f0000001400", "made_hardware.pcap"), [19]);
+    assert_eq!(frames("time_relative == 0.00001", "made_hardware.pcap"), [2]);
+}
+
+#[test]
+fn json_is_flat_and_has_the_promised_names() {
+    let output = run(&["explain", "--json", "rc_mix.pcap"]);
+    let objects = objects(&output);
+    let (frames, summary): (Vec<_>, Vec<_>) =
+        objects.iter().partition(|object| object.get("frame").is_some());
+    assert_eq!((frames.len(), summary.len()), (44, 2));
+    let first = frames[0];
+    for (name, value) in [
+        ("bth.opcode", Value::from(0)),
+        ("bth.opcode_name", "RC_SEND_FIRST".into()),
+        ("bth.destqp", 0x3a.into()),
+        ("bth.psn", 4096.into()),
+        ("bth.a", false.into()),
+        ("bth.p_key", 0xffff.into()),
+        ("src", "10.10.0.3".into()),
+        ("dst", "10.10.0.2".into()),
+        ("payload_len", 1024.into()),
+        ("icrc", "good".into()),
+        ("conversation", 1.into()),
+        ("notes", vec!["message 1: SEND"].into()),
+    ] {
+        assert_eq!(first[name], value, "{name}");
+    }
+    assert_eq!(frames[3]["reth.va"], "0x0000563e5623a5dc");
+    assert_eq!(frames[2]["aeth.syndrome"], 31);
+    assert_eq!(frames[2]["aeth.kind"], "ack");
+    for object in &objects {
+        let fields = object.as_object().unwrap();
+        assert!(fields.values().all(|value| !value.is_object()), "{object}");
+    }
+    assert_eq!(summary[1]["messages.read"], 4);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    for arguments in [&["explain", "loss_random_mix.pcap"][..], &["explain", "-v", "rc_mix.pcap"]] {
+        let mut child =
+            roxe().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let mut errors = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn standard_input_is_a_file_too() {
+    let bytes = stored("rc_send.pcap");
+    let mut child =
+        roxe().args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).starts_with("standard input: 8 RoCE frames"));
+}
+
+#[test]
+fn a_capture_of_nothing_is_right_and_says_so() {
+    let empty = scratch("empty.pcap", &stored("rc_send.pcap")[..24]);
+    for command in ["explain", "check"] {
+        let output = run(&[command, empty.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stderr).contains("no RoCE frame"), "{}", text(&output.stderr));
+    }
+}
+
+/// Half a capture is never taken for a whole one, but what is there is looked at.
+#[test]
+fn a_capture_that_ends_in_the_middle_is_no_success() {
+    let whole = stored("rc_send.pcap");
+    let cut = &whole[..whole.len() - 10];
+    // In a gzip file, one stored block is announced whole.
+    let announced = u16::try_from(whole.len()).unwrap();
+    let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+    packed.extend(announced.to_le_bytes());
+    packed.extend((!announced).to_le_bytes());
+    packed.extend(cut);
+    for file in [scratch("cut.pcap", cut), scratch("cut.pcap.gz", &packed)] {
+        let file = file.to_str().unwrap();
+        for arguments in [
+            &["check", file][..],
+            &["check", "--json", file],
+            &["explain", file],
+            &["explain", "--no-summary", file],
+        ] {
+            let output = run(arguments);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+            let errors = text(&output.stderr);
+            assert!(errors.contains("ends inside record 8"), "{errors}");
+        }
+        let output = run(&["check", file]);
+        let verdict = "7 RoCE frames in 1 conversation, no finding up to where it ends early";
+        assert!(text(&output.stdout).contains(verdict), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn errors_name_the_file_once_and_print_no_heading() {
+    let output = run(&["explain", "no-such.pcap", "/", "rc_send.pcap"]);
+    let errors: Vec<&str> = text(&output.stderr).lines().collect();
+    let [missing, folder] = errors[..] else { panic!("{errors:?}") };
+    assert!(missing.starts_with("roxe: no-such.pcap: cannot be opened: "), "{missing}");
+    assert_eq!(missing.matches("no-such.pcap").count(), 1);
+    assert_eq!(folder, "roxe: /: is a directory; name its files");
+    assert!(text(&output.stdout).starts_with("rc_send.pcap\n"), "{}", text(&output.stdout));
+    for command in ["explain", "check"] {
+        let output = run(&[command]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("`-` for standard input"));
+    }
+}
+
+#[test]
+fn help_explains_columns_flags_and_exit_codes() {
+    let output = run(&["explain", "--help"]);
+    for words in ["S solicited event", "rel ", "→0x3a", "BAD", "Exit status:", "ends in the middle"]
+    {
+        assert!(text(&output.stdout).contains(words), "{words}\n{}", text(&output.stdout));
+    }
+    let output = run(&["check", "--help"]);
+    for words in ["facts of a network", "Exit status", "1  findings", "without a RoCE frame"] {
+        assert!(text(&output.stdout).contains(words), "{words}\n{}", text(&output.stdout));
+    }
+}
+
+/// A pcapng of nothing but interfaces and packets: of each interface its link type and, of a packet
+/// that was seen on it, when and what.
+fn capture(interfaces: &[u16], packets: &[(u32, u64, &[u8])]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let len = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    };
+    let magic = 0x1a2b_3c4d_u32.to_le_bytes();
+    let mut bytes = block(0x0a0d_0d0a, &[&magic[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+    for link_type in interfaces {
+        // Times in nanoseconds.
+        let body = [&link_type.to_le_bytes()[..], &[0; 6], &[9, 0, 1, 0, 9, 0, 0, 0]].concat();
+        bytes.extend(block(1, &body));
+    }
+    for (interface, nanos, packet) in packets {
+        let (high, low) = ((nanos >> 32) as u32, (nanos & 0xffff_ffff) as u32);
+        let len = u32::try_from(packet.len()).unwrap();
+        let mut body: Vec<u8> =
+            [*interface, high, low, len, len].into_iter().flat_map(u32::to_le_bytes).collect();
+        body.extend_from_slice(packet);
+        body.resize(body.len().next_multiple_of(4), 0);
+        bytes.extend(block(6, &body));
+    }
+    bytes
+}
+
+/// The first frame of a pcap file.
+fn first_frame() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap");
+    let bytes = std::fs::read(path).unwrap();
+    let len = u32::from_le_bytes(*bytes[32..].first_chunk().unwrap()) as usize;
+    bytes[40..40 + len].to_vec()
+}
+
+#[test]
+fn times_may_lie_as_far_apart_as_a_file_can_tell() {
+    let frame = first_frame();
+    for (first, second, relative) in
+        [(0, u64::MAX, "18446744073.709551615"), (u64::MAX, 0, "-18446744073.709551615")]
+    {
+        let bytes = capture(&[1], &[(0, first, &frame), (0, second, &frame)]);
+        let path = scratch("times.pcapng", &bytes);
+        let path = path.to_str().unwrap();
+        assert_eq!(objects(&run(&["explain", "--json", path]))[1]["time_relative"], relative);
+        assert!(text(&run(&["explain", path]).stdout).contains(relative));
+    }
+}
+
+#[test]
+fn interfaces_that_cannot_be_read_are_told_by_kind() {
+    let frame = first_frame();
+    let mut packets: Vec<(u32, u64, &[u8])> = (0..1000).map(|i| (i, 0, &frame[..])).collect();
+    let only_infiniband = scratch("infiniband.pcapng", &capture(&[247; 1000], &packets));
+    let output = run(&["check", only_infiniband.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("and 995 more") && output.stderr.len() < 1000);
+    packets.push((1000, 0, &frame));
+    let interfaces: Vec<u16> = [247; 1000].into_iter().chain([1]).collect();
+    let mixed = scratch("mixed.pcapng", &capture(&interfaces, &packets));
+    let output = run(&["explain", mixed.to_str().unwrap()]);
+    assert!(text(&output.stdout).contains("1000 frames of an unsupported kind: InfiniBand"));
+    assert!(output.stdout.len() < 1000, "{}", output.stdout.len());
+}
+
+#[test]
+fn rules_are_listed_and_findings_are_objects() {
+    let output = run(&["check", "--rules"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout).lines().count(), roxe::trace::Rule::ALL.len());
+    let output = run(&["check", "--json", "corrupt_req_send.pcap"]);
+    assert_eq!(output.status.code(), Some(1));
+    let objects = objects(&output);
+    assert_eq!(objects[0]["rule"], "icrc");
+    assert_eq!(objects[0]["frame"], 1);
+    assert_eq!(objects.last().unwrap()["findings"], 8);
+}
+
+#[test]
+fn colours_only_where_they_are_wanted() {
+    assert!(!run(&["explain", "rc_send.pcap"]).stdout.contains(&0x1b));
+    assert!(run(&["explain", "--color", "always", "rc_send.pcap"]).stdout.contains(&0x1b));
+}
+
+/// A teacher's view: each header with its bits.
+#[test]
+fn verbose_opens_every_header() {
+    let output = run(&["explain", "-v", "--no-summary", "vlan_rc_send.pcap"]);
+    let all = text(&output.stdout);
+    for line in [
+        "    Ethernet  link, 14 bytes",
+        "        0  011. ....            priority          3",
+        "    BTH  base transport header, 12 bytes",
+        "        0  0000 0100            opcode            0x04        RC_SEND_ONLY",
+        "        8  1... ....            AckReq            1           the receiver shall answer",
+        "       12  0a 0a 64 03          source            10.10.100.3",
+    ] {
+        assert!(all.lines().any(|found| found == line), "{line}\n{all}");
+    }
+}
+
+/// What is wrong with a frame does not hide what can be read of it.
+#[test]
+fn verbose_opens_what_can_be_read_of_broken_frames() {
+    for frame in [3, 4, 5, 6, 7, 8, 9, 10, 11, 17] {
+        let filter = format!("frame == {frame}");
+        let output =
+            run(&["explain", "-v", "--no-summary", "--filter", &filter, "made_broken.pcap"]);
+        let all = text(&output.stdout);
+        for header in ["Ethernet  link", "IPv", "UDP  transport", "BTH  base"] {
+            let is_there = all.lines().any(|line| line.trim_start().starts_with(header));
+            assert!(is_there, "{header} in frame {frame}\n{all}");
+        }
+    }
+    let output = run(&["explain", "--filter", "dropped == header_missing", "made_broken.pcap"]);
+    assert!(text(&output.stdout).contains("dropped: RC_"), "{}", text(&output.stdout));
+}
+
+/// Long bit fields go on in the next line, under their bits.
+#[test]
+fn verbose_stays_aligned() {
+    for capture in ["rc_send_v6.pcap", "made_annexes.pcap", "rc_atomic_faa.pcap", "ud_send.pcap"] {
+        let output = run(&["explain", "-v", "--no-summary", capture]);
+        for line in text(&output.stdout).lines().filter(|line| line.starts_with("      ")) {
+            let bits: String = line.chars().skip(11).take(21).collect();
+            assert!(bits.len() < 21 || bits.ends_with("  "), "{capture}: {line}");
+        }
+    }
+    let output = run(&["explain", "-v", "--no-summary", "rc_atomic_faa.pcap"]);
+    let all = text(&output.stdout);
+    for words in ["52:54:00:10:00:02", "what to add to the memory", "no meaning in FETCH_ADD"] {
+        assert!(all.contains(words), "{words}\n{all}");
+    }
+}
+
+#[test]
+fn the_fields_are_listed() {
+    let output = run(&["explain", "--fields"]);
+    assert_eq!(output.status.code(), Some(0));
+    for name in ["bth.opcode_name", "src", "notes.kind", "cm.req.serviceid", "reth.va"] {
+        let is_there = text(&output.stdout).lines().any(|line| line.starts_with(name));
+        assert!(is_there, "{name}");
+    }
+    let output = run(&["explain", "--filter", "icrc == wrong", "rc_send.pcap"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Nothing can be measured before, and still the titles stand above their columns.
+#[test]
+fn streams_are_aligned() {
+    let mut child = roxe()
+        .args(["explain", "--no-summary", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&stored("rc_mix.pcap")).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let mut columns = text(&output.stdout).lines().map(|line| {
+        let icrc = line.find("  ok ").or_else(|| line.find("  ICRC")).expect(line);
+        line[..icrc].chars().count()
+    });
+    let title = columns.next().unwrap();
+    assert!(columns.all(|column| column == title), "{}", text(&output.stdout));
+}
