@@ -5,6 +5,7 @@
 //! | what a port can do, and what it counts | [`FramePort`] and its module |
 //! | frames of a network interface | `af_xdp` (cargo feature `af_xdp`) |
 //! | ports inside one process, for tests | [`memory`] |
+//! | what a bad network does to packets | [`fault`] |
 //! | interfaces, routes, and whose MAC a packet needs | [`neighbor`] |
 //! | what a port recorded, to be read again | [`capture_file`] |
 //!
@@ -16,6 +17,7 @@
 pub mod af_xdp;
 pub mod capture_file;
 mod doorbell;
+pub mod fault;
 mod framing;
 pub mod memory;
 pub mod neighbor;

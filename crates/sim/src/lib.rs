@@ -1,8 +1,21 @@
 //! Worlds for the engine to live in, in virtual time.
 //!
-//! [`script`] is the smallest of them: one device, and a page of text that plays everything around
-//! it. Nothing here knows a clock, a socket, a thread or a random source; the same script prints
-//! the same bytes on every run.
+//! | what | module |
+//! |---|---|
+//! | one device, and a page of text that plays everything around it | [`script`] |
+//! | a seed makes a world, a workload and its faults, and everything must hold | [`swarm`] |
+//! | devices, links and the clock of such a world | [`world`], [`link`] |
+//! | what its applications ask for, and what must come of it | [`workload`], [`checker`] |
+//! | chance | [`rng`] |
+//!
+//! Nothing here knows a clock, a socket, a thread or a random source; the same script or seed
+//! gives the same bytes on every run.
 #![forbid(unsafe_code)]
 
+pub mod checker;
+pub mod link;
+pub mod rng;
 pub mod script;
+pub mod swarm;
+pub mod workload;
+pub mod world;

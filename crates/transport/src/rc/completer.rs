@@ -46,9 +46,12 @@ impl Requester {
                 }
             }
             // A NAK behind a missing answer is one loss: all is sent again from the older of both.
+            // If the receiver is still not ready then, it says so again.
             (Operation::Acknowledge, Some(Syndrome::RnrNak(timer))) => {
-                let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
-                self.receiver_not_ready(now, missing.unwrap_or(psn), timer, adapter)
+                match self.acknowledged(now, attributes, psn.previous(), adapter) {
+                    Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
+                    None => self.receiver_not_ready(now, psn, timer, adapter),
+                }
             }
             (Operation::Acknowledge, Some(Syndrome::Nak(NakCode::PsnSequenceError))) => {
                 let missing = self.acknowledged(now, attributes, psn.previous(), adapter);

@@ -37,6 +37,8 @@ pub(crate) struct Resource {
     end: Psn,
     /// READ: how many bytes of the whole they reach to.
     until: u32,
+    /// All of it was answered once. What is due after that is due to a duplicate.
+    answered: bool,
 }
 
 /// One response that is to be sent now.
@@ -85,17 +87,23 @@ impl Resources {
         self.pending != 0
     }
 
-    /// Whether another request may be kept: the oldest one goes only once it is answered.
+    /// Whether another request may be kept: the oldest one goes once it was answered. That it is
+    /// being answered again, to a duplicate, does not keep it: a peer that asks for more than it
+    /// may have outstanding has that answer already.
     pub(crate) fn has_room(&self) -> bool {
         self.kept.len() < self.most
-            || self.most != 0 && self.kept.front().is_some_and(|oldest| !oldest.is_due())
+            || self.most != 0 && self.kept.front().is_some_and(|oldest| oldest.answered)
     }
 
     /// Keeps a request and owes its answer. The caller has asked [`Resources::has_room`].
     pub(crate) fn keep(&mut self, psn: Psn, span: u32, answer: Answer) {
         if self.kept.len() >= self.most {
-            self.kept.pop_front();
+            let oldest = self.kept.pop_front();
             self.oldest_due = self.oldest_due.saturating_sub(1);
+            if oldest.is_some_and(|oldest| oldest.is_due()) {
+                self.pending -= 1;
+                self.find_due();
+            }
         }
         if self.pending == 0 {
             self.oldest_due = self.kept.len();
@@ -105,7 +113,8 @@ impl Resources {
             Answer::Read { len, .. } => len,
             Answer::Atomic { .. } | Answer::Done { .. } => 0,
         };
-        self.kept.push_back(Resource { psn, span, answer, next: psn, start: psn, end, until });
+        let (next, start, answered) = (psn, psn, false);
+        self.kept.push_back(Resource { psn, span, answer, next, start, end, until, answered });
         self.pending += 1;
     }
 
@@ -142,7 +151,13 @@ impl Resources {
         if resource.is_due() {
             return;
         }
+        resource.answered = true;
         self.pending -= 1;
+        self.find_due();
+    }
+
+    /// Goes on to the next one that has responses to send.
+    fn find_due(&mut self) {
         while self.kept.get(self.oldest_due).is_some_and(|resource| !resource.is_due()) {
             self.oldest_due += 1;
         }
@@ -220,6 +235,35 @@ fn part_of_read(whole: Reth, again: Reth, index: u32, mtu: Mtu) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roxe_wire::opcode::{Position, Service};
+    use roxe_wire::{Bth, Headers, Opcode, Payload};
+
+    /// A duplicate whose answer is still to be sent when the peer, which has the first answer, asks
+    /// for something else, must not cost the connection.
+    #[test]
+    fn what_is_only_replayed_makes_room() {
+        let mtu = Mtu::B256;
+        let operation = Operation::FetchAdd;
+        let mut resources = Resources::new(1);
+        resources.keep(Psn::new(7), 1, Answer::Atomic { original: 1, operation });
+        assert!(!resources.has_room(), "it was never answered");
+        resources.sent();
+        assert!(resources.has_room());
+        let again = Packet {
+            opcode: Opcode::find(Service::Rc, operation, Position::Only, None).unwrap(),
+            headers: Headers {
+                bth: Bth { psn: Psn::new(7), ..Bth::default() },
+                ..Headers::default()
+            },
+            payload: Payload::bytes(&[]),
+        };
+        assert_eq!(resources.replay(&again, mtu), Replayed::Saved);
+        assert!(resources.has_room() && resources.has_due());
+        resources.keep(Psn::new(8), 1, Answer::Atomic { original: 2, operation });
+        assert_eq!(resources.next(mtu).map(|due| due.psn), Some(Psn::new(8)));
+        resources.sent();
+        assert!(!resources.has_due());
+    }
 
     const WHOLE: Reth = Reth { va: u64::MAX - 999, r_key: RKey(7), dma_len: 1000 };
 

@@ -1,0 +1,471 @@
+//! Devices, links and one virtual clock.
+//!
+//! Nothing happens but what stands in the queue of events, in the order of time and, at one
+//! moment, in the order in which it was put there; so a world runs the same way on every machine.
+//! Frames are framed and sealed as on a wire. Each is judged where it leaves, by a
+//! [`Tracer`] for its connection, and again by the device that gets it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use roxe_device::gid_table::GidEntry;
+use roxe_device::{Device, Limits, VecMemory};
+use roxe_net::fault::Subject;
+use roxe_trace::{IcrcVerdict, Observation, Rule, Seen, Tracer};
+use roxe_transport::Outlet;
+use roxe_wire::opcode::Service;
+use roxe_wire::{
+    Addressing, Body, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress,
+    Packet, Path, Qpn, RawFrame, Room, icrc,
+};
+
+use crate::link::{Link, Passage};
+
+/// The devices and all that is between them.
+#[derive(Debug)]
+pub struct World<A> {
+    /// The time.
+    pub now: Instant,
+    /// The devices.
+    pub nodes: Vec<Node>,
+    /// From each device to each, in rows.
+    links: Vec<Link>,
+    events: BTreeMap<(Instant, u64), Happening<A>>,
+    /// How many events there were.
+    pub count: u64,
+    /// Until when links are bad.
+    pub faulty_until: Instant,
+    conversations: Vec<Conversation>,
+    by_destination: BTreeMap<(usize, usize, Qpn), usize>,
+    datagrams: Tracer,
+    observation: Observation,
+    room: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+    /// Frames sent.
+    pub frames: u64,
+    /// Of everything sent: when, by whom, and the ICRC.
+    pub digest: u64,
+    /// The first broken rule.
+    pub finding: Option<String>,
+    /// The last frames and what became of them; none unless asked for.
+    pub record: Option<VecDeque<Recorded>>,
+}
+
+/// One device and its port.
+#[derive(Debug)]
+pub struct Node {
+    /// The device.
+    pub device: Device<VecMemory>,
+    /// Its addresses: one of each family.
+    pub addresses: [IpAddr; 2],
+    templates: Vec<Option<(u64, FrameTemplate)>>,
+    busy_until: Instant,
+    /// Whether an event will try to send.
+    sending: bool,
+    /// The earliest event that looks at its timers.
+    timer: Option<Instant>,
+    /// Frames that it sent.
+    pub sent: u64,
+    /// Packets that it was handed.
+    pub handed: u64,
+}
+
+/// The two directions of a connection, as an observer sees them.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    tracer: Tracer,
+    again: bool,
+    /// Frames that did not arrive as they should.
+    pub impaired: u64,
+}
+
+/// A frame that was sent.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// When.
+    pub time: Instant,
+    /// By which device, to which.
+    pub ends: (usize, Option<usize>),
+    /// Its bytes, from the Ethernet header on.
+    pub bytes: Vec<u8>,
+    /// What became of it.
+    pub passage: Passage,
+}
+
+/// What stands in the queue.
+#[derive(Debug)]
+enum Happening<A> {
+    Arrive { to: usize, frame: Vec<u8> },
+    Transmit(usize),
+    Timer(usize),
+    Action(A),
+}
+
+/// What has just happened.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Due<A> {
+    /// Something at a device: it may have completions.
+    Device(usize),
+    /// What was scheduled.
+    Action(A),
+}
+
+/// How many frames are remembered.
+const RECORDED: usize = 2000;
+
+/// Bytes before a packet in the room where it is written.
+const BEFORE: usize = FrameTemplate::MAX;
+
+/// How long a port takes for a byte, in picoseconds: 40 is 200 Gb/s.
+const PORT_PICOS_PER_BYTE: u64 = 40;
+
+/// Frames that a port sends at once.
+const BURST: usize = 4;
+
+impl<A> World<A> {
+    /// A world of `count` devices, with `link` between each two.
+    pub fn new(count: usize, seed: u64, mut link: impl FnMut(usize, usize) -> Link) -> Self {
+        let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+        Self {
+            now: Instant::ZERO,
+            links: pairs.map(|(from, to)| link(from, to)).collect(),
+            nodes: (0..count).map(|index| Node::new(index, seed)).collect(),
+            events: BTreeMap::new(),
+            count: 0,
+            faulty_until: Instant::ZERO,
+            conversations: Vec::new(),
+            by_destination: BTreeMap::new(),
+            datagrams: Tracer::default(),
+            observation: Observation::default(),
+            room: vec![0; BEFORE + 4096 + 128],
+            spare: Vec::new(),
+            frames: 0,
+            digest: 0,
+            finding: None,
+            record: None,
+        }
+    }
+
+    /// Something is to happen after a while.
+    pub fn schedule(&mut self, after: Duration, action: A) {
+        self.put(self.now + after, Happening::Action(action));
+    }
+
+    fn put(&mut self, at: Instant, what: Happening<A>) {
+        self.count += 1;
+        self.events.insert((at, self.count), what);
+    }
+
+    /// Whether anything is to happen.
+    pub fn any(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Lets the next thing happen. `None` when nothing will ever happen again.
+    pub fn step(&mut self) -> Option<Due<A>> {
+        let ((at, _), what) = self.events.pop_first()?;
+        self.now = at;
+        let node = match what {
+            Happening::Action(action) => return Some(Due::Action(action)),
+            Happening::Arrive { to, frame } => {
+                self.deliver(to, &frame);
+                self.spare.push(frame);
+                to
+            }
+            Happening::Transmit(node) => {
+                self.nodes[node].sending = false;
+                node
+            }
+            Happening::Timer(node) => {
+                if self.nodes[node].timer == Some(at) {
+                    self.nodes[node].timer = None;
+                }
+                self.nodes[node].device.handle_timeout(at);
+                node
+            }
+        };
+        self.kick(node);
+        Some(Due::Device(node))
+    }
+
+    /// A device may have something to send, or another deadline.
+    pub fn kick(&mut self, index: usize) {
+        self.transmit(index);
+        let node = &mut self.nodes[index];
+        let Some(at) = node.device.poll_timeout() else { return };
+        if node.timer.is_none_or(|earlier| at < earlier) {
+            node.timer = Some(at);
+            self.put(at.max(self.now), Happening::Timer(index));
+        }
+    }
+
+    /// A device begins anew: nothing of it is left but its memory, which moves to the new one.
+    pub fn restart(&mut self, index: usize, seed: u64) -> VecMemory {
+        let fresh = Node::new(index, seed);
+        let old = std::mem::replace(&mut self.nodes[index], fresh);
+        let node = &mut self.nodes[index];
+        (node.sending, node.busy_until, node.timer) = (old.sending, old.busy_until, old.timer);
+        old.device.host().clone()
+    }
+
+    /// From now on frames between two queue pairs are a conversation of their own. `again` is
+    /// whether frames of an earlier one may still be on their way.
+    pub fn converse(&mut self, ends: [(usize, Qpn); 2], again: bool) -> usize {
+        let id = self.conversations.len();
+        self.conversations.push(Conversation { again, ..Conversation::default() });
+        let [(a, qa), (b, qb)] = ends;
+        self.by_destination.insert((a, b, qb), id);
+        self.by_destination.insert((b, a, qa), id);
+        id
+    }
+
+    /// What is known of a conversation.
+    pub fn conversation(&self, id: usize) -> &Conversation {
+        &self.conversations[id]
+    }
+
+    /// How many request packets of all connections were sent again, as observers saw it.
+    pub fn retransmissions(&self) -> u64 {
+        self.conversations.iter().map(|known| known.tracer.summary().retransmissions).sum()
+    }
+
+    /// A frame that no device sent comes to a device.
+    pub fn inject(&mut self, to: usize, frame: &[u8]) {
+        let frame = self.copy(frame);
+        self.put(self.now, Happening::Arrive { to, frame });
+    }
+
+    /// All links from and to a device are still for so long.
+    pub fn pause(&mut self, index: usize, length: Duration) {
+        let (now, count) = (self.now, self.nodes.len());
+        for other in 0..count {
+            self.links[index * count + other].pause(now, length);
+            self.links[other * count + index].pause(now, length);
+        }
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut frame = self.spare.pop().unwrap_or_default();
+        frame.clear();
+        frame.extend_from_slice(bytes);
+        frame
+    }
+
+    fn deliver(&mut self, to: usize, frame: &[u8]) {
+        let Ok(frame) = Frame::parse(RawFrame::ethernet(frame)) else { return };
+        let node = &mut self.nodes[to];
+        node.handed += 1;
+        node.device.handle_packet(self.now, frame.received());
+    }
+
+    fn transmit(&mut self, index: usize) {
+        if self.nodes[index].sending {
+            return;
+        }
+        for _ in 0..BURST {
+            let mut room = std::mem::take(&mut self.room);
+            let written = self.nodes[index].write(self.now, &mut room);
+            if let Some((start, end)) = written {
+                self.send(index, &room[start..end]);
+            }
+            self.room = room;
+            let Some((start, end)) = written else { return };
+            let node = &mut self.nodes[index];
+            let time = ((end - start) as u64 * PORT_PICOS_PER_BYTE).div_ceil(1000);
+            node.busy_until = node.busy_until.max(self.now) + Duration::from_nanos(time);
+        }
+        let at = self.nodes[index].busy_until;
+        self.nodes[index].sending = true;
+        self.put(at, Happening::Transmit(index));
+    }
+
+    /// A frame leaves a device.
+    fn send(&mut self, from: usize, bytes: &[u8]) {
+        self.frames += 1;
+        let Ok(frame) = Frame::parse(RawFrame::ethernet(bytes)) else {
+            self.break_rule("the device sent a frame that is none".to_owned());
+            return;
+        };
+        let packet = match Packet::parse(frame.body) {
+            Ok(packet) => packet,
+            Err(reason) => {
+                self.break_rule(format!("the device sent a packet that is none: {reason}"));
+                return;
+            }
+        };
+        let bth = &packet.headers.bth;
+        let sum =
+            self.now.nanos() ^ (from as u64) << 56 ^ u64::from(frame.body.icrc().unwrap_or(0));
+        self.digest = (self.digest ^ sum).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let destination = frame.ip.destination();
+        let to = node_of(destination).filter(|&to| to < self.nodes.len());
+        let conversation = to.and_then(|to| self.by_destination.get(&(from, to, bth.dest_qp)));
+        let conversation = conversation.copied().filter(|_| packet.opcode.service != Service::Ud);
+        let (tracer, again) = match conversation {
+            Some(id) => {
+                let Conversation { tracer, again, .. } = &mut self.conversations[id];
+                (tracer, *again)
+            }
+            None => (&mut self.datagrams, false),
+        };
+        let icrc = IcrcVerdict::of(&frame);
+        let seen = Seen { number: self.frames, frame: &frame, packet: &packet, icrc };
+        tracer.observe(&seen, &mut self.observation);
+        // Late frames of an earlier connection may be answered with what this one expects.
+        let excused = |rule| again && rule == Rule::AckPsn;
+        let mut findings = self.observation.findings.iter();
+        if let Some(finding) = findings.find(|finding| !excused(finding.rule)) {
+            let what =
+                format!("{}: {}, expected {}", finding.rule.name(), finding.seen, finding.expected);
+            self.break_rule(what);
+        }
+        let subject = Subject { qpn: bth.dest_qp, psn: bth.psn, len: frame.body.len() };
+        let body_at = bytes.len() - frame.body.len();
+        let receivers = match to {
+            Some(to) => to..to + 1,
+            None if destination.is_multicast() => 0..self.nodes.len(),
+            None => 0..0,
+        };
+        for to in receivers.filter(|&other| to.is_some() || other != from) {
+            let faulty = self.now < self.faulty_until;
+            let count = self.nodes.len();
+            let passage =
+                self.links[from * count + to].send(self.now, bytes.len(), subject, faulty);
+            self.carry(from, to, bytes, body_at, passage);
+            if let Some(id) = conversation {
+                self.conversations[id].impaired += u64::from(passage.impaired);
+            }
+        }
+    }
+
+    fn carry(&mut self, from: usize, to: usize, bytes: &[u8], body_at: usize, passage: Passage) {
+        if let Some(record) = &mut self.record {
+            if record.len() == RECORDED {
+                record.pop_front();
+            }
+            let (time, bytes) = (self.now, bytes.to_vec());
+            record.push_back(Recorded { time, ends: (from, Some(to)), bytes, passage });
+        }
+        let Some(arrives) = passage.arrives else { return };
+        for copy in 0..=passage.copies {
+            let mut frame = self.copy(bytes);
+            if copy == 0 {
+                damage(&mut frame, body_at, passage);
+            }
+            let at = arrives + Duration::from_nanos(u64::from(copy) * 100);
+            self.put(at, Happening::Arrive { to, frame });
+        }
+    }
+
+    fn break_rule(&mut self, what: String) {
+        self.finding.get_or_insert(what);
+    }
+}
+
+/// What a link did to the bytes of a frame.
+fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) {
+    if passage.mark {
+        mark(frame);
+    }
+    if let Some(bit) = passage.flip {
+        frame[body_at + bit / 8] ^= 1 << (bit % 8);
+    }
+    if let Some(keep) = passage.keep {
+        frame.truncate(body_at + keep);
+    }
+}
+
+/// Marks a frame without VLAN tag "congestion experienced".
+fn mark(frame: &mut [u8]) {
+    let ip = &mut frame[14..];
+    if ip[0] >> 4 == 6 {
+        ip[1] |= 0x30;
+        return;
+    }
+    ip[1] |= 3;
+    ip[10..12].fill(0);
+    let words = ip[..20].chunks_exact(2);
+    let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    ip[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+}
+
+impl Node {
+    fn new(index: usize, seed: u64) -> Self {
+        let number = index as u8 + 1;
+        let addresses = [
+            IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)),
+            IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number))),
+        ];
+        let mut device =
+            Device::new(Limits::DEFAULT, seed.wrapping_add(index as u64), VecMemory::new());
+        for address in addresses {
+            let gid = Gid::from_ip(address);
+            let added = device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None });
+            debug_assert!(added.is_ok());
+        }
+        Self {
+            device,
+            addresses,
+            templates: Vec::new(),
+            busy_until: Instant::ZERO,
+            sending: false,
+            timer: None,
+            sent: 0,
+            handed: 0,
+        }
+    }
+
+    /// Writes the next frame into `room`; says where it begins and ends.
+    fn write(&mut self, now: Instant, room: &mut [u8]) -> Option<(usize, usize)> {
+        let packet = Room::whole(&mut room[BEFORE..]);
+        let transmit = self.device.poll_transmit(now, Outlet { room: packet, elide: false })?;
+        self.sent += 1;
+        let len = transmit.packet.len + ICRC_LEN;
+        let version = self.device.paths().version(transmit.path)?;
+        let index = transmit.path.0 as usize;
+        if self.templates.len() <= index {
+            self.templates.resize(index + 1, None);
+        }
+        if self.templates[index].as_ref().is_none_or(|(known, _)| *known != version) {
+            let path = path_of(&self.device.paths().get(transmit.path)?.addressing)?;
+            self.templates[index] = Some((version, FrameTemplate::new(&path)));
+        }
+        let (_, template) = self.templates[index].as_ref()?;
+        let start = BEFORE - template.headers_len();
+        let cover = template.write(u16::try_from(len).ok()?, 0, &mut room[start..])?;
+        let body = &mut room[BEFORE..BEFORE + len];
+        let value = icrc::expected(&cover, Body::whole(body))?;
+        *body.last_chunk_mut()? = value.to_le_bytes();
+        Some((start, BEFORE + len))
+    }
+}
+
+fn path_of(to: &Addressing) -> Option<Path> {
+    Some(Path {
+        ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
+        vlan: to.vlan,
+        ip: IpPair::new(to.source, to.destination)?,
+        traffic_class: to.traffic_class,
+        hop_limit: to.hop_limit,
+        flow_label: to.flow_label,
+        source_port: to.source_port,
+    })
+}
+
+/// Which device has an address.
+fn node_of(address: IpAddr) -> Option<usize> {
+    let number = match address {
+        IpAddr::V4(address) => match address.octets() {
+            [192, 0, 2, number] => number,
+            _ => return None,
+        },
+        IpAddr::V6(address) => match address.segments() {
+            [0x2001, 0xdb8, .., number] => u8::try_from(number).ok()?,
+            _ => return None,
+        },
+    };
+    usize::from(number).checked_sub(1)
+}
