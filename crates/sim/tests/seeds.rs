@@ -24,7 +24,7 @@ fn what_failed_once_holds() {
 #[test]
 fn some_worlds_of_every_profile_hold() {
     for profile in PROFILES {
-        let seeds = if profile.name == "crowd" { 4 } else { 40 };
+        let seeds = if profile.name == "crowd" { 4 } else { 30 };
         let outcomes = (1_000_000..1_000_000 + seeds).map(|seed| must_hold(seed, profile));
         let (frames, requests) = outcomes.fold((0, 0), |(frames, requests), outcome| {
             (frames + outcome.frames, requests + outcome.requests)
