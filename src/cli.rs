@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Explain(ExplainArguments),
     Check(CheckArguments),
     Script(ScriptArguments),
+    Sim(SimArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -147,4 +148,36 @@ pub(crate) struct ScriptArguments {
     /// After a failure, tell so many of the lines and frames before it
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(crate) before: usize,
+}
+
+/// Runs random worlds: adapters, links that lose, double, delay and corrupt, and random work.
+///
+/// A seed makes a world, the same on every machine. In each, memory must hold what was sent,
+/// requests must complete once and in order, no frame may break the protocol, and all must go on
+/// once the faults end. A world that fails is made smaller, and told with the line that repeats it.
+///
+/// Exit status: 0 every world held; 1 one did not; 2 a usage error.
+#[derive(Debug, Args)]
+pub(crate) struct SimArguments {
+    /// One world
+    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    pub(crate) seed: Option<u64>,
+    /// The worlds from A up to, not with, B
+    #[arg(long, value_name = "A..B", default_value = "0..1000")]
+    pub(crate) seeds: String,
+    /// What kind of worlds; without it, each kind in turn
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// How many at the same time
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) threads: u64,
+    /// Stop after so many that fail
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) failures: u64,
+    /// What a failure's line says to change, such as "requests=3 without=drop"
+    #[arg(long, value_name = "CHANGE", default_value = "")]
+    pub(crate) change: String,
+    /// Write the last frames of a world that fails to a pcapng file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
 }

@@ -8,6 +8,7 @@ mod explain;
 mod outcome;
 mod progress;
 mod script;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Script(arguments) => script::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),
