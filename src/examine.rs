@@ -223,9 +223,11 @@ impl Examiner {
         (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
         (row.notes.start, row.findings.start) = (notes.len(), findings.len());
         row.mad = None;
-        match Frame::parse(raw) {
-            Ok(frame) => self.examine_frame(&frame, record, row, notes, findings, mads),
-            Err(reason) => {
+        // Looked at in place here and below: these are large, and to move what was just written
+        // piece by piece waits for all of it.
+        match &Frame::parse(raw) {
+            Ok(frame) => self.examine_frame(frame, record, row, notes, findings, mads),
+            &Err(reason) => {
                 row.outer = if reason.is_other_traffic() { None } else { for_roce(raw) };
                 if row.outer.is_none() {
                     self.tally.other += 1;
@@ -268,17 +270,18 @@ impl Examiner {
             packet_at,
         });
         row.icrc = IcrcVerdict::of(frame);
-        let packet = match Packet::parse(frame.body) {
+        let parsed = &Packet::parse(frame.body);
+        let packet = match parsed {
             Ok(packet) => packet,
-            Err(reason) => return self.broken(reason, record, row, findings),
+            &Err(reason) => return self.broken(reason, record, row, findings),
         };
+        let seen = Seen { number: row.number, frame, packet, icrc: row.icrc };
+        self.tracer.observe(&seen, &mut self.observation);
         row.content = Content::Packet {
             opcode: packet.opcode,
             headers: packet.headers,
             payload_len: packet.payload.len(),
         };
-        let seen = Seen { number: row.number, frame, packet: &packet, icrc: row.icrc };
-        self.tracer.observe(&seen, &mut self.observation);
         row.conversation = self.observation.conversation;
         row.source_qp = self.observation.source_qp;
         row.relative_psn = self.observation.relative_psn;
