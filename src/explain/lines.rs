@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use roxe_trace::{Finding, IcrcVerdict, Note, Rule};
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome};
+use roxe_wire::{
+    Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, Packet, QKey, Syndrome,
+};
 
 use crate::examine::{Batch, Content, Entry, Outer, Row, is_about_opcode};
 use crate::explain::filter::Filter;
@@ -92,7 +94,7 @@ impl Lines {
         self.columns(row, ink);
         let start = ink.at();
         match &row.content {
-            Content::Packet { opcode, headers, .. } => details(opcode, headers, ink),
+            Content::Packet(packet) => details(packet.opcode, &packet.headers, ink),
             Content::Broken(reason) => {
                 ink.style(Style::Red);
                 ink.str("dropped: ");
@@ -141,7 +143,7 @@ impl Lines {
             }
             None => self.left(ENDPOINTS, ink, |ink| ink.byte(b'?')),
         }
-        let Content::Packet { opcode, headers, payload_len } = &row.content else {
+        let Content::Packet(Packet { opcode, headers, payload }) = &row.content else {
             ink.style(Style::Red);
             self.left(OPCODE, ink, |ink| ink.byte(b'-'));
             ink.plain();
@@ -172,7 +174,7 @@ impl Lines {
             }
         });
         self.left(FLAGS, ink, |ink| flags(row, headers, ink));
-        self.right(PAYLOAD, itoa::Buffer::new().format(*payload_len), ink);
+        self.right(PAYLOAD, itoa::Buffer::new().format(payload.len()), ink);
         self.icrc(row.icrc, ink);
     }
 
@@ -273,7 +275,7 @@ struct Pair {
 impl Endpoints {
     /// Writes both; returns how many characters.
     fn write(&mut self, outer: &Outer, ink: &mut Ink) -> usize {
-        let addresses = (outer.source, outer.destination);
+        let addresses = (outer.outside.source, outer.outside.destination);
         let found = self.known.iter().flatten().find(|known| known.addresses == addresses);
         if let Some(pair) = found {
             ink.str(&pair.text);
@@ -308,7 +310,7 @@ fn opcode_text(opcode: &Opcode, aeth: Option<Aeth>, ink: &mut Ink) {
 /// S solicited, A answer asked for, M migrated, E congestion experienced, F FECN, B BECN.
 fn flags(row: &Row, headers: &Headers, ink: &mut Ink) {
     let bth = &headers.bth;
-    let marked = row.outer.is_some_and(|outer| outer.traffic_class.ecn() == Ecn::Ce);
+    let marked = row.outer.is_some_and(|outer| outer.outside.traffic_class.ecn() == Ecn::Ce);
     let all = [
         (bth.solicited, b'S'),
         (bth.ack_req, b'A'),

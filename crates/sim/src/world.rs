@@ -310,7 +310,7 @@ impl<A> World<A> {
             None => (&mut self.datagrams, false),
         };
         let icrc = IcrcVerdict::of(&frame);
-        let seen = Seen { number: self.frames, frame: &frame, packet: &packet, icrc };
+        let seen = Seen::new(self.frames, &frame, &packet, icrc);
         tracer.observe(&seen, &mut self.observation);
         // Late frames of an earlier connection may be answered with what this one expects.
         let excused = |rule| again && rule == Rule::AckPsn;
