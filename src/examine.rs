@@ -305,8 +305,8 @@ impl Examiner {
                         managing = Packet { payload, ..*packet };
                         &managing
                     };
-                    let Outer { outside, .. } = *outer;
-                    let seen = Seen { number: row.number, outside, packet, icrc: row.icrc };
+                    let (number, outside, icrc) = (row.number, &outer.outside, row.icrc);
+                    let seen = Seen { number, outside, packet, icrc };
                     self.tracer.observe(&seen, &mut self.observation);
                     row.conversation = self.observation.conversation;
                     row.source_qp = self.observation.source_qp;

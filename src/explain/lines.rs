@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use roxe_trace::{Finding, IcrcVerdict, Note, Rule};
+use roxe_trace::{Finding, IcrcVerdict, Note, Outside, Rule};
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{
     Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, Packet, QKey, Syndrome,
@@ -267,7 +267,8 @@ struct Endpoints {
 /// Two addresses, and how they look.
 #[derive(Debug)]
 struct Pair {
-    addresses: (IpAddr, IpAddr),
+    source: IpAddr,
+    destination: IpAddr,
     text: String,
     width: usize,
 }
@@ -275,16 +276,17 @@ struct Pair {
 impl Endpoints {
     /// Writes both; returns how many characters.
     fn write(&mut self, outer: &Outer, ink: &mut Ink) -> usize {
-        let addresses = (outer.outside.source, outer.outside.destination);
-        let found = self.known.iter().flatten().find(|known| known.addresses == addresses);
-        if let Some(pair) = found {
+        let Outside { source, destination, .. } = &outer.outside;
+        let is_it = |pair: &&Pair| pair.source == *source && pair.destination == *destination;
+        if let Some(pair) = self.known.iter().flatten().find(is_it) {
             ink.str(&pair.text);
             return pair.width;
         }
-        let text = format!("{} → {}", addresses.0, addresses.1);
+        let text = format!("{source} → {destination}");
         let width = text.chars().count();
         ink.str(&text);
-        self.known[self.next] = Some(Pair { addresses, text, width });
+        let (source, destination) = (*source, *destination);
+        self.known[self.next] = Some(Pair { source, destination, text, width });
         self.next = (self.next + 1) % self.known.len();
         width
     }

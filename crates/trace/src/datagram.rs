@@ -69,7 +69,7 @@ impl Handshakes {
 
     /// Takes in one management message; says what it teaches.
     pub(crate) fn observe(&mut self, seen: &Seen<'_>, mad: &Mad) -> Option<Connected> {
-        let Outside { source, destination, .. } = seen.outside;
+        let Outside { source, destination, .. } = *seen.outside;
         match &mad.message {
             Message::Request(request) => {
                 if self.requests.len() >= REMEMBERED_REQUESTS {

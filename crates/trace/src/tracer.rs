@@ -55,18 +55,11 @@ pub struct Seen<'a> {
     /// Its number, ascending: notes refer to it.
     pub number: u64,
     /// What stands around its packet.
-    pub outside: Outside,
+    pub outside: &'a Outside,
     /// Its packet. Payload is only looked into where it is a management datagram.
     pub packet: &'a Packet<'a>,
     /// Whether its ICRC is right. A frame with a bad one is judged no further.
     pub icrc: IcrcVerdict,
-}
-
-impl<'a> Seen<'a> {
-    /// A frame, its packet and the verdict on it.
-    pub fn new(number: u64, frame: &Frame<'_>, packet: &'a Packet<'a>, icrc: IcrcVerdict) -> Self {
-        Self { number, outside: Outside::of(frame), packet, icrc }
-    }
 }
 
 /// What the headers before a packet, and the ICRC behind it, say.
@@ -164,7 +157,7 @@ impl Tracer {
         notes.clear();
         findings.clear();
         *relative_psn = None;
-        let Seen { number, ref outside, packet, icrc } = *seen;
+        let Seen { number, outside, packet, icrc } = *seen;
         let bth = &packet.headers.bth;
         let service = packet.opcode.service;
         *source_qp = packet.headers.deth.map(|deth| deth.source_qp);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use roxe_trace::{IcrcVerdict, Note, Observation, Rule, Seen, Tracer};
+use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
 use roxe_wire::mad::Mad;
 use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Credits, Deth, Frame, FrameTemplate, Headers,
@@ -142,6 +142,18 @@ fn cnp(becn: bool, psn: u32) -> Sent {
     frame(B, A, "CNP", Headers { bth, cnp_reserved, ..Headers::default() }, &[])
 }
 
+/// Shows a frame to a tracer.
+fn show(
+    tracer: &mut Tracer,
+    number: u64,
+    (frame, packet): (&Frame<'_>, &Packet<'_>),
+    icrc: IcrcVerdict,
+    observation: &mut Observation,
+) {
+    let outside = &Outside::of(frame);
+    tracer.observe(&Seen { number, outside, packet, icrc }, observation);
+}
+
 /// Shows the frames to a tracer; gives the notes on each, and the rules broken with the frame, from
 /// 1.
 fn observe(frames: &[Sent]) -> (Vec<Vec<Note>>, Vec<(u64, Rule)>) {
@@ -152,7 +164,7 @@ fn observe(frames: &[Sent]) -> (Vec<Vec<Note>>, Vec<(u64, Rule)>) {
         let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
         let packet = Packet::parse(frame.body).unwrap();
         let icrc = IcrcVerdict::of(&frame);
-        tracer.observe(&Seen::new(number, &frame, &packet, icrc), &mut observation);
+        show(&mut tracer, number, (&frame, &packet), icrc, &mut observation);
         notes.push(observation.notes.clone());
         broken.extend(observation.findings.iter().map(|finding| (number, finding.rule)));
     }
@@ -435,7 +447,7 @@ fn two_connections_between_the_same_hosts_are_told_apart_by_what_is_answered() {
         let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
         let packet = Packet::parse(frame.body).unwrap();
         let icrc = IcrcVerdict::Good;
-        tracer.observe(&Seen::new(number, &frame, &packet, icrc), &mut observation);
+        show(&mut tracer, number, (&frame, &packet), icrc, &mut observation);
         seen.push((observation.conversation, observation.source_qp));
     }
     assert_eq!(seen[2], (seen[1].0, Some(Qpn::new(0x21))));
@@ -473,18 +485,15 @@ fn a_handshake_is_learned_when_memory_is_full() {
         let mut packet = Packet::parse(frame.body).unwrap();
         for number in 1..=others {
             packet.headers.bth.dest_qp = Qpn::new(u32::try_from(number).unwrap() + 0x1000);
-            let seen = Seen::new(number, &frame, &packet, IcrcVerdict::Good);
-            tracer.observe(&seen, &mut observation);
+            show(&mut tracer, number, (&frame, &packet), IcrcVerdict::Good, &mut observation);
         }
         for (number, sent) in handshake(others + 1) {
             let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
             let packet = Packet::parse(frame.body).unwrap();
-            let seen = Seen::new(number, &frame, &packet, IcrcVerdict::Good);
-            tracer.observe(&seen, &mut observation);
+            show(&mut tracer, number, (&frame, &packet), IcrcVerdict::Good, &mut observation);
         }
         packet.headers.bth.dest_qp = Qpn::new(0xdef);
-        let seen = Seen::new(50_000, &frame, &packet, IcrcVerdict::Good);
-        tracer.observe(&seen, &mut observation);
+        show(&mut tracer, 50_000, (&frame, &packet), IcrcVerdict::Good, &mut observation);
         assert_eq!(observation.source_qp, Some(Qpn::new(0xabc)), "{others}");
     }
 }
@@ -499,8 +508,7 @@ fn many_connections_are_forgotten_but_counted() {
     let mut packet = Packet::parse(frame.body).unwrap();
     for number in 1..=40_000 {
         packet.headers.bth.dest_qp = Qpn::new(u32::try_from(number).unwrap() + 1);
-        let seen = Seen::new(number, &frame, &packet, IcrcVerdict::Good);
-        tracer.observe(&seen, &mut observation);
+        show(&mut tracer, number, (&frame, &packet), IcrcVerdict::Good, &mut observation);
     }
     assert!(tracer.forgotten() > 0 && tracer.conversations().len() <= 16_384);
     assert_eq!(tracer.summary().frames, 40_000);
@@ -576,8 +584,7 @@ fn psns_are_counted_from_the_lowest_near_the_start() {
             let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
             let packet = Packet::parse(frame.body).unwrap();
             let icrc = IcrcVerdict::of(&frame);
-            let seen = Seen::new(number, &frame, &packet, icrc);
-            tracer.observe(&seen, &mut observation);
+            show(&mut tracer, number, (&frame, &packet), icrc, &mut observation);
             found.push(observation.relative_psn);
         }
         let counts = tracer.summary();
