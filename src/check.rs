@@ -122,6 +122,7 @@ fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
         (counts.rnr_naks + counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
         (counts.cnps, "CNP"),
         (counts.marked, "congestion mark"),
+        (counts.unclear_answers, "unclear answer"),
         (tally.cut, "cut frame"),
     ];
     let some = facts.into_iter().filter(|(count, _)| *count > 0);

@@ -348,7 +348,10 @@ impl Tracer {
         }
         let peer = match self.flows.answered_by(index, packet) {
             Answered::By(peer) => peer,
-            Answered::Unclear => return notes.push(Note::RequestUnclear),
+            Answered::Unclear => {
+                self.flows.get_mut(index).counts.unclear_answers += 1;
+                return notes.push(Note::RequestUnclear);
+            }
             Answered::Unseen => return notes.push(Note::RequestNotSeen),
         };
         let flow = self.flows.get_mut(peer);

@@ -157,14 +157,17 @@ fn show(
 /// Shows the frames to a tracer; gives the notes on each, and the rules broken with the frame, from
 /// 1.
 fn observe(frames: &[Sent]) -> (Vec<Vec<Note>>, Vec<(u64, Rule)>) {
-    let mut tracer = Tracer::default();
+    observe_by(&mut Tracer::default(), frames)
+}
+
+fn observe_by(tracer: &mut Tracer, frames: &[Sent]) -> (Vec<Vec<Note>>, Vec<(u64, Rule)>) {
     let mut observation = Observation::default();
     let (mut notes, mut broken) = (Vec::new(), Vec::new());
     for (number, sent) in (1..).zip(frames) {
         let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
         let packet = Packet::parse(frame.body).unwrap();
         let icrc = IcrcVerdict::of(&frame);
-        show(&mut tracer, number, (&frame, &packet), icrc, &mut observation);
+        show(tracer, number, (&frame, &packet), icrc, &mut observation);
         notes.push(observation.notes.clone());
         broken.extend(observation.findings.iter().map(|finding| (number, finding.rule)));
     }
@@ -370,8 +373,10 @@ fn equal_psns_of_two_connections_prove_nothing() {
         to(0x20, 2, "RC_WRITE_ONLY"),
         from(0x10, "RC_ACKNOWLEDGE", 2, &[]),
     ];
-    let (notes, broken) = observe(&frames);
+    let mut tracer = Tracer::default();
+    let (notes, broken) = observe_by(&mut tracer, &frames);
     assert_eq!(broken, []);
+    assert_eq!(tracer.summary().unclear_answers, 2);
     assert_eq!(notes[2..4], [[Note::RequestUnclear], [Note::RequestUnclear]]);
     assert!(matches!(notes[6][..], [Note::AnswersRead { frame: 6, part: 1, of: 1 }]));
     assert!(matches!(notes[7][..], [Note::Acknowledges { first: 1, last: 5, packets: 2 }]));
