@@ -4,6 +4,7 @@
 //! |---|---|
 //! | one device, and a page of text that plays everything around it | [`script`] |
 //! | a seed makes a world, a workload and its faults, and everything must hold | [`swarm`] |
+//! | devices that behave as others do | [`peer`] |
 //! | devices, links and the clock of such a world | [`world`], [`link`] |
 //! | what its applications ask for, and what must come of it | [`workload`], [`checker`] |
 //! | chance | [`rng`] |
@@ -14,6 +15,7 @@
 
 pub mod checker;
 pub mod link;
+pub mod peer;
 pub mod rng;
 pub mod script;
 pub mod swarm;

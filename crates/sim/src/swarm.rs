@@ -19,6 +19,7 @@ use roxe_transport::qp_state::ServiceType;
 use roxe_wire::{Frame, Instant, Packet, RawFrame};
 
 use crate::link::{Link, LinkSettings};
+use crate::peer::{Peer, Peers};
 use crate::rng::Rng;
 use crate::workload::Workload;
 use crate::world::{Due, Recorded, World};
@@ -227,6 +228,20 @@ const fn set(lists: &[&[Feature]]) -> Features {
     all
 }
 
+/// What kinds of devices worlds have: ours alone most often.
+const PEERS: &[Peers] = &[
+    Peers::of(&[Peer::Roxe]),
+    Peers::of(&[Peer::Roxe]),
+    Peers::of(&[Peer::Roxe]),
+    Peers::of(&[Peer::Roxe, Peer::ConnectX]),
+    Peers::of(&[Peer::Roxe, Peer::ConnectX]),
+    Peers::of(&[Peer::Roxe, Peer::Rxe]),
+    Peers::of(&[Peer::Roxe, Peer::Rxe]),
+    Peers::of(&[Peer::Roxe, Peer::ConnectX, Peer::Rxe]),
+    Peers::of(&[Peer::ConnectX]),
+    Peers::of(&[Peer::Rxe]),
+];
+
 /// All profiles.
 #[rustfmt::skip]
 pub const PROFILES: &[Profile] = &[
@@ -308,6 +323,8 @@ pub struct Options {
     pub requests: u64,
     /// What it has.
     pub features: Features,
+    /// What kinds of devices.
+    pub peers: Peers,
 }
 
 impl Options {
@@ -332,6 +349,7 @@ impl Options {
             pairs: between(profile.pairs),
             requests: between(profile.requests),
             features,
+            peers: Rng::new(seed).fork(5).pick(PEERS),
         }
     }
 
@@ -352,6 +370,7 @@ impl Options {
                 "devices" => self.devices = number()?,
                 "pairs" => self.pairs = number()?,
                 "requests" => self.requests = number()?,
+                "peers" => self.peers = Peers::parse(value)?,
                 "without" => {
                     for name in value.split(',') {
                         let known = Feature::ALL.iter().find(|feature| feature.name() == name);
@@ -381,6 +400,9 @@ impl fmt::Display for Options {
             if value != usual {
                 changes.push(format!("{name}={value}"));
             }
+        }
+        if self.peers != whole.peers {
+            changes.push(format!("peers={}", self.peers));
         }
         let gone: Vec<&str> = whole
             .features
@@ -426,7 +448,7 @@ impl fmt::Display for Failure {
         writeln!(f, "{}", self.what)?;
         writeln!(f, "  {}", self.options)?;
         let names: Vec<&str> = self.options.features.iter().map(Feature::name).collect();
-        writeln!(f, "  with {}", names.join(", "))?;
+        writeln!(f, "  of {} with {}", self.options.peers, names.join(", "))?;
         for frame in self.frames.iter().skip(self.frames.len().saturating_sub(SHOWN)) {
             writeln!(f, "  {}", Shown(frame))?;
         }
@@ -565,6 +587,13 @@ fn shrink(mut options: Options) -> Options {
         if options.devices > 2 && fails(tried) {
             options = tried;
         }
+        for peers in [Peers::of(&[Peer::Roxe]), Peers::of(&[Peer::Roxe, options.peers.kind(0)])] {
+            let tried = Options { peers, ..options };
+            if options.peers.kinds() > peers.kinds() && fails(tried) {
+                options = tried;
+                break;
+            }
+        }
         for feature in options.features.iter() {
             let tried = Options { features: options.features.without(feature), ..options };
             if fails(tried) {
@@ -639,7 +668,7 @@ fn build(options: &Options) -> World<crate::workload::Action> {
     };
     let rules = rules(options);
     let seed = options.seed;
-    let mut world = World::new(options.devices as usize, seed, |from, to| {
+    let mut world = World::new(options.devices as usize, options.peers, seed, |from, to| {
         let own = Rng::new(seed).fork(from as u64 * 1000 + to as u64).next();
         Link::new(settings, Faults::new(rules.iter().cloned(), own))
     });

@@ -14,6 +14,7 @@ use roxe_device::{Device, Limits, VecMemory};
 use roxe_net::fault::Subject;
 use roxe_trace::{IcrcVerdict, Observation, Outside, Rule, Seen, Tracer};
 use roxe_transport::Outlet;
+use roxe_transport::work::PathId;
 use roxe_wire::opcode::Service;
 use roxe_wire::{
     Addressing, Body, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress,
@@ -21,6 +22,7 @@ use roxe_wire::{
 };
 
 use crate::link::{Link, Passage};
+use crate::peer::{self, Peer, Peers};
 
 /// The devices and all that is between them.
 #[derive(Debug)]
@@ -59,6 +61,12 @@ pub struct Node {
     pub device: Device<VecMemory>,
     /// Its addresses: one of each family.
     pub addresses: [IpAddr; 2],
+    /// What kind of device it is.
+    pub kind: Peer,
+    /// A notification of congestion that it owes, and on which path.
+    notification: Option<(PathId, Qpn)>,
+    /// Notifications sent.
+    pub notifications: u64,
     templates: Vec<Option<(u64, FrameTemplate)>>,
     busy_until: Instant,
     /// Whether an event will try to send.
@@ -120,17 +128,25 @@ const BEFORE: usize = FrameTemplate::MAX;
 /// How long a port takes for a byte, in picoseconds: 40 is 200 Gb/s.
 const PORT_PICOS_PER_BYTE: u64 = 40;
 
+/// A bare acknowledgement: BTH, AETH, ICRC.
+const ACKNOWLEDGE_LEN: usize = 20;
+
 /// Frames that a port sends at once.
 const BURST: usize = 4;
 
 impl<A> World<A> {
-    /// A world of `count` devices, with `link` between each two.
-    pub fn new(count: usize, seed: u64, mut link: impl FnMut(usize, usize) -> Link) -> Self {
+    /// A world of `count` devices of these kinds, with `link` between each two.
+    pub fn new(
+        count: usize,
+        peers: Peers,
+        seed: u64,
+        mut link: impl FnMut(usize, usize) -> Link,
+    ) -> Self {
         let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
         Self {
             now: Instant::ZERO,
             links: pairs.map(|(from, to)| link(from, to)).collect(),
-            nodes: (0..count).map(|index| Node::new(index, seed)).collect(),
+            nodes: (0..count).map(|index| Node::new(index, peers.kind(index), seed)).collect(),
             events: BTreeMap::new(),
             count: 0,
             faulty_until: Instant::ZERO,
@@ -202,7 +218,7 @@ impl<A> World<A> {
 
     /// A device begins anew: nothing of it is left but its memory, which moves to the new one.
     pub fn restart(&mut self, index: usize, seed: u64) -> VecMemory {
-        let fresh = Node::new(index, seed);
+        let fresh = Node::new(index, self.nodes[index].kind, seed);
         let old = std::mem::replace(&mut self.nodes[index], fresh);
         let node = &mut self.nodes[index];
         (node.sending, node.busy_until, node.timer) = (old.sending, old.busy_until, old.timer);
@@ -322,7 +338,7 @@ impl<A> World<A> {
             self.break_rule(what);
         }
         let subject = Subject { qpn: bth.dest_qp, psn: bth.psn, len: frame.body.len() };
-        let body_at = bytes.len() - frame.body.len();
+        let body_at = bytes.len() - frame.padding - frame.body.len();
         let receivers = match to {
             Some(to) => to..to + 1,
             None if destination.is_multicast() => 0..self.nodes.len(),
@@ -394,7 +410,7 @@ fn mark(frame: &mut [u8]) {
 }
 
 impl Node {
-    fn new(index: usize, seed: u64) -> Self {
+    fn new(index: usize, kind: Peer, seed: u64) -> Self {
         let number = index as u8 + 1;
         let addresses = [
             IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)),
@@ -402,6 +418,7 @@ impl Node {
         ];
         let mut device =
             Device::new(Limits::DEFAULT, seed.wrapping_add(index as u64), VecMemory::new());
+        device.set_conduct(kind.conduct());
         for address in addresses {
             let gid = Gid::from_ip(address);
             let added = device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None });
@@ -410,6 +427,9 @@ impl Node {
         Self {
             device,
             addresses,
+            kind,
+            notification: None,
+            notifications: 0,
             templates: Vec::new(),
             busy_until: Instant::ZERO,
             sending: false,
@@ -421,6 +441,9 @@ impl Node {
 
     /// Writes the next frame into `room`; says where it begins and ends.
     fn write(&mut self, now: Instant, room: &mut [u8]) -> Option<(usize, usize)> {
+        if let Some((path, to)) = self.notification.take() {
+            return self.notify(path, to, room);
+        }
         let packet = Room::whole(&mut room[BEFORE..]);
         let transmit = self.device.poll_transmit(now, Outlet { room: packet, elide: false })?;
         self.sent += 1;
@@ -432,16 +455,52 @@ impl Node {
         }
         if self.templates[index].as_ref().is_none_or(|(known, _)| *known != version) {
             let path = path_of(&self.device.paths().get(transmit.path)?.addressing)?;
-            self.templates[index] = Some((version, FrameTemplate::new(&path)));
+            self.templates[index] = Some((version, FrameTemplate::new(&self.kind.path(path))));
         }
         let (_, template) = self.templates[index].as_ref()?;
-        let start = BEFORE - template.headers_len();
-        let cover = template.write(u16::try_from(len).ok()?, 0, &mut room[start..])?;
+        let identification = self.kind.identification(self.sent);
+        let range = seal(template, identification, len, room)?;
         let body = &mut room[BEFORE..BEFORE + len];
-        let value = icrc::expected(&cover, Body::whole(body))?;
-        *body.last_chunk_mut()? = value.to_le_bytes();
-        Some((start, BEFORE + len))
+        self.kind.dress(body);
+        if len == ACKNOWLEDGE_LEN
+            && let Ok(packet) = Packet::parse(Body::whole(body))
+        {
+            self.notification = self.kind.notifies_behind(&packet).map(|to| (transmit.path, to));
+        }
+        Some(pad(self.kind, range, room))
     }
+
+    /// Writes the notification of congestion that is owed to a queue pair.
+    fn notify(&mut self, path: PathId, to: Qpn, room: &mut [u8]) -> Option<(usize, usize)> {
+        let path = path_of(&self.device.paths().get(path)?.addressing)?;
+        let template = FrameTemplate::new(&peer::notification_path(path));
+        let len = peer::write_notification(to, &mut room[BEFORE..])?;
+        self.notifications += 1;
+        let range = seal(&template, 0x718c, len, room)?;
+        Some(pad(self.kind, range, room))
+    }
+}
+
+/// Writes the headers before a packet of `len` bytes, and its ICRC.
+fn seal(
+    template: &FrameTemplate,
+    identification: u16,
+    len: usize,
+    room: &mut [u8],
+) -> Option<(usize, usize)> {
+    let start = BEFORE - template.headers_len();
+    let cover = template.write(u16::try_from(len).ok()?, identification, &mut room[start..])?;
+    let body = &mut room[BEFORE..BEFORE + len];
+    let value = icrc::expected(&cover, Body::whole(body))?;
+    *body.last_chunk_mut()? = value.to_le_bytes();
+    Some((start, BEFORE + len))
+}
+
+/// Fills a frame up to what the device's port sends at the least.
+fn pad(kind: Peer, (start, end): (usize, usize), room: &mut [u8]) -> (usize, usize) {
+    let padded = end.max(start + kind.shortest_frame());
+    room[end..padded].fill(0);
+    (start, padded)
 }
 
 fn path_of(to: &Addressing) -> Option<Path> {

@@ -215,6 +215,9 @@ pub trait Adapter {
     /// Whether a receive request waits.
     fn has_receive(&self) -> bool;
 
+    /// How many receive requests wait; `None` where others may take them too.
+    fn receives(&self) -> Option<u32>;
+
     /// Takes the next receive request.
     fn take_receive(&mut self) -> Option<Receive>;
 

@@ -10,11 +10,13 @@
 //! | which state may follow which | [`qp_state`] |
 //! | what an application asks for, and how it ends | [`work`] |
 //! | what the adapter has to do | [`adapter`] |
+//! | what it does where it has a choice | [`conduct`] |
 //! | how messages become packets | [`segment`] |
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod adapter;
+pub mod conduct;
 mod emit;
 pub mod qp_state;
 mod queue_pair;

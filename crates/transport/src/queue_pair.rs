@@ -6,6 +6,7 @@ use roxe_wire::opcode::Operation;
 use roxe_wire::{Bth, Grh, Instant, Packet, Room};
 
 use crate::adapter::{Adapter, Count, QpEvent};
+use crate::conduct::Conduct;
 use crate::emit::{Emitted, Outlet};
 use crate::qp_state::{
     Attribute, AttributeMask, ModifyError, QpState, ServiceType, check_transition,
@@ -55,7 +56,7 @@ impl QueuePair {
             signal_all,
             requester: rc::Requester::new(capacity),
             responder: match service {
-                ServiceType::Rc => Responder::Rc(rc::Responder::new()),
+                ServiceType::Rc => Responder::Rc(rc::Responder::new(Conduct::DEFAULT)),
                 ServiceType::Uc => Responder::Uc(uc::Responder::default()),
                 ServiceType::Ud => Responder::Ud,
             },
@@ -87,6 +88,14 @@ impl QueuePair {
     /// How many packets may be unacknowledged at once: 1 ..= 2²². RC.
     pub fn set_window(&mut self, packets: u32) {
         self.requester.set_window(packets);
+    }
+
+    /// Behaves otherwise from now on. To be called in state Reset.
+    pub fn set_conduct(&mut self, conduct: Conduct) {
+        self.requester.conduct = conduct;
+        if let Responder::Rc(responder) = &mut self.responder {
+            *responder = rc::Responder::new(conduct);
+        }
     }
 
     /// Goes to another state, or changes attributes: `ibv_modify_qp`. `values` holds the values of
@@ -139,7 +148,7 @@ impl QueuePair {
             Responder::Ud => {}
         }
         self.responder = match self.service {
-            ServiceType::Rc => Responder::Rc(rc::Responder::new()),
+            ServiceType::Rc => Responder::Rc(rc::Responder::new(self.requester.conduct)),
             ServiceType::Uc => Responder::Uc(uc::Responder::default()),
             ServiceType::Ud => Responder::Ud,
         };
@@ -230,7 +239,7 @@ impl QueuePair {
         }
         match &mut self.responder {
             Responder::Rc(responder) => {
-                let done = responder.handle_request(&self.attributes, packet, adapter);
+                let done = responder.handle_request(now, &self.attributes, packet, adapter);
                 if let Err(broken) = done {
                     self.broken(broken, adapter);
                 }
@@ -260,7 +269,7 @@ impl QueuePair {
     }
 
     /// Whether an answer to the peer is owed.
-    pub const fn has_response(&self) -> bool {
+    pub fn has_response(&self) -> bool {
         match &self.responder {
             Responder::Rc(responder) => responder.has_work(),
             Responder::Uc(_) | Responder::Ud => false,
@@ -338,16 +347,20 @@ impl QueuePair {
 
     /// When [`QueuePair::handle_timeout`] is to be called, if ever.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.service == ServiceType::Rc && self.state.sends() {
-            self.requester.deadline()
-        } else {
-            None
+        let Responder::Rc(responder) = &self.responder else { return None };
+        let answer = responder.deadline();
+        let request = self.requester.deadline().filter(|_| self.state.sends());
+        match (answer, request) {
+            (Some(answer), Some(request)) => Some(answer.min(request)),
+            (one, other) => one.or(other),
         }
     }
 
     /// Time has passed. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Instant, adapter: &mut impl Adapter) {
-        if self.service != ServiceType::Rc || !self.state.sends() {
+        let Responder::Rc(responder) = &mut self.responder else { return };
+        responder.handle_timeout(now);
+        if !self.state.sends() {
             return;
         }
         let done = self.requester.handle_timeout(now, &self.attributes, adapter);

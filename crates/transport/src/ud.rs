@@ -100,7 +100,7 @@ impl Requester {
             bth: Bth {
                 opcode: opcode.code,
                 solicited: wqe.solicited,
-                mig_req: true,
+                mig_req: self.conduct.mig_req,
                 p_key: attributes.p_key,
                 dest_qp: target.qpn,
                 psn: self.next,

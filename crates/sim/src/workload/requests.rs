@@ -7,7 +7,7 @@ use roxe_transport::work::{
     AccessFlags, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
     LocalOperation, PostError, Remote, SendOperation, SendRequest, Sge,
 };
-use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, RKey};
+use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, RKey};
 
 use crate::checker::{self, UNTOUCHED, USED};
 
@@ -332,11 +332,17 @@ impl Workload {
         let justified = match status {
             CompletionStatus::Flushed => pair.cause.is_some(),
             CompletionStatus::LocalProtectionError => request.mistake == Some(Mistake::LocalKey),
+            CompletionStatus::RemoteOperationError if request.mistake == Some(Mistake::TooLong) => {
+                world.nodes[peer.device].kind.conduct().too_long == NakCode::RemoteOperationalError
+            }
             CompletionStatus::RemoteAccessError | CompletionStatus::RemoteOperationError => {
                 peer.was_gone
                     || matches!(request.mistake, Some(Mistake::RemoteKey | Mistake::RemoteRange))
             }
-            CompletionStatus::RemoteInvalidRequest => request.mistake == Some(Mistake::TooLong),
+            CompletionStatus::RemoteInvalidRequest => {
+                let code = world.nodes[peer.device].kind.conduct().too_long;
+                request.mistake == Some(Mistake::TooLong) && code == NakCode::InvalidRequest
+            }
             CompletionStatus::RetryExceeded => {
                 peer_gone || pair.abandoned || impaired + haunted > u64::from(pair.retry_cnt)
             }

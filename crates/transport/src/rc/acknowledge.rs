@@ -4,27 +4,57 @@
 //! asked for is not held back for long. Answers leave in the order of PSNs, so data of READs and
 //! results of atomics go before the acknowledgement of what follows them.
 
-use roxe_wire::{Psn, Syndrome};
+use std::collections::VecDeque;
+
+use roxe_wire::{Instant, Msn, Psn, Syndrome};
+
+use crate::conduct::Acknowledge;
 
 /// The answers that a responder owes besides those of [`Resources`](super::replay::Resources).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Owed {
     /// A positive acknowledgement of everything executed so far.
     acknowledgement: bool,
+    /// How many requests asked for it.
+    asked: u8,
+    /// It waits until then for more to acknowledge.
+    held_until: Option<Instant>,
+    /// Acknowledgements of one request each, oldest first.
+    each: VecDeque<Answer>,
     /// A refusal, of the packet with this PSN.
     refusal: Option<(Psn, Syndrome)>,
 }
 
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) psn: Psn,
+    pub(crate) syndrome: Syndrome,
+    pub(crate) msn: Msn,
+}
+
 impl Owed {
-    /// Somebody asked for an acknowledgement.
-    pub(crate) const fn acknowledge(&mut self) {
-        self.acknowledgement = true;
+    /// Somebody asked for an acknowledgement of all up to `newest`.
+    pub(crate) fn acknowledge(&mut self, how: Acknowledge, now: Instant, newest: Answer) {
+        match how {
+            Acknowledge::AtOnce => self.acknowledgement = true,
+            Acknowledge::Each => self.each.push_back(newest),
+            Acknowledge::Held { requests, wait } => {
+                self.asked = self.asked.saturating_add(1);
+                if self.asked >= requests {
+                    self.held_until = None;
+                } else if !self.acknowledgement {
+                    self.held_until = Some(now + wait);
+                }
+                self.acknowledgement = true;
+            }
+        }
     }
 
     /// A packet is refused. Its NAK acknowledges everything before.
     pub(crate) const fn refuse(&mut self, psn: Psn, syndrome: Syndrome) {
         self.refusal = Some((psn, syndrome));
-        self.acknowledgement = false;
+        self.done();
     }
 
     /// The packet that was refused has come again and is executed.
@@ -36,13 +66,22 @@ impl Owed {
     /// request executed.
     pub(crate) fn implied_by(&mut self, psn: Psn, newest: Psn) {
         if psn.since(newest) >= 0 {
-            self.acknowledgement = false;
+            self.done();
         }
     }
 
-    /// Whether anything is owed.
-    pub(crate) const fn any(&self) -> bool {
-        self.acknowledgement || self.refusal.is_some()
+    /// No acknowledgement is owed any more.
+    const fn done(&mut self) {
+        self.acknowledgement = false;
+        self.asked = 0;
+        self.held_until = None;
+    }
+
+    /// Whether anything is to be sent now.
+    pub(crate) fn any(&self) -> bool {
+        self.acknowledgement && self.held_until.is_none()
+            || self.refusal.is_some()
+            || !self.each.is_empty()
     }
 
     /// Whether a refusal is owed.
@@ -50,12 +89,35 @@ impl Owed {
         self.refusal.is_some()
     }
 
-    /// Takes the answer that goes out next, with its PSN; `newest` is the newest request executed
-    /// and `ack` what a positive answer says.
-    pub(crate) fn take(&mut self, newest: Psn, ack: Syndrome) -> Option<(Psn, Syndrome)> {
-        if let Some(refusal) = self.refusal.take() {
-            return Some(refusal);
+    /// Whether an acknowledgement is owed that goes before a response with this PSN.
+    pub(crate) fn goes_before(&self, psn: Psn) -> bool {
+        self.each.front().is_some_and(|answer| answer.psn.since(psn) < 0)
+    }
+
+    /// Until when an acknowledgement is held back.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        self.held_until
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.held_until.is_some_and(|until| until <= now) {
+            self.held_until = None;
         }
-        core::mem::take(&mut self.acknowledgement).then_some((newest, ack))
+    }
+
+    /// Takes the answer that goes out next; `newest` is a positive one of all that was executed.
+    pub(crate) fn take(&mut self, newest: Answer) -> Option<Answer> {
+        if let Some(answer) = self.each.pop_front() {
+            return Some(answer);
+        }
+        if let Some((psn, syndrome)) = self.refusal.take() {
+            return Some(Answer { psn, syndrome, ..newest });
+        }
+        if !self.acknowledgement || self.held_until.is_some() {
+            return None;
+        }
+        self.done();
+        Some(newest)
     }
 }

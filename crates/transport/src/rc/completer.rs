@@ -227,6 +227,10 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<Option<usize>, Failure> {
         if let Some(missing) = self.acknowledged(now, attributes, psn.previous(), adapter) {
+            let within = self.queue.find(missing) == self.queue.find(psn);
+            if within && self.conduct.misses_by_timer {
+                return Ok(None);
+            }
             self.missing_from(missing, Count::ImpliedNak, adapter)?;
         }
         let Some(index) = self.queue.find(psn) else { return Ok(None) };

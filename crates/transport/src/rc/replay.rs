@@ -171,8 +171,9 @@ impl Resources {
         self.pending = 0;
     }
 
-    /// A request with a PSN from before came again.
-    pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu) -> Replayed {
+    /// A request with a PSN from before came again. A READ that `resumes` goes on with Middle or
+    /// Last responses; else it begins anew.
+    pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu, resumes: bool) -> Replayed {
         let psn = packet.headers.bth.psn;
         let operation = packet.opcode.operation;
         let index = self.kept.iter().position(|kept| psn.is_within(kept.psn, kept.span));
@@ -188,7 +189,7 @@ impl Resources {
                 let Some(until) = part_of_read(whole, reth, index, mtu) else {
                     return Replayed::Nothing;
                 };
-                kept.start = psn;
+                kept.start = if resumes { kept.psn } else { psn };
                 kept.next = psn;
                 kept.end = psn.advance(segment::packets(reth.dma_len, mtu));
                 kept.until = until;

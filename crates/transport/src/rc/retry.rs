@@ -2,6 +2,8 @@
 //!
 //! IBA vol 1 §9.7.5.2.8 (RNR), §9.7.6.1.3 (the ACK timeout).
 
+use core::time::Duration;
+
 use roxe_wire::{Instant, Psn, RnrTimer};
 
 use crate::adapter::{Adapter, Count};
@@ -26,16 +28,19 @@ pub(crate) struct Retry {
     rnr_until: Option<Instant>,
     /// The PSN from which packets are being sent again: a further NAK for it says nothing new.
     going_back_to: Option<Psn>,
+    /// The ACK timer runs so long at the least.
+    least_timeout: Duration,
 }
 
 impl Retry {
-    pub(super) const fn new(attributes: &Attributes) -> Self {
+    pub(super) const fn new(attributes: &Attributes, least_timeout: Duration) -> Self {
         Self {
             tries: attributes.retry_cnt,
             rnr_tries: attributes.rnr_retry,
             ack_deadline: None,
             rnr_until: None,
             going_back_to: None,
+            least_timeout,
         }
     }
 
@@ -52,7 +57,8 @@ impl Retry {
     }
 
     fn restart(&mut self, now: Instant, attributes: &Attributes) {
-        self.ack_deadline = attributes.timeout.duration().map(|wait| now + wait);
+        let wait = attributes.timeout.duration();
+        self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
     }
 
     /// Nothing is awaited any more.
