@@ -168,16 +168,23 @@ pub(crate) struct SimArguments {
     /// What kind of worlds; without it, each kind in turn
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// How many at the same time
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) threads: u64,
+    /// What the devices behave like, in turn: roxe, connectx, rxe, with commas between
+    ///
+    /// Without it, each seed chooses.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) peer: Option<String>,
+    /// How many at the same time; without it, as many as there are processors
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
     /// Stop after so many that fail
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) failures: u64,
-    /// What a failure's line says to change, such as "requests=3 without=drop"
+    /// What a failure's line says to change, such as "requests=3 peers=roxe without=drop"
     #[arg(long, value_name = "CHANGE", default_value = "")]
     pub(crate) change: String,
-    /// Write the last frames of a world that fails to a pcapng file
+    /// Where the last frames of a world that fails are written, as pcapng
+    ///
+    /// Without it, to sim-PROFILE-SEED.pcapng in the current folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
 }

@@ -5,7 +5,8 @@
 //! Frames are framed and sealed as on a wire. Each is judged where it leaves, by a
 //! [`Tracer`] for its connection, and again by the device that gets it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub struct World<A> {
     pub nodes: Vec<Node>,
     /// From each device to each, in rows.
     links: Vec<Link>,
-    events: BTreeMap<(Instant, u64), Happening<A>>,
+    events: BinaryHeap<Event<A>>,
     /// How many events there were.
     pub count: u64,
     /// Until when links are bad.
@@ -110,6 +111,35 @@ enum Happening<A> {
     Action(A),
 }
 
+/// Something in the queue. The earliest is the greatest, and of one moment the first that was put
+/// there.
+#[derive(Debug)]
+struct Event<A> {
+    at: Instant,
+    number: u64,
+    what: Happening<A>,
+}
+
+impl<A> Ord for Event<A> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl<A> PartialOrd for Event<A> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<A> PartialEq for Event<A> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<A> Eq for Event<A> {}
+
 /// What has just happened.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Due<A> {
@@ -147,7 +177,7 @@ impl<A> World<A> {
             now: Instant::ZERO,
             links: pairs.map(|(from, to)| link(from, to)).collect(),
             nodes: (0..count).map(|index| Node::new(index, peers.kind(index), seed)).collect(),
-            events: BTreeMap::new(),
+            events: BinaryHeap::new(),
             count: 0,
             faulty_until: Instant::ZERO,
             conversations: Vec::new(),
@@ -170,7 +200,7 @@ impl<A> World<A> {
 
     fn put(&mut self, at: Instant, what: Happening<A>) {
         self.count += 1;
-        self.events.insert((at, self.count), what);
+        self.events.push(Event { at, number: self.count, what });
     }
 
     /// Whether anything is to happen.
@@ -180,7 +210,7 @@ impl<A> World<A> {
 
     /// Lets the next thing happen. `None` when nothing will ever happen again.
     pub fn step(&mut self) -> Option<Due<A>> {
-        let ((at, _), what) = self.events.pop_first()?;
+        let Event { at, what, .. } = self.events.pop()?;
         self.now = at;
         let node = match what {
             Happening::Action(action) => return Some(Due::Action(action)),
