@@ -123,6 +123,12 @@ features!(
     Hostile "hostile",
     /// Completion queues that are too small.
     SmallQueue "small-cq",
+    /// Memory that is reached through windows, and windows that messages invalidate.
+    Windows "windows",
+    /// Datagrams to groups.
+    Multicast "multicast",
+    /// Frames that pretend to come from the peer.
+    Forged "forged",
 );
 
 /// A set of features.
@@ -192,6 +198,8 @@ const OPERATIONS: &[Feature] = &[
     F::Atomic,
     F::AtomicWrite,
     F::Flush,
+    F::Windows,
+    F::Multicast,
 ];
 const MANNERS: &[Feature] = &[
     F::Inline,
@@ -257,15 +265,15 @@ pub const PROFILES: &[Profile] = &[
             &[Rc, Uc, Ud], &[F::Corrupt, F::Truncate], &[OPERATIONS, MANNERS]),
     profile("chaos",       "everything at once",
             &[Rc, Rc, Uc, Ud], &[],                 &[OPERATIONS, MANNERS, LOSSES, ERRORS,
-                                                      &[F::Srq, F::LateReceives, F::Hostile, F::SmallQueue]]),
+                                                      &[F::Srq, F::LateReceives, F::Hostile, F::Forged, F::SmallQueue]]),
     profile("errors",      "applications make mistakes on a good network",
             &[Rc],         &[],                     &[OPERATIONS, MANNERS, ERRORS, &[F::Srq, F::LateReceives]]),
     profile("rnr",         "receives are posted late",
             &[Rc],         &[F::LateReceives, F::Send], &[OPERATIONS, MANNERS, &[F::Drop, F::Srq, F::Reorder]]),
     profile("ud",          "datagrams",
-            &[Ud],         &[],                     &[MANNERS, LOSSES, &[F::Immediate, F::Srq, F::Hostile]]),
+            &[Ud],         &[],                     &[MANNERS, LOSSES, &[F::Immediate, F::Srq, F::Hostile, F::Multicast, F::BadLocal]]),
     profile("uc",          "unreliable connections",
-            &[Uc],         &[],                     &[OPERATIONS, MANNERS, LOSSES, &[F::Srq, F::Reset]]),
+            &[Uc],         &[],                     &[OPERATIONS, MANNERS, LOSSES, &[F::Srq, F::Reset, F::BadLocal]]),
     profile("srq",         "shared receive queues",
             &[Rc, Rc, Uc, Ud], &[F::Srq, F::Send],  &[OPERATIONS, MANNERS, LOSSES, &[F::LateReceives, F::ToError, F::Reset]]),
     Profile { pairs: (16, 96), devices: (4, 16), requests: (2, 16), ..
@@ -280,6 +288,12 @@ pub const PROFILES: &[Profile] = &[
             &[Rc, Uc],     &[F::Wrap],              &[OPERATIONS, MANNERS, LOSSES, &[F::LateReceives]]),
     profile("hostile",     "frames from nobody",
             &[Rc, Uc, Ud], &[F::Hostile],           &[OPERATIONS, MANNERS, &[F::Drop]]),
+    profile("forged",      "frames in the name of peers",
+            &[Rc],         &[F::Forged],            &[OPERATIONS, MANNERS, ERRORS, &[F::Drop, F::LateReceives, F::Srq]]),
+    Profile { pairs: (1, 3), devices: (2, 3), requests: (300, 1500), ..
+    profile("long",        "a thousand requests and more",
+            &[Rc],         &[],                     &[OPERATIONS, LOSSES, &[F::Srq, F::Fence, F::Unsignaled, F::Wrap,
+                                                      F::TinyWindow, F::LateReceives, F::Inline]]) },
 ];
 
 const fn profile(

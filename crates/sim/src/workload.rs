@@ -5,6 +5,7 @@
 //! and everywhere else nothing. A failure must have a cause: a mistake that was made on purpose, a
 //! peer that is gone, packets that were lost.
 
+mod hostile;
 mod plan;
 mod receives;
 mod requests;
@@ -24,10 +25,7 @@ use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceTy
 use roxe_transport::work::{
     AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId,
 };
-use roxe_wire::{
-    AckTimeout, FrameTemplate, Gid, IpPair, LKey, MacAddress, Mtu, Opcode, PKey, Path, Psn, QKey,
-    Qpn, RKey, RnrTimer, Room, StaticRate, TrafficClass,
-};
+use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, StaticRate};
 
 use crate::checker::{Outstanding, Sum, UNTOUCHED};
 use crate::rng::Rng;
@@ -71,6 +69,15 @@ pub enum Action {
         /// How often it was connected.
         epoch: u32,
     },
+    /// A send queue that stands still for an error goes on.
+    Resume {
+        /// Which pair.
+        pair: usize,
+        /// Which end of it.
+        side: usize,
+        /// How often the pair was connected.
+        epoch: u32,
+    },
     /// Disturbs a pair.
     Disturb {
         /// Which pair.
@@ -90,6 +97,11 @@ pub enum Action {
     },
     /// Frames from nobody come.
     Hostile {
+        /// How many more times.
+        left: u32,
+    },
+    /// Frames come in the name of peers.
+    Forge {
         /// How many more times.
         left: u32,
     },
@@ -120,6 +132,10 @@ pub struct Workload {
     by_qpn: BTreeMap<(usize, Qpn), (usize, usize)>,
     /// Requests posted.
     pub posted: u64,
+    /// Completions seen.
+    completed: u64,
+    /// How often in a row nobody found any.
+    idle: u32,
 }
 
 /// What the applications on one device share.
@@ -170,6 +186,8 @@ struct Pair {
     window: Option<u32>,
     signal_all: bool,
     depth: u32,
+    /// Datagrams: the number of the group that both ends belong to.
+    group: Option<u32>,
 }
 
 /// One end of a pair.
@@ -195,6 +213,12 @@ struct End {
     awaited: std::collections::VecDeque<usize>,
     /// Keys that the peer's messages invalidate.
     fast: Vec<RKey>,
+    /// Windows over what the peer may reach: the first is used, the others are invalidated.
+    windows: Vec<RKey>,
+    /// Where datagrams to the pair's group go.
+    group_path: Option<PathId>,
+    /// The group that this end's queue pair is a member of.
+    joined: Option<Gid>,
     /// What the next compare and swap will find.
     chain: u64,
     /// Where the peer's compares and swaps are.
@@ -221,6 +245,8 @@ impl Workload {
             pairs: Vec::new(),
             by_qpn: BTreeMap::new(),
             posted: 0,
+            completed: 0,
+            idle: 0,
         }
     }
 
@@ -280,6 +306,9 @@ impl Workload {
         }
         if self.has(F::Hostile) {
             world.schedule(soon(&mut rng), Action::Hostile { left: 40 });
+        }
+        if self.has(F::Forged) {
+            world.schedule(soon(&mut rng), Action::Forge { left: 60 });
         }
     }
 
@@ -401,6 +430,20 @@ impl Workload {
                 let path = device.create_address_handle(pd, &vector);
                 end.path = Some(path.map_err(|error| error.to_string())?);
             }
+            if let Some(number) = pair.group {
+                let group = group_gid(number, pair.family);
+                if end.group_path.is_none() {
+                    let vector = AddressVector { destination: group, ..vector };
+                    let path = device.create_address_handle(pd, &vector);
+                    end.group_path = Some(path.map_err(|error| error.to_string())?);
+                }
+                if end.joined.is_none() {
+                    device
+                        .attach_multicast(group, end.qpn)
+                        .map_err(|error| format!("attach: {error}"))?;
+                    end.joined = Some(group);
+                }
+            }
             self.by_qpn.insert((end.device, end.qpn), (index, side));
         }
         let ends = [0, 1].map(|side| (pair.ends[side].device, pair.ends[side].qpn));
@@ -414,6 +457,9 @@ impl Workload {
                 self.feed(world, index, side)?;
             }
             self.post_registrations(world, index, side)?;
+            if epoch == 0 {
+                self.bind_windows(world, index, side)?;
+            }
             let after = Duration::from_nanos(rng.below(20_000));
             world.schedule(after, Action::Post { pair: index, side, epoch });
         }
@@ -487,6 +533,7 @@ impl Workload {
             if count == 0 {
                 return Ok(());
             }
+            self.completed += count as u64;
             for completion in &room[..count] {
                 let Some(&(pair, side)) = self.by_qpn.get(&(device, completion.qpn)) else {
                     return Err(format!("a completion of nobody: {completion:?}"));
@@ -523,26 +570,51 @@ impl Workload {
                     self.reconnect(world, pair)?;
                 }
             }
+            Action::Resume { pair, side, epoch } => {
+                if self.pairs[pair].epoch == epoch {
+                    self.resume(world, pair, side)?;
+                }
+            }
             Action::Disturb { pair, how } => self.disturb(world, pair, how)?,
             Action::Restart { device } => self.restart(world, device)?,
             Action::Pause { device } => {
                 let length = Duration::from_nanos(self.rng.between(1_000, 400_000));
                 world.pause(device, length);
             }
-            Action::Hostile { left } => {
-                self.hostile(world);
-                if left > 0 {
-                    let wait = Duration::from_nanos(self.rng.between(500, 20_000));
-                    world.schedule(wait, Action::Hostile { left: left - 1 });
-                }
-            }
+            Action::Hostile { left } => self.hostile(world, left),
+            Action::Forge { left } => self.forge(world, left),
             Action::Poll => {
+                let before = self.completed;
                 self.look_everywhere(world)?;
+                self.idle = if self.completed == before { (self.idle + 1).min(8) } else { 0 };
                 if world.any() {
-                    let wait = Duration::from_nanos(self.rng.between(1_000, 30_000));
+                    let wait = self.rng.between(1_000, 30_000) << self.idle;
+                    let wait = Duration::from_nanos(wait);
                     world.schedule(wait, Action::Poll);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A send queue in state SQE is made ready again.
+    fn resume(&mut self, world: &mut World, index: usize, side: usize) -> Result<(), String> {
+        let end = &self.pairs[index].ends[side];
+        if !end.alive {
+            return Ok(());
+        }
+        let device = &mut world.nodes[end.device].device;
+        let info = device.query_queue_pair(end.qpn).map_err(|error| error.to_string())?;
+        if info.state == QpState::SqError {
+            device
+                .modify_queue_pair(
+                    end.qpn,
+                    QpState::Rts,
+                    AttributeMask::NONE,
+                    &info.attributes,
+                    None,
+                )
+                .map_err(|error| format!("from SQE: {error}"))?;
         }
         Ok(())
     }
@@ -575,6 +647,9 @@ impl Workload {
             Disturbance::Reset => self.reconnect(world, index)?,
             Disturbance::Deregister => {
                 if !end.gone && pair.service == ServiceType::Rc {
+                    for window in end.windows.drain(..) {
+                        device.dealloc_window(window).map_err(|error| error.to_string())?;
+                    }
                     let bytes = device.host().bytes(end.shared.host).map(<[u8]>::to_vec);
                     device
                         .deregister_memory(end.shared.key)
@@ -598,10 +673,14 @@ impl Workload {
         if !end.alive {
             return Ok(());
         }
-        world.nodes[end.device]
-            .device
-            .destroy_queue_pair(end.qpn)
-            .map_err(|error| error.to_string())?;
+        let device = &mut world.nodes[end.device].device;
+        if let Some(group) = end.joined.take() {
+            if device.destroy_queue_pair(end.qpn).is_ok() {
+                return Err("a member of a group was destroyed".to_owned());
+            }
+            device.detach_multicast(group, end.qpn).map_err(|error| error.to_string())?;
+        }
+        device.destroy_queue_pair(end.qpn).map_err(|error| error.to_string())?;
         end.alive = false;
         self.by_qpn.remove(&(end.device, end.qpn));
         self.forget(world, index, side)
@@ -645,10 +724,14 @@ impl Workload {
             let pair = &mut self.pairs[index];
             let end = &mut pair.ends[side];
             end.awaited.clear();
+            let device = &mut world.nodes[end.device].device;
+            // A window belongs to the connection that it was bound for.
+            for window in end.windows.drain(..) {
+                device.dealloc_window(window).map_err(|error| error.to_string())?;
+            }
             if !end.alive {
                 continue;
             }
-            let device = &mut world.nodes[end.device].device;
             let info = device.query_queue_pair(end.qpn).map_err(|error| error.to_string())?;
             let lost = self.hosts[end.device].overrun;
             if info.state == QpState::Error && end.outstanding.awaits_completion() && !lost {
@@ -718,8 +801,9 @@ impl Workload {
             end.shared = register(device, pd, shared, end.shared.va, everything())?;
             end.pool.region = end.own;
             end.gone = false;
-            end.path = None;
+            (end.path, end.group_path, end.joined) = (None, None, None);
             end.fast.clear();
+            end.windows.clear();
         }
         if self.hosts[index].srq.is_some() {
             world.schedule(Duration::ZERO, Action::FeedShared { device: index });
@@ -850,51 +934,19 @@ impl Workload {
         }
         text
     }
-
-    /// Frames from nobody: right in themselves, but from an address that is connected to nothing.
-    fn hostile(&mut self, world: &mut World) {
-        let rng = &mut self.rng;
-        let to = rng.below(world.nodes.len() as u64) as usize;
-        let known: Vec<(usize, Qpn)> =
-            self.by_qpn.keys().filter(|(device, _)| *device == to).copied().collect();
-        let qpn = if known.is_empty() || rng.percent(10) {
-            Qpn::new(rng.next() as u32 & 0xff_ffff)
-        } else {
-            rng.pick(&known).1
-        };
-        let stranger = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 7));
-        let Some(ip) = IpPair::new(stranger, world.nodes[to].addresses[0]) else { return };
-        let opcodes: Vec<&Opcode> = roxe_wire::opcode::OPCODES.iter().collect();
-        let opcode = rng.pick(&opcodes);
-        let mut body = vec![0u8; 120];
-        for byte in &mut body {
-            *byte = rng.next() as u8;
-        }
-        body[0] = opcode.code;
-        body[1] = 0x40;
-        body[2..4].copy_from_slice(&[0xff, 0xff]);
-        body[4..8].copy_from_slice(&qpn.get().to_be_bytes());
-        // Of bytes that are headers by chance none may be a key that is right.
-        let template = FrameTemplate::new(&Path {
-            ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 9])),
-            vlan: None,
-            ip,
-            traffic_class: TrafficClass(0),
-            hop_limit: 64,
-            flow_label: 0,
-            source_port: 50_000,
-        });
-        let at = template.headers_len();
-        let mut frame = vec![0; at + body.len()];
-        let Some(cover) = template.write(body.len() as u16, 0, &mut frame[..at]) else { return };
-        frame[at..].copy_from_slice(&body);
-        let body = &mut frame[at..];
-        roxe_wire::icrc::seal(&cover, Room::whole(body));
-        world.inject(to, &frame);
-    }
 }
 
 impl End {
+    /// The key that the peer's message with this number invalidates: of a region or of a window.
+    fn invalid_key(&self, number: usize) -> Option<RKey> {
+        let window = match number {
+            1 => self.windows.get(1),
+            3 => self.windows.get(2),
+            _ => None,
+        };
+        window.or_else(|| self.fast.get(number)).copied()
+    }
+
     fn is_done(&self) -> bool {
         self.next == self.plan.len() && self.outstanding.is_empty()
     }
@@ -936,11 +988,24 @@ const fn local() -> AccessFlags {
 
 fn everything() -> AccessFlags {
     AccessFlags::LOCAL_WRITE
+        | AccessFlags::MW_BIND
         | AccessFlags::REMOTE_WRITE
         | AccessFlags::REMOTE_READ
         | AccessFlags::REMOTE_ATOMIC
         | AccessFlags::FLUSH_GLOBAL
         | AccessFlags::FLUSH_PERSISTENT
+}
+
+/// A group of a pair's own.
+fn group_gid(number: u32, family: usize) -> Gid {
+    let [a, b, c, d] = number.to_be_bytes();
+    Gid::from_ip(match family {
+        0 => std::net::Ipv4Addr::new(239, b, c, d).into(),
+        _ => std::net::Ipv6Addr::from_bits(
+            0xff0e_u128 << 112 | u128::from(u32::from_be_bytes([a, b, c, d])),
+        )
+        .into(),
+    })
 }
 
 fn attributes_of(device: &Device<VecMemory>, qpn: Qpn) -> Result<Attributes, String> {

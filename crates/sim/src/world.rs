@@ -271,6 +271,13 @@ impl<A> World<A> {
         &self.conversations[id]
     }
 
+    /// Something came that no observer saw: answers to it may look strange.
+    pub fn blemish(&mut self, id: usize) {
+        let conversation = &mut self.conversations[id];
+        conversation.impaired += 1;
+        conversation.again = true;
+    }
+
     /// How many request packets of all connections were sent again, as observers saw it.
     pub fn retransmissions(&self) -> u64 {
         self.conversations.iter().map(|known| known.tracer.summary().retransmissions).sum()

@@ -76,6 +76,8 @@ worlds! {
     worlds_with_tiny_windows_hold "tiny-window",
     worlds_where_psns_wrap_hold "wrap",
     worlds_with_frames_from_nobody_hold "hostile",
+    worlds_with_forged_frames_hold "forged",
+    worlds_that_live_long_hold "long",
 }
 
 /// The same on every run, and on every machine.

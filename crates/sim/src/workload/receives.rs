@@ -266,7 +266,7 @@ impl Workload {
                 (CompletionOpcode::RecvRdmaWithImm, Extra::Imm(roxe_wire::ImmDt(which as u32)))
             }
             Kind::SendInvalidate(number) => {
-                let key = end.fast.get(number).copied().unwrap_or_default();
+                let key = end.invalid_key(number).unwrap_or_default();
                 (CompletionOpcode::Recv, Extra::Invalidated(key))
             }
             kind => return Err(format!("message {which} is a {kind:?}")),

@@ -189,12 +189,14 @@ impl Responder {
             Operation::ReadRequest if self.check_key(packet, adapter).is_err() => {
                 adapter.count(Count::DuplicateDropped);
             }
-            _ => match self.resources.replay(packet, attributes.path_mtu, self.conduct.resumes_reads)
-            {
-                Replayed::Read => adapter.count(Count::ReadReplayed),
-                Replayed::Saved => adapter.count(Count::AtomicReplayed),
-                Replayed::Nothing => adapter.count(Count::DuplicateDropped),
-            },
+            _ => {
+                match self.resources.replay(packet, attributes.path_mtu, self.conduct.resumes_reads)
+                {
+                    Replayed::Read => adapter.count(Count::ReadReplayed),
+                    Replayed::Saved => adapter.count(Count::AtomicReplayed),
+                    Replayed::Nothing => adapter.count(Count::DuplicateDropped),
+                }
+            }
         }
     }
 
