@@ -5,6 +5,7 @@
 //! and everywhere else nothing. A failure must have a cause: a mistake that was made on purpose, a
 //! peer that is gone, packets that were lost.
 
+mod counts;
 mod hostile;
 mod plan;
 mod receives;
@@ -780,7 +781,7 @@ impl Workload {
         let restarts = self.hosts[index].restarts + 1;
         // Other numbers than before: datagrams to the old ones must not reach anybody.
         let seed = self.options.seed.wrapping_add(restarts << 32);
-        check_counters(&world.nodes[index])?;
+        self.check_counters(&world.nodes[index])?;
         let memory = world.restart(index, seed);
         let bytes = |region: Region| memory.bytes(region.host).unwrap_or_default().to_vec();
         let old = &self.hosts[index];
@@ -836,7 +837,7 @@ impl Workload {
             self.check_memory(world, index)
                 .map_err(|what| format!("memory of pair {index}: {what}"))?;
         }
-        self.check_retransmissions(world)?;
+        self.check_repetitions(world)?;
         for (index, host) in self.hosts.iter().enumerate() {
             let node = &world.nodes[index];
             let common = node.device.host().bytes(host.common.host).unwrap_or_default();
@@ -847,7 +848,7 @@ impl Workload {
             if let Some((_, pool)) = &host.srq {
                 receives::untouched(pool, node.device.host())?;
             }
-            check_counters(node)?;
+            self.check_counters(node)?;
             self.check_clean(node)?;
         }
         Ok(())
@@ -869,44 +870,6 @@ impl Workload {
             }
             if pair.service == ServiceType::Rc && !end.awaited.is_empty() {
                 return Err(format!("pair {index} end {side} still awaits {:?}", end.awaited));
-            }
-        }
-        Ok(())
-    }
-
-    /// Devices and observers must have seen the same.
-    fn check_retransmissions(&self, world: &World) -> Result<(), String> {
-        let counted = world.nodes.iter().map(|node| node.device.counters().by_name("retrans_pkts"));
-        let counted: u64 = counted.flatten().sum();
-        let observed = world.retransmissions();
-        if counted != observed && !self.has(F::Restart) {
-            return Err(format!("{counted} packets counted as sent again, {observed} were"));
-        }
-        Ok(())
-    }
-
-    /// In a world where nothing goes wrong nothing may be sent twice or dropped.
-    fn check_clean(&self, node: &world::Node) -> Result<(), String> {
-        if self.options.profile != "clean" {
-            return Ok(());
-        }
-        for name in [
-            "retrans_pkts",
-            "local_ack_timeout_err",
-            "packet_seq_err",
-            "implied_nak_seq_err",
-            "duplicate_request",
-            "out_of_sequence",
-            "icrc_bad",
-            "ghost_response",
-            "bad_response",
-            "req_cqe_error",
-            "resp_cqe_error",
-            "addr_mismatch",
-        ] {
-            let value = node.device.counters().by_name(name).unwrap_or(0);
-            if value != 0 {
-                return Err(format!("nothing goes wrong here, but {name} is {value}"));
             }
         }
         Ok(())
@@ -950,22 +913,6 @@ impl End {
     fn is_done(&self) -> bool {
         self.next == self.plan.len() && self.outstanding.is_empty()
     }
-}
-
-/// What a device counted must be what was seen of it.
-fn check_counters(node: &world::Node) -> Result<(), String> {
-    let count = |name| node.device.counters().by_name(name).unwrap_or(0);
-    let (sent, received) = (count("rdma_tx_packets"), count("rdma_rx_packets"));
-    if sent != node.sent {
-        return Err(format!("{sent} packets counted as sent, {} were", node.sent));
-    }
-    if received > node.handed {
-        return Err(format!("{received} packets counted as received, {} were", node.handed));
-    }
-    if count("broken_invariant") != 0 {
-        return Err("the device says that an invariant is broken".to_owned());
-    }
-    Ok(())
 }
 
 fn register(

@@ -16,10 +16,10 @@ use roxe_net::fault::Subject;
 use roxe_trace::{IcrcVerdict, Observation, Outside, Rule, Seen, Tracer};
 use roxe_transport::Outlet;
 use roxe_transport::work::PathId;
-use roxe_wire::opcode::Service;
+use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{
     Addressing, Body, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress,
-    Packet, Path, Qpn, RawFrame, Room, icrc,
+    NakCode, Packet, Path, Qpn, RawFrame, Room, Syndrome, icrc,
 };
 
 use crate::link::{Link, Passage};
@@ -47,6 +47,8 @@ pub struct World<A> {
     spare: Vec<Vec<u8>>,
     /// Frames sent.
     pub frames: u64,
+    /// Frames that arrived once more than they were sent.
+    pub copies: u64,
     /// Of everything sent: when, by whom, and the ICRC.
     pub digest: u64,
     /// The first broken rule.
@@ -78,6 +80,21 @@ pub struct Node {
     pub sent: u64,
     /// Packets that it was handed.
     pub handed: u64,
+    /// Those of them in which something had changed that an ICRC covers.
+    pub damaged: u64,
+    /// Bare answers that it sent.
+    pub answers: Answers,
+}
+
+/// Acknowledgements without data, by what they say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    /// Positive ones.
+    pub acknowledgements: u64,
+    /// Receiver not ready.
+    pub not_ready: u64,
+    /// Something is missing.
+    pub missing: u64,
 }
 
 /// The two directions of a connection, as an observer sees them.
@@ -105,7 +122,7 @@ pub struct Recorded {
 /// What stands in the queue.
 #[derive(Debug)]
 enum Happening<A> {
-    Arrive { to: usize, frame: Vec<u8> },
+    Arrive { to: usize, frame: Vec<u8>, damaged: bool },
     Transmit(usize),
     Timer(usize),
     Action(A),
@@ -187,6 +204,7 @@ impl<A> World<A> {
             room: vec![0; BEFORE + 4096 + 128],
             spare: Vec::new(),
             frames: 0,
+            copies: 0,
             digest: 0,
             finding: None,
             record: None,
@@ -214,8 +232,8 @@ impl<A> World<A> {
         self.now = at;
         let node = match what {
             Happening::Action(action) => return Some(Due::Action(action)),
-            Happening::Arrive { to, frame } => {
-                self.deliver(to, &frame);
+            Happening::Arrive { to, frame, damaged } => {
+                self.deliver(to, &frame, damaged);
                 self.spare.push(frame);
                 to
             }
@@ -286,7 +304,7 @@ impl<A> World<A> {
     /// A frame that no device sent comes to a device.
     pub fn inject(&mut self, to: usize, frame: &[u8]) {
         let frame = self.copy(frame);
-        self.put(self.now, Happening::Arrive { to, frame });
+        self.put(self.now, Happening::Arrive { to, frame, damaged: false });
     }
 
     /// All links from and to a device are still for so long.
@@ -305,10 +323,11 @@ impl<A> World<A> {
         frame
     }
 
-    fn deliver(&mut self, to: usize, frame: &[u8]) {
+    fn deliver(&mut self, to: usize, frame: &[u8], damaged: bool) {
         let Ok(frame) = Frame::parse(RawFrame::ethernet(frame)) else { return };
         let node = &mut self.nodes[to];
         node.handed += 1;
+        node.damaged += u64::from(damaged);
         node.device.handle_packet(self.now, frame.received());
     }
 
@@ -351,6 +370,7 @@ impl<A> World<A> {
         let sum =
             self.now.nanos() ^ (from as u64) << 56 ^ u64::from(frame.body.icrc().unwrap_or(0));
         self.digest = (self.digest ^ sum).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.nodes[from].answers.count(&packet);
         let destination = frame.ip.destination();
         let to = node_of(destination).filter(|&to| to < self.nodes.len());
         let conversation = to.and_then(|to| self.by_destination.get(&(from, to, bth.dest_qp)));
@@ -404,11 +424,10 @@ impl<A> World<A> {
         let Some(arrives) = passage.arrives else { return };
         for copy in 0..=passage.copies {
             let mut frame = self.copy(bytes);
-            if copy == 0 {
-                damage(&mut frame, body_at, passage);
-            }
+            let damaged = copy == 0 && damage(&mut frame, body_at, passage);
+            self.copies += u64::from(copy != 0);
             let at = arrives + Duration::from_nanos(u64::from(copy) * 100);
-            self.put(at, Happening::Arrive { to, frame });
+            self.put(at, Happening::Arrive { to, frame, damaged });
         }
     }
 
@@ -417,8 +436,24 @@ impl<A> World<A> {
     }
 }
 
-/// What a link did to the bytes of a frame.
-fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) {
+impl Answers {
+    fn count(&mut self, packet: &Packet<'_>) {
+        let Some(aeth) = packet.headers.aeth else { return };
+        if packet.opcode.operation != Operation::Acknowledge {
+            return;
+        }
+        match aeth.syndrome {
+            Syndrome::Ack(_) => self.acknowledgements += 1,
+            Syndrome::RnrNak(_) => self.not_ready += 1,
+            Syndrome::Nak(NakCode::PsnSequenceError) => self.missing += 1,
+            Syndrome::Nak(_) => {}
+        }
+    }
+}
+
+/// What a link did to the bytes of a frame. Whether an ICRC can tell: the fifth byte of the BTH is
+/// not covered.
+fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) -> bool {
     if passage.mark {
         mark(frame);
     }
@@ -428,6 +463,7 @@ fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) {
     if let Some(keep) = passage.keep {
         frame.truncate(body_at + keep);
     }
+    passage.keep.is_some() || passage.flip.is_some_and(|bit| bit / 8 != 4)
 }
 
 /// Marks a frame without VLAN tag "congestion experienced".
@@ -473,6 +509,8 @@ impl Node {
             timer: None,
             sent: 0,
             handed: 0,
+            damaged: 0,
+            answers: Answers::default(),
         }
     }
 

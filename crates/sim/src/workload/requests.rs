@@ -144,7 +144,7 @@ impl Workload {
             }
             _ => {}
         }
-        let version = end.versions.wrapping_add(1);
+        let version = end.versions % u8::MAX + 1;
         let operation = match request.kind {
             Kind::Send => SendOperation::Send,
             Kind::SendImmediate => SendOperation::SendWithImm(ImmDt(number as u32)),

@@ -35,6 +35,8 @@ pub(crate) struct Answer {
 
 impl Owed {
     /// Somebody asked for an acknowledgement of all up to `newest`.
+    //= 06-6.1
+    //= 06-6.2
     pub(crate) fn acknowledge(&mut self, how: Acknowledge, now: Instant, newest: Answer) {
         match how {
             Acknowledge::AtOnce => self.acknowledgement = true,
@@ -119,5 +121,70 @@ impl Owed {
         }
         self.done();
         Some(newest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use roxe_wire::{Credits, NakCode};
+
+    const START: Instant = Instant::ZERO;
+    const HELD: Acknowledge = Acknowledge::Held { requests: 3, wait: Duration::from_micros(8) };
+
+    fn answer(psn: u32) -> Answer {
+        let syndrome = Syndrome::Ack(Credits::INVALID);
+        Answer { psn: Psn::new(psn), syndrome, msn: Msn::new(psn) }
+    }
+
+    //= 06-6.2 test
+    #[test]
+    fn a_held_acknowledgement_leaves_when_enough_have_asked_or_in_time() {
+        let mut owed = Owed::default();
+        for psn in 1..3 {
+            owed.acknowledge(HELD, START, answer(psn));
+            assert!(!owed.any() && owed.take(answer(psn)).is_none());
+        }
+        owed.acknowledge(HELD, START, answer(3));
+        assert!(owed.any());
+        assert_eq!(owed.take(answer(3)), Some(answer(3)));
+        owed.acknowledge(HELD, START, answer(4));
+        let until = owed.deadline().expect("it is held");
+        assert_eq!(until, START + Duration::from_micros(8));
+        owed.handle_timeout(START);
+        assert!(!owed.any());
+        owed.handle_timeout(until);
+        assert_eq!((owed.take(answer(4)), owed.any()), (Some(answer(4)), false));
+    }
+
+    #[test]
+    fn an_answer_that_implies_a_held_acknowledgement_takes_its_place() {
+        let mut owed = Owed::default();
+        owed.acknowledge(HELD, START, answer(4));
+        owed.implied_by(Psn::new(3), Psn::new(4));
+        assert!(owed.deadline().is_some());
+        owed.implied_by(Psn::new(4), Psn::new(4));
+        assert_eq!((owed.deadline(), owed.any()), (None, false));
+        owed.acknowledge(HELD, START, answer(5));
+        let nak = Syndrome::Nak(NakCode::PsnSequenceError);
+        owed.refuse(Psn::new(6), nak);
+        let refusal = Answer { psn: Psn::new(6), syndrome: nak, ..answer(5) };
+        assert_eq!(owed.take(answer(5)), Some(refusal));
+        assert_eq!((owed.deadline(), owed.any()), (None, false));
+    }
+
+    //= 06-6.1 test
+    #[test]
+    fn each_request_gets_its_own_acknowledgement_before_what_follows_it() {
+        let mut owed = Owed::default();
+        for psn in [1, 2] {
+            owed.acknowledge(Acknowledge::Each, START, answer(psn));
+        }
+        assert!(owed.goes_before(Psn::new(2)) && !owed.goes_before(Psn::new(1)));
+        assert_eq!(owed.take(answer(2)), Some(answer(1)));
+        assert_eq!(owed.take(answer(2)), Some(answer(2)));
+        assert_eq!((owed.take(answer(2)), owed.any()), (None, false));
     }
 }

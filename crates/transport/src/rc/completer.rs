@@ -28,7 +28,12 @@ impl Requester {
             return Ok(());
         }
         let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
-        if let (Some(aeth), Some(Syndrome::Ack(credits))) = (packet.headers.aeth, syndrome) {
+        // The newest answer may come again to bring credits. What is older, perhaps of another
+        // connection, would count from another message.
+        let newest = psn.since(self.unacknowledged.previous()) >= 0;
+        if let (true, Some(aeth), Some(Syndrome::Ack(credits))) =
+            (newest, packet.headers.aeth, syndrome)
+        {
             self.take_credits(credits, aeth.msn);
         }
         if psn.since(self.unacknowledged) < 0 {

@@ -10,7 +10,7 @@ use roxe_wire::{
 };
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
-use crate::conduct::Conduct;
+use crate::conduct::{Acknowledge, Conduct};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::segment;
 use crate::work::{
@@ -115,7 +115,10 @@ impl Responder {
             Ok(()) => {
                 self.refusing = false;
                 self.owed.forget_refusal(); // What it asked for has come.
-                if packet.headers.bth.ack_req {
+                // What has an answer of its own is acknowledged by that.
+                let bare = matches!(packet.opcode.operation, Operation::Send | Operation::Write)
+                    || self.conduct.acknowledge != Acknowledge::Each;
+                if packet.headers.bth.ack_req && bare {
                     self.acknowledge(now, adapter);
                 }
                 Ok(())
@@ -550,6 +553,7 @@ impl Responder {
     }
 
     /// How many messages beyond those completed have a receive buffer.
+    //= 06-6.2
     fn credits(&self, adapter: &impl Adapter) -> Credits {
         if !self.conduct.grants_credits {
             return Credits::INVALID;
