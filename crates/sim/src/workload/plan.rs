@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use roxe_device::memory::WindowType;
 use roxe_transport::qp_state::ServiceType;
-use roxe_wire::{AckTimeout, Mtu, Qpn};
+use roxe_wire::{AckTimeout, Mtu, Qpn, RKey};
 
 use crate::checker::{Outstanding, UNTOUCHED, fill};
 use crate::rng::Rng;
@@ -35,6 +35,8 @@ pub(super) struct Request {
     pub(super) cuts: Vec<usize>,
     pub(super) mistake: Option<Mistake>,
     pub(super) state: State,
+    /// The key that its message invalidates, once it is posted.
+    pub(super) invalidates: Option<RKey>,
     /// What an atomic must find, if that is known when it is posted.
     pub(super) expected: Option<u64>,
 }
@@ -145,7 +147,7 @@ impl Workload {
                 let host = node.host_mut().add(vec![UNTOUCHED; 64]);
                 let key = node.alloc_fast_memory(pd, host, 64);
                 let key = key.map_err(|error| error.to_string())?;
-                fast.push(roxe_wire::RKey(key.0));
+                fast.push(RKey(key.0));
             }
             ends.push(End {
                 device,
@@ -341,6 +343,7 @@ impl Plan {
             cuts,
             mistake,
             state: State::Planned,
+            invalidates: None,
             expected: None,
         });
         self.own_len += len.next_multiple_of(8) + GAP;

@@ -149,7 +149,10 @@ impl Workload {
             Kind::Send => SendOperation::Send,
             Kind::SendImmediate => SendOperation::SendWithImm(ImmDt(number as u32)),
             Kind::SendInvalidate(key) => match peer.invalid_key(key) {
-                Some(key) => SendOperation::SendWithInv(key),
+                Some(key) => {
+                    request.invalidates = Some(key);
+                    SendOperation::SendWithInv(key)
+                }
                 None => {
                     request.kind = Kind::Send;
                     SendOperation::Send

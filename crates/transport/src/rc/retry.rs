@@ -28,6 +28,8 @@ pub(crate) struct Retry {
     rnr_until: Option<Instant>,
     /// The PSN from which packets are being sent again: a further NAK for it says nothing new.
     going_back_to: Option<Psn>,
+    /// The PSN for which the receiver was not ready: what came behind it may be missed too.
+    not_ready_at: Option<Psn>,
     /// The ACK timer runs so long at the least.
     least_timeout: Duration,
 }
@@ -40,6 +42,7 @@ impl Retry {
             ack_deadline: None,
             rnr_until: None,
             going_back_to: None,
+            not_ready_at: None,
             least_timeout,
         }
     }
@@ -66,6 +69,7 @@ impl Retry {
         self.ack_deadline = None;
         self.rnr_until = None;
         self.going_back_to = None;
+        self.not_ready_at = None;
     }
 
     /// When something is to be done, if ever.
@@ -87,6 +91,7 @@ impl Requester {
     pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {
         self.restore_tries(attributes);
         self.retry.going_back_to = None;
+        self.retry.not_ready_at = None;
         if self.unacknowledged == self.next {
             self.retry.ack_deadline = None;
         } else {
@@ -139,6 +144,12 @@ impl Requester {
         }
         adapter.count(why);
         self.retry.going_back_to = Some(psn);
+        if self.retry.not_ready_at.take() == Some(psn) {
+            // Some responders refuse what is behind a packet that they were not ready for: that
+            // is no second fault. 06-6.1
+            self.go_back(psn);
+            return Ok(());
+        }
         self.try_again(psn, adapter)
     }
 
@@ -176,6 +187,7 @@ impl Requester {
         }
         self.retry.rnr_until = Some(now + timer.duration());
         self.retry.ack_deadline = None;
+        self.retry.not_ready_at = Some(psn);
         self.go_back(psn);
         Ok(())
     }
