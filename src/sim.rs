@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
         // A wrong change is told before any world begins.
         Options::new(seeds.start, profile)
             .changed(&change)
-            .map_err(|what| anyhow!("--change {change}: {what}"))?;
+            .map_err(|what| anyhow!("{what} (--peer, --change)"))?;
     }
     if seeds.end - seeds.start > 1 {
         std::panic::set_hook(Box::new(|_| {})); // What failed is told with its seed.

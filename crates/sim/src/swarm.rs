@@ -557,7 +557,7 @@ pub fn run(seed: u64, profile: &Profile) -> Outcome {
 pub fn run_options(options: Options) -> Outcome {
     let mut outcome = attempt(options, false);
     if outcome.failure.is_some() {
-        let smallest = shrink(options);
+        let smallest = shrink(options, |options| attempt(options, false).failure.is_some());
         let again = attempt(smallest, true);
         // A failure that does not come again by itself is worse than any other: keep the first.
         outcome.failure = again.failure.or(outcome.failure);
@@ -579,8 +579,7 @@ pub fn run_range(
 }
 
 /// A smaller world that still fails: fewer requests, pairs, devices and features.
-fn shrink(mut options: Options) -> Options {
-    let fails = |options: Options| attempt(options, false).failure.is_some();
+fn shrink(mut options: Options, fails: impl Fn(Options) -> bool) -> Options {
     loop {
         let before = options;
         for smaller in [options.requests / 2, options.requests.saturating_sub(1)] {
@@ -715,3 +714,6 @@ fn rules(options: &Options) -> Vec<Rule> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;
