@@ -1,8 +1,8 @@
 //! `cargo xtask trace`: from each rule to the code that keeps it and what shows it.
 //!
 //! The ledger `tests/conformance/requirements.toml` has a row for each rule. Code cites a rule by a
-//! comment `//= ID` above the function that keeps it and `//= ID test` above a test, scripts by
-//! their `# RULE` line. A citation without a row, a kept rule that no script shows, and a rule that
+//! comment `//= ID, ID` above the function or line that keeps it and `//= ID, ID test` above a test,
+//! scripts by their `# RULE` line. A citation without a row, a kept rule that no script shows, and a rule that
 //! is neither kept nor explained are findings.
 
 use std::collections::BTreeMap;
@@ -153,11 +153,12 @@ fn citations<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, Kind)> {
         match extension {
             Some("rs") => {
                 let Some(cited) = line.strip_prefix("//= ") else { continue };
-                let cited = cited.trim().trim_start_matches("IBA ");
-                match cited.strip_suffix(" test") {
-                    Some(id) => found.push((index + 1, id, Kind::Test)),
-                    None => found.push((index + 1, cited, Kind::Function)),
-                }
+                let (ids, kind) = match cited.trim().strip_suffix(" test") {
+                    Some(ids) => (ids, Kind::Test),
+                    None => (cited.trim(), Kind::Function),
+                };
+                let ids = ids.split(", ").map(|id| id.trim_start_matches("IBA "));
+                found.extend(ids.map(|id| (index + 1, id, kind)));
             }
             Some("roce") => {
                 let Some(rules) = line.strip_prefix("# RULE ") else { continue };
@@ -189,9 +190,11 @@ mod tests {
 
     #[test]
     fn code_and_scripts_cite_in_their_own_ways() {
-        let rust = "    //= IBA C9-88\nfn a() {}\n    //= 05-5.6 test\n// = no\n";
+        let rust = "    //= IBA C9-88\nfn a() {}\n    //= R17, IBA C9-9 test\n// = no\n";
         let found = citations(Path::new("a.rs"), rust);
-        assert_eq!(found, [(1, "C9-88", Kind::Function), (3, "05-5.6", Kind::Test)]);
+        let expected =
+            [(1, "C9-88", Kind::Function), (3, "R17", Kind::Test), (3, "C9-9", Kind::Test)];
+        assert_eq!(found, expected);
         let script = "# RULE R17, C9-88: says so: clearly.\n# RULES none\n";
         let found = citations(Path::new("a.roce"), script);
         assert_eq!(found, [(1, "R17", Kind::Script), (1, "C9-88", Kind::Script)]);
