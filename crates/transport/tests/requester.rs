@@ -22,8 +22,8 @@ use world::{End, KEY, attributes, sge};
 
 use CompletionStatus::{
     BadResponse, Flushed, LocalLengthError, LocalProtectionError, LocalQpOperationError,
-    RemoteAccessError, RemoteInvalidRequest, RemoteOperationError, RetryExceeded,
-    RnrRetryExceeded, Success,
+    RemoteAccessError, RemoteInvalidRequest, RemoteOperationError, RetryExceeded, RnrRetryExceeded,
+    Success,
 };
 use SendOperation::{Read, Send, Write};
 
@@ -628,14 +628,8 @@ fn messages_are_cut_at_the_path_mtu() {
         (0, vec!["SEND_ONLY 1000 ack-req"]),
         (255, vec!["SEND_ONLY 1000 255 bytes from 0 ack-req"]),
         (256, vec!["SEND_ONLY 1000 256 bytes from 0 ack-req"]),
-        (
-            257,
-            vec!["SEND_FIRST 1000 256 bytes from 0", "SEND_LAST 1001 1 bytes from 0 ack-req"],
-        ),
-        (
-            512,
-            vec!["SEND_FIRST 1000 256 bytes from 0", "SEND_LAST 1001 256 bytes from 0 ack-req"],
-        ),
+        (257, vec!["SEND_FIRST 1000 256 bytes from 0", "SEND_LAST 1001 1 bytes from 0 ack-req"]),
+        (512, vec!["SEND_FIRST 1000 256 bytes from 0", "SEND_LAST 1001 256 bytes from 0 ack-req"]),
     ] {
         let mut end = requester();
         end.post(1, Send, len);

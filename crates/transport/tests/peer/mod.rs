@@ -134,7 +134,7 @@ impl Sent {
         self
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut headers = self.headers;
         headers.bth.pad = pad_for(self.payload.len());
         let mut bytes = vec![0; 100];
