@@ -83,6 +83,8 @@ pub struct Peer {
     pub own: IpAddr,
     /// The peer's.
     pub other: IpAddr,
+    /// The VLAN of ours, 1 ..= 4094; `None` for untagged packets.
+    pub vlan: Option<u16>,
 }
 
 /// What a queue pair is made of: `ibv_qp_init_attr`.

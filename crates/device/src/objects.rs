@@ -8,7 +8,9 @@ use std::fmt;
 use roxe_transport::QueuePair;
 use roxe_transport::qp_state::{Attribute, AttributeMask, ModifyError, QpState, ServiceType};
 use roxe_transport::work::{AccessFlags, Attributes, PathId, PostError, ReceiveRequest};
-use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, source_port};
+use roxe_wire::{
+    AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, VlanTag, source_port,
+};
 
 use crate::adapter::Belongings;
 use crate::address_handle::{AddressError, AddressVector};
@@ -555,7 +557,11 @@ impl<H: HostMemory> Device<H> {
             }
         }
         if slot.qp.service() != ServiceType::Ud {
-            slot.peer = Some(Peer { own: addressing.source, other: addressing.destination });
+            slot.peer = Some(Peer {
+                own: addressing.source,
+                other: addressing.destination,
+                vlan: addressing.vlan.map(VlanTag::id),
+            });
         }
         Ok(())
     }

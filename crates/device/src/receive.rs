@@ -6,7 +6,7 @@
 use roxe_transport::check_q_key;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
-use roxe_wire::{Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
+use roxe_wire::{Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received, VlanTag};
 
 use crate::counters::DeviceCount;
 use crate::device::{Device, QpSlot};
@@ -46,6 +46,7 @@ impl<H: HostMemory> Device<H> {
             return Ok(());
         }
         if packet.opcode.service == Service::Ud {
+            self.check_own_address(received)?;
             let own = if bth.dest_qp == Qpn::GSI { QKey::GSI } else { slot.qp.attributes().q_key };
             check_q_key(own, packet)?;
         }
@@ -73,6 +74,13 @@ impl<H: HostMemory> Device<H> {
 
     fn slot(&self, index: u32) -> Result<&QpSlot, DropReason> {
         self.queue_pairs.get(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
+    }
+
+    /// Datagrams come from anywhere, but to an address of ours, on its VLAN.
+    fn check_own_address(&self, received: &Received<'_>) -> Result<(), DropReason> {
+        let own = Gid::from_ip(received.addressing.destination);
+        let found = self.tables.gids.find_address(own, vlan_of(received));
+        found.map(|_| ()).ok_or(DropReason::WrongAddress)
     }
 
     /// A copy for each member of the group that has the right keys.
@@ -133,16 +141,24 @@ fn check_slot(
     if !slot.qp.state().receives() {
         return Err(DropReason::WrongQpState);
     }
-    if let Some(peer) = slot.peer {
-        let addressing = &received.addressing;
-        if (addressing.destination, addressing.source) != (peer.own, peer.other) {
-            return Err(DropReason::WrongAddress);
-        }
-    }
+    check_address(slot, received)?;
     if !bth.p_key.matches(slot.qp.attributes().p_key) {
         return Err(DropReason::PKeyMismatch { p_key: bth.p_key.0 });
     }
     Ok(())
+}
+
+/// A connection hears its peer only, on the VLAN of its own address.
+fn check_address(slot: &QpSlot, received: &Received<'_>) -> Result<(), DropReason> {
+    let Some(peer) = slot.peer else { return Ok(()) };
+    let addressing = &received.addressing;
+    let right = (addressing.destination, addressing.source) == (peer.own, peer.other);
+    if right && vlan_of(received) == peer.vlan { Ok(()) } else { Err(DropReason::WrongAddress) }
+}
+
+/// The VLAN that a packet came on. A tag without one only tells its priority.
+fn vlan_of(received: &Received<'_>) -> Option<u16> {
+    received.addressing.vlan.map(VlanTag::id).filter(|id| *id != 0)
 }
 
 /// What a datagram's buffer begins with; nobody looks at it for the other services.
