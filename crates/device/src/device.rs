@@ -191,6 +191,7 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
+    //= BC-058, BC-107, BC-112, 05-5.10
     pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
         let Outlet { room, elide } = outlet;
         while let Some((index, kind)) = self.turns.next() {
@@ -256,6 +257,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// The request is refused; nothing was queued.
+    //= BC-091, BC-104, IBA C10-97.2.1
     pub fn post_receive(
         &mut self,
         qpn: Qpn,

@@ -151,6 +151,7 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// The port lost an address. Queue pairs that use it keep their path.
+    //= BC-123
     pub fn remove_gid(&mut self, index: u32) -> Option<GidEntry> {
         self.tables.gids.remove(index)
     }
@@ -397,6 +398,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// [`VerbError`]; also when there is one already.
+    //= BC-127
     pub fn create_gsi_queue_pair(&mut self, init: &QueuePairInit) -> Result<Qpn, VerbError> {
         self.create_numbered(init, true)
     }
@@ -481,6 +483,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// [`VerbError::NoSuchObject`].
+    //= BC-100
     pub fn query_queue_pair(&self, qpn: Qpn) -> Result<QueuePairInfo, VerbError> {
         let slot = self.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
         Ok(QueuePairInfo {
@@ -507,6 +510,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// The step or a value is refused; then nothing has changed.
+    //= F13, BC-123
     pub fn modify_queue_pair(
         &mut self,
         qpn: Qpn,
@@ -591,7 +595,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// [`VerbError::InUse`] while it is a member of a multicast group.
-    //= IBA o10-2.2.3
+    //= IBA o10-2.2.3, BC-106, BC-107
     pub fn destroy_queue_pair(&mut self, qpn: Qpn) -> Result<(), VerbError> {
         let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
         self.tables.groups.check_destroy(qpn)?;

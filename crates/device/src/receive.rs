@@ -21,6 +21,7 @@ impl<H: HostMemory> Device<H> {
         }
     }
 
+    //= 01-1.9, C03
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
         // Looked at where it lies: a packet's headers are much to move.
         let parsed = Packet::parse(received.body);
@@ -56,6 +57,7 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
+    //= 04-4.6, R35
     fn reserved(&mut self, received: &Received<'_>, reason: DropReason) -> Result<(), DropReason> {
         check_icrc(received)?;
         let bth = received.body.bth()?;
@@ -68,6 +70,7 @@ impl<H: HostMemory> Device<H> {
         Err(reason)
     }
 
+    //= F08, F16, BC-008
     fn find(&self, qpn: Qpn) -> Result<u32, DropReason> {
         self.numbers.slot_of(qpn).ok_or_else(|| DropReason::NoSuchQp { qpn: qpn.get() })
     }
@@ -77,6 +80,7 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// Datagrams come from anywhere, but to an address of ours, on its VLAN.
+    //= 01-1.9, BC-118, BC-123
     fn check_own_address(&self, received: &Received<'_>) -> Result<(), DropReason> {
         let own = Gid::from_ip(received.addressing.destination);
         let found = self.tables.gids.find_address(own, vlan_of(received));
@@ -84,6 +88,7 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// A copy for each member of the group that has the right keys.
+    //= U07, BC-111
     fn deliver_to_group(
         &mut self,
         now: Instant,
@@ -116,11 +121,13 @@ impl<H: HostMemory> Device<H> {
 }
 
 /// A port that cannot see what the ICRC covers says so; elided bytes have none.
+//= F01, Q21
 fn check_icrc(received: &Received<'_>) -> Result<(), DropReason> {
     received.check_icrc().unwrap_or(Ok(()))
 }
 
 /// What the queue pair by itself asks of a packet: service, state, address, partition.
+//= F09, F11, R33
 fn check_slot(
     slot: &QpSlot,
     service: Service,
@@ -149,6 +156,7 @@ fn check_slot(
 }
 
 /// A connection hears its peer only, on the VLAN of its own address.
+//= F10, BC-013, BC-118
 fn check_address(slot: &QpSlot, received: &Received<'_>) -> Result<(), DropReason> {
     let Some(peer) = slot.peer else { return Ok(()) };
     let addressing = &received.addressing;
@@ -157,6 +165,7 @@ fn check_address(slot: &QpSlot, received: &Received<'_>) -> Result<(), DropReaso
 }
 
 /// The VLAN that a packet came on. A tag without one only tells its priority.
+//= BC-013, 01-1.2
 fn vlan_of(received: &Received<'_>) -> Option<u16> {
     received.addressing.vlan.map(VlanTag::id).filter(|id| *id != 0)
 }

@@ -116,6 +116,17 @@ fn what_routers_change_and_reserved_bits_do_not_matter() {
     assert_taken(&mut b, &reseal(reserved));
 }
 
+//= 04-4.12 test
+#[test]
+fn there_is_one_path_and_m_says_so() {
+    let (_, mut b, _, frame) = sent(5);
+    assert_eq!(frame[BTH + 1] & 0x40, 0x40, "migrated");
+    let flags = frame[BTH + 1] & !0x40;
+    b.receive(NOW, &changed(frame, BTH + 1, &[flags]));
+    assert_eq!(b.completions().len(), 1, "M of what comes in means nothing");
+    assert_eq!(b.frame(NOW).unwrap()[BTH + 1], 0x40);
+}
+
 //= F06, 01-1.6 test
 #[test]
 fn only_transport_version_0_is_known() {

@@ -6,6 +6,7 @@ use roxe_wire::Mtu;
 use roxe_wire::opcode::Position;
 
 /// How many packets carry `len` bytes: one even for none.
+//= 02-2.6
 pub const fn packets(len: u32, mtu: Mtu) -> u32 {
     let packets = len.div_ceil(mtu.bytes());
     if packets == 0 { 1 } else { packets }
@@ -23,6 +24,7 @@ pub struct Segment {
 }
 
 /// The packet with number `index` (from 0) of a message of `len` bytes. `None` beyond the last.
+//= BC-075
 pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
     let packets = packets(len, mtu);
     if index >= packets {
@@ -48,7 +50,7 @@ pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
 mod tests {
     use super::*;
 
-    //= 02-2.6 test
+    //= 02-2.6, BC-075 test
     #[test]
     fn segments_tile_the_message() {
         for mtu in Mtu::ALL {

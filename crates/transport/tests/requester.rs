@@ -595,7 +595,7 @@ fn a_closed_window_has_asked_for_an_answer() {
     }
 }
 
-//= BC-061, 04-4.15 test
+//= BC-061, 04-4.15, IBA oA19-6 test
 #[test]
 fn only_what_completes_a_receive_is_solicited() {
     let flush = SendOperation::Flush {

@@ -78,7 +78,7 @@ fn values_out_of_range_are_refused_and_change_nothing() {
     }
 }
 
-//= V04, BC-104, 05-5.1 test
+//= V04, BC-104, 05-5.1, IBA C10-97.2.1 test
 #[test]
 fn each_state_takes_what_it_takes() {
     let mut end = connection();

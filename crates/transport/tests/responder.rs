@@ -281,7 +281,7 @@ fn a_write_brings_as_many_bytes_as_it_announces() {
     }
 }
 
-//= R17, BC-030, BC-095, 04-4.5 test
+//= R17, BC-030, BC-095, 04-4.5, IBA C9-222.1.1 test
 #[test]
 fn a_bad_key_ends_the_connection_and_the_application_hears_of_it() {
     assert_no_access(responder(), write(1000, b"x").at(0, KEY + 1));

@@ -234,6 +234,7 @@ impl<'a> Frame<'a> {
     /// Those for which [`DropReason::is_other_traffic`] holds when the frame is not RoCEv2 at all;
     /// [`DropReason::Truncated`], `TooManyVlanTags`, `IpVersion`, `IpHeaderLength`, `IpOptions`,
     /// `IpChecksum`, `IpFragment`, `IpExtension`, `UdpLength` when it is broken.
+    //= F05, F07, BC-005, 01-1.1, 01-1.2
     pub fn parse(raw: RawFrame<'a>) -> Result<Self, DropReason> {
         let mut at = 0;
         let mut ethernet = None;
@@ -325,6 +326,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// [`DropReason::UdpChecksum`].
+    //= F04, BC-010, 01-1.5
     pub fn check_udp_checksum(&self) -> Option<Result<(), DropReason>> {
         let found = self.udp.checksum;
         if found == 0 {
@@ -371,6 +373,7 @@ fn is_vlan(ether_type: EtherType) -> bool {
 }
 
 /// The IPv4 header at `at`, and the length of what it carries.
+//= F07, 01-1.3
 fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), DropReason> {
     let slice = raw.first.get(at..).unwrap_or_default();
     let bytes = slice.first_chunk::<20>().ok_or_else(|| raw.cut_at(at + 20))?;
@@ -408,6 +411,7 @@ fn parse_ipv4<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), 
 }
 
 /// The IPv6 header at `at`, and the length of what it carries.
+//= BC-014, 01-1.4
 fn parse_ipv6<'a>(raw: &RawFrame<'a>, at: usize) -> Result<(IpHeader<'a>, u16), DropReason> {
     let slice = raw.first.get(at..).unwrap_or_default();
     let bytes = slice.first_chunk::<40>().ok_or_else(|| raw.cut_at(at + 40))?;
