@@ -72,7 +72,7 @@ pub fn check_q_key(own: QKey, packet: &Packet<'_>) -> Result<(), DropReason> {
 
 impl Requester {
     /// Sends the next datagram. It is done when it is on its way.
-    //= U03, U05, BC-115, IBA 3.5.3, 02-2.2
+    //= U03, U05, BC-115, IBA C10-93.1.1, IBA 3.5.3, 02-2.2
     pub(crate) fn poll_datagram(
         &mut self,
         attributes: &Attributes,

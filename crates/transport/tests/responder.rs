@@ -1,4 +1,5 @@
-//! The responder of a reliable connection, packet by packet: the next PSN is 1000, the path MTU 256.
+//! The responder of a reliable connection, packet by packet: the next PSN is 1000, the path MTU
+//! 256.
 
 #[allow(dead_code, reason = "shared with other tests")]
 mod peer;

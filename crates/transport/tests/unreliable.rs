@@ -205,7 +205,7 @@ fn a_receive_begins_with_40_bytes_that_tell_where_the_datagram_came_from() {
     assert_eq!((completion.source_qp, completion.extra), (Qpn::new(9), Extra::Imm(ImmDt(7))));
 }
 
-//= U05, 02-2.2, 05-5.3 test
+//= U05, IBA C10-93.1.1, 02-2.2, 05-5.3 test
 #[test]
 fn a_datagram_is_not_longer_than_the_path_mtu() {
     let mut end = datagrams();

@@ -1,10 +1,10 @@
 //! `cargo xtask trace`: from each rule to the code that keeps it and what shows it.
 //!
-//! The ledger `tests/conformance/requirements.toml` has a row for each rule. Code cites a rule by a
-//! comment `//= ID, ID` above the function or line that keeps it and `//= ID, ID test` above a test,
-//! scripts by their `# RULE` line. Gaps are findings: a citation without a row; a kept rule without
-//! function, test or script; a planned one that needs nothing which is still to come; one that is
-//! not kept, without a reason.
+//! The ledger `tests/conformance/requirements.toml` has a row for each rule. Code cites rules by a
+//! comment `//= ID, ID` above the function or line that keeps them and `//= ID, ID test` above a
+//! test, scripts by their `# RULE` line. Gaps are findings: a citation without a row; a kept rule
+//! without function, test or script; a planned one that needs nothing which is still to come; one
+//! that is not kept, without a reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
