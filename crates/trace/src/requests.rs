@@ -235,11 +235,12 @@ impl Requests {
 
     /// The index of the packet that has `psn` among its PSNs.
     fn find(&self, psn: Psn) -> Option<usize> {
-        // Most answers are to something recent.
-        if let Some(newest) = self.sent.back()
-            && psn.is_within(newest.psn, newest.span)
+        // Most packets take one PSN each, and none is missing.
+        let back = self.sent.back()?.psn.since(psn).max(0).unsigned_abs();
+        if let Some(likely) = (self.sent.len() - 1).checked_sub(back as usize)
+            && psn.is_within(self.sent[likely].psn, self.sent[likely].span)
         {
-            return Some(self.sent.len() - 1);
+            return Some(likely);
         }
         let index = self.behind(psn).checked_sub(1)?;
         let sent = &self.sent[index];
