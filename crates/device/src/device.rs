@@ -197,8 +197,8 @@ impl<H: HostMemory> Device<H> {
         while let Some((index, kind)) = self.turns.next() {
             let slot = self.queue_pairs.get_mut(index)?;
             let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
-            let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-            let outlet = Outlet { room, elide };
+            let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
+            let outlet = Outlet { room: lent, elide };
             let packet = match kind {
                 Kind::Response => slot.qp.poll_response(outlet, &mut adapter),
                 Kind::Request => slot.qp.poll_request(now, outlet, &mut adapter),
@@ -212,7 +212,11 @@ impl<H: HostMemory> Device<H> {
             let Some(packet) = packet else { continue };
             let Some(path) = packet.path.or(slot.path) else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
-            return Some(Transmit { path, packet });
+            let transmit = Transmit { path, packet };
+            if packet.path.is_some() {
+                self.deliver_here(now, &transmit, [&*room.first, &*room.second], elide);
+            }
+            return Some(transmit);
         }
         None
     }

@@ -6,10 +6,12 @@
 use roxe_transport::check_q_key;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
-use roxe_wire::{Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received, VlanTag};
+use roxe_wire::{
+    Body, Bth, DropReason, Gid, Grh, ICRC_LEN, Instant, Packet, QKey, Qpn, Received, VlanTag,
+};
 
 use crate::counters::DeviceCount;
-use crate::device::{Device, QpSlot};
+use crate::device::{Device, QpSlot, Transmit};
 use crate::host_memory::HostMemory;
 
 impl<H: HostMemory> Device<H> {
@@ -36,7 +38,11 @@ impl<H: HostMemory> Device<H> {
         self.tables.counters.received(received.body.len());
         let bth = &packet.headers.bth;
         if bth.dest_qp == Qpn::MULTICAST {
-            return self.deliver_to_group(now, received, packet);
+            let from = Gid::from_ip(received.addressing.source);
+            if self.tables.gids.find_address(from, vlan_of(received)).is_some() {
+                return Err(DropReason::WrongAddress); // Our own came back: members have had it.
+            }
+            return self.deliver_to_group(now, received, packet, None);
         }
         let index = self.find(bth.dest_qp)?;
         let slot = self.slot(index)?;
@@ -87,13 +93,44 @@ impl<H: HostMemory> Device<H> {
         found.map(|_| ()).ok_or(DropReason::WrongAddress)
     }
 
-    /// A copy for each member of the group that has the right keys.
+    /// Members of a group on this device hear what is sent to it from here too: no network brings
+    /// a packet back. The two pieces are where the packet stands.
+    //= BC-111
+    pub(crate) fn deliver_here(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit,
+        [first, second]: [&[u8]; 2],
+        elided: bool,
+    ) {
+        let Some(path) = self.tables.paths.get(transmit.path) else { return };
+        let addressing = path.addressing;
+        if !addressing.destination.is_multicast() {
+            return;
+        }
+        let (len, digest) = (transmit.packet.len + ICRC_LEN, transmit.packet.digest);
+        let (in_first, in_second) = (len.min(first.len()), len.saturating_sub(first.len()));
+        let body = if elided {
+            Body::Elided { start: first, len, digest }
+        } else {
+            let second = second.get(..in_second).unwrap_or_default();
+            Body::Whole { first: &first[..in_first], second }
+        };
+        let Ok(packet) = Packet::parse(body) else { return };
+        let received = Received { addressing, ip_header: None, cover: None, body };
+        let sender = packet.headers.deth.map(|deth| deth.source_qp);
+        // It was made here, so that nothing but a group is behind the address.
+        let _ = self.deliver_to_group(now, &received, &packet, sender);
+    }
+
+    /// A copy for each member of the group that has the right keys, but for the sender.
     //= U07, BC-111
     fn deliver_to_group(
         &mut self,
         now: Instant,
         received: &Received<'_>,
         packet: &Packet<'_>,
+        sender: Option<Qpn>,
     ) -> Result<(), DropReason> {
         let group = Gid::from_ip(received.addressing.destination);
         if packet.opcode.service != Service::Ud || !group.is_multicast() {
@@ -102,6 +139,9 @@ impl<H: HostMemory> Device<H> {
         let grh = grh_of(received, Service::Ud);
         for turn in 0.. {
             let Some(&qpn) = self.tables.groups.members(group).get(turn) else { break };
+            if Some(qpn) == sender {
+                continue;
+            }
             let Ok(index) = self.find(qpn) else { continue };
             let Ok(slot) = self.slot(index) else { continue };
             let checked = check_slot(slot, Service::Ud, &packet.headers.bth, received)

@@ -182,6 +182,32 @@ fn a_datagram_to_a_group_reaches_its_members() {
     assert_eq!(mac, Some([0x01, 0, 0x5e, 1, 2, 3]));
 }
 
+//= BC-111, 05-5.8 test
+#[test]
+fn members_beside_the_sender_hear_it_too() {
+    let mut a = End::new(1);
+    let group: IpAddr = [239, 1, 2, 3].into();
+    let members = [Q_KEY; 3].map(|key| datagrams(&mut a, key));
+    for (wr_id, qpn) in (1..).zip(members) {
+        let sge = a.sge(wr_id * 100, 100);
+        a.post_receive(qpn, wr_id, sge);
+        a.device.attach_multicast(Gid::from_ip(group), qpn).unwrap();
+    }
+    let path = a.device.create_address_handle(a.pd, &End::vector(group)).unwrap();
+    send_datagram(&mut a, members[0], path, Qpn::MULTICAST, Q_KEY, b"to the others");
+    let frame = a.frame(NOW).unwrap();
+    let got = a.completions();
+    let ids: Vec<_> = got.iter().filter(|c| c.grh).map(|c| (c.wr_id, c.source_qp)).collect();
+    assert_eq!(ids, [(2, members[0]), (3, members[0])], "all but the sender");
+    assert_eq!(a.bytes(240, 13), b"to the others");
+    let grh = a.bytes(220, 20).to_vec();
+    assert_eq!((grh[0], &grh[12..]), (0x45, &[192, 0, 2, 1, 239, 1, 2, 3][..]));
+    // If the network brings it back, nobody hears it twice.
+    a.receive(NOW, &frame);
+    assert_eq!(a.completions(), []);
+    assert_eq!(a.device.counters().by_name("addr_mismatch"), Some(1));
+}
+
 //= BC-112, 05-5.10 test
 #[test]
 fn a_queue_pair_may_be_connected_to_itself() {
