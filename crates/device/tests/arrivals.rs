@@ -308,7 +308,7 @@ fn the_udp_checksum_does_not_touch_the_icrc() {
     assert_taken(&mut b, &reseal(frame));
 }
 
-//= Q21, BC-004 test
+//= Q21 test
 #[test]
 fn a_damaged_response_is_a_lost_one() {
     let (mut a, mut b, qb, frame) = sent(4);
