@@ -61,6 +61,10 @@ pub(crate) fn judge() -> Result<(BTreeMap<String, Rule>, Vec<String>)> {
                 findings.push(format!("{place}: cites {id}, which {LEDGER} does not have"));
                 continue;
             };
+            if kind == Kind::Test && !is_above_a_test(&text, line) {
+                findings.push(format!("{place}: cites {id} as a test, and no test follows"));
+                continue;
+            }
             match kind {
                 Kind::Function => rule.functions.push(place),
                 Kind::Test => rule.tests.push(place),
@@ -166,6 +170,13 @@ enum Kind {
     Script,
 }
 
+/// Whether nothing but comments and attributes stand between a line, counted from 1, and a test.
+fn is_above_a_test(text: &str, line: usize) -> bool {
+    let behind = text.lines().skip(line).map(str::trim_start);
+    let mut between = behind.take_while(|line| line.starts_with("//") || line.starts_with("#["));
+    between.any(|line| line == "#[test]")
+}
+
 /// Every rule that a file names: line, id, as what.
 fn citations<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, Kind)> {
     let mut found = Vec::new();
@@ -213,6 +224,14 @@ mod tests {
         );
         assert_eq!(rules["X"].area, "", "planned, but by whom?");
         assert_eq!(rules["Y"].reason, "Nobody has it.");
+    }
+
+    #[test]
+    fn a_test_is_cited_above_a_test() {
+        let text = "//= R1 test\n/// Why.\n    #[test]\nfn a() {}\n//= R2 test\nfn b() {}\n";
+        assert!(is_above_a_test(text, 1));
+        assert!(!is_above_a_test(text, 5));
+        assert!(!is_above_a_test("//= R3 test", 1));
     }
 
     #[test]
