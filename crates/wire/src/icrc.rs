@@ -91,6 +91,20 @@ impl<'a> IcrcCover<'a> {
         Self { crc: start(ip, udp_checksum.to_be_bytes()), bytes, end }
     }
 
+    /// These headers and a packet in one run, if it lies behind them in memory; and what its masked
+    /// byte changes in the CRC before them.
+    fn run_over(&self, packet: &[u8]) -> Option<(&'a [u8], &'static Moved)> {
+        let before = match self.end {
+            HeadersEnd::Hashed => return None,
+            HeadersEnd::V4 => &BEFORE_32,
+            HeadersEnd::V6 => &BEFORE_52,
+        };
+        let end = self.end as usize;
+        let behind = self.bytes.get(end..)?;
+        let run = self.bytes.get(..end + packet.len())?;
+        core::ptr::eq(behind.as_ptr(), packet.as_ptr()).then_some((run, before))
+    }
+
     /// The CRC behind these headers.
     pub(crate) fn crc(&self) -> u32 {
         match self.bytes.get(..self.end as usize) {
@@ -103,27 +117,36 @@ impl<'a> IcrcCover<'a> {
 /// The ICRC of a packet as a number (its bytes on the wire are `to_le_bytes()`): over `cover`, then
 /// over its bytes from the BTH to the last pad byte, in two pieces.
 pub fn compute(cover: &IcrcCover<'_>, first: &[u8], second: &[u8]) -> u32 {
-    let congestion = match first.get(Bth::MASKED_BYTE) {
-        Some(&byte) => !byte,
-        None => second.get(Bth::MASKED_BYTE - first.len()).map_or(0, |&byte| !byte),
-    };
-    let table = match cover.end {
-        HeadersEnd::Hashed => &BEFORE_4,
-        HeadersEnd::V4 => &BEFORE_32,
-        HeadersEnd::V6 => &BEFORE_52,
-    };
-    let crc = cover.crc ^ table[usize::from(congestion)];
-    let crc = match cover.bytes.split_at_checked(cover.end as usize) {
-        // The packet lies behind its headers: one run over both.
-        Some((headers, packet))
-            if core::ptr::eq(packet.as_ptr(), first.as_ptr()) && packet.len() >= first.len() =>
-        {
-            hash(crc, &cover.bytes[..headers.len() + first.len()])
-        }
-        Some((headers, _)) => hash(hash(crc, headers), first),
-        None => hash(crc, first),
+    let crc = match (cover.run_over(first), first.split_first_chunk()) {
+        (Some((run, before)), _) => hash(cover.crc ^ before[congestion(first, second)], run),
+        (None, Some((bth, behind))) => hash_packet(cover.crc(), bth, behind),
+        // Not even the BTH is in one piece.
+        (None, None) => hash(cover.crc() ^ BEFORE_4[congestion(first, second)], first),
     };
     if second.is_empty() { crc } else { hash(crc, second) }
+}
+
+/// What the BTH's [masked byte](Bth::MASKED_BYTE) lacks to be all ones.
+fn congestion(first: &[u8], second: &[u8]) -> usize {
+    let byte = match Bth::MASKED_BYTE.checked_sub(first.len()) {
+        Some(in_second) => second.get(in_second),
+        None => first.get(Bth::MASKED_BYTE),
+    };
+    byte.map_or(0, |&byte| usize::from(!byte))
+}
+
+/// The CRC `crc` after a BTH and what stands behind it. The payload is left to crc32fast, which is
+/// at its best with a multiple of 16 bytes that were written at once; the BTH and whole words that
+/// are too many for that go one by one.
+fn hash_packet(mut crc: u32, bth: &[u8; Bth::LEN], behind: &[u8]) -> u32 {
+    for (&word, mask) in bth.as_chunks().0.iter().zip([0, 0xff, 0]) {
+        crc = hash_word(crc, u32::from_le_bytes(word) | mask);
+    }
+    let (odd, blocks) = behind.split_at(behind.len() % 16 & !0x3);
+    for &word in odd.as_chunks().0 {
+        crc = hash_word(crc, u32::from_le_bytes(word));
+    }
+    if blocks.is_empty() { crc } else { hash(crc, blocks) }
 }
 
 /// The ICRC that a packet should have; `None` when its bytes are not all here, or fewer than a BTH
@@ -170,6 +193,12 @@ fn hash(crc: u32, bytes: &[u8]) -> u32 {
     let mut hasher = Hasher::new_with_initial(crc);
     hasher.update(bytes);
     hasher.finalize()
+}
+
+/// The CRC-32 of whatever gave `crc`, followed by the four bytes of `word`, the lowest first.
+fn hash_word(crc: u32, word: u32) -> u32 {
+    let [b0, b1, b2, b3] = (!crc ^ word).to_le_bytes().map(usize::from);
+    !(AFTER_4[b0] ^ AFTER_3[b1] ^ AFTER_2[b2] ^ AFTER_1[b3])
 }
 
 /// The CRC after eight bytes of ones, which stand where InfiniBand has its local route header. The
@@ -248,6 +277,16 @@ macro_rules! before {
         $(static $name: Moved = moved_byte(-$at);)*
     };
 }
+
+/// `AFTER_n`: flips of a byte as flips of the CRC when it and those behind it, `n` in all, are
+/// hashed.
+macro_rules! after {
+    ($($name:ident = $bytes:literal),* $(,)?) => {
+        $(static $name: Moved = moved_byte($bytes);)*
+    };
+}
+
+after! { AFTER_1 = 1, AFTER_2 = 2, AFTER_3 = 3, AFTER_4 = 4 }
 
 before! {
     BEFORE_0 = 0, BEFORE_1 = 1, BEFORE_2 = 2, BEFORE_3 = 3, BEFORE_4 = 4, BEFORE_7 = 7,

@@ -265,22 +265,29 @@ impl Headers {
         let room = &mut room;
         put(room, self.bth.emit());
         for &header in row.headers {
-            let missing = EmitError::HeaderMissing { opcode: row, header };
-            match header {
-                Header::Rdeth => put(room, self.rdeth.ok_or(missing)?.emit()),
-                Header::Deth => put(room, self.deth.ok_or(missing)?.emit()),
-                Header::Xrceth => put(room, self.xrceth.ok_or(missing)?.emit()),
-                Header::Reth => put(room, self.reth.ok_or(missing)?.emit()),
-                Header::AtomicEth => put(room, self.atomic_eth.ok_or(missing)?.emit()),
-                Header::Aeth => put(room, self.aeth.ok_or(missing)?.emit()),
-                Header::AtomicAckEth => put(room, self.atomic_ack_eth.ok_or(missing)?.emit()),
-                Header::ImmDt => put(room, self.imm_dt.ok_or(missing)?.emit()),
-                Header::Ieth => put(room, self.ieth.ok_or(missing)?.emit()),
-                Header::Feth => put(room, self.feth.ok_or(missing)?.emit()),
-                Header::CnpReserved => put(room, self.cnp_reserved.ok_or(missing)?.0),
-            }
+            self.put_extension(header, room)
+                .ok_or(EmitError::HeaderMissing { opcode: row, header })?;
         }
         Ok(row.headers_len)
+    }
+
+    /// Writes one extension header; `None` when it was not given.
+    #[inline(never)] // Else all headers are prepared for every packet that has one of them.
+    fn put_extension(&self, header: Header, room: &mut &mut [u8]) -> Option<()> {
+        match header {
+            Header::Rdeth => put(room, self.rdeth?.emit()),
+            Header::Deth => put(room, self.deth?.emit()),
+            Header::Xrceth => put(room, self.xrceth?.emit()),
+            Header::Reth => put(room, self.reth?.emit()),
+            Header::AtomicEth => put(room, self.atomic_eth?.emit()),
+            Header::Aeth => put(room, self.aeth?.emit()),
+            Header::AtomicAckEth => put(room, self.atomic_ack_eth?.emit()),
+            Header::ImmDt => put(room, self.imm_dt?.emit()),
+            Header::Ieth => put(room, self.ieth?.emit()),
+            Header::Feth => put(room, self.feth?.emit()),
+            Header::CnpReserved => put(room, self.cnp_reserved?.0),
+        }
+        Some(())
     }
 }
 
