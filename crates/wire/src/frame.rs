@@ -622,13 +622,16 @@ pub struct FrameTemplate {
     len: usize,
     /// The ICRC over these headers, were the bytes that vary all zero.
     crc: u32,
-    /// The IPv4 header's checksum in the making, of the bytes that do not vary.
-    sum: Sum16BitWords,
+    /// The IPv4 header's checksum, were the bytes that vary all zero; not complemented yet.
+    sum: u16,
 }
 
 impl FrameTemplate {
     /// The most bytes before the BTH: Ethernet 14, VLAN 4, IPv6 40, UDP 8.
     pub const MAX: usize = 66;
+
+    /// More than half of any.
+    const HALF: usize = 33;
 
     /// Prepares the headers of a path.
     pub fn new(path: &Path) -> Self {
@@ -638,7 +641,7 @@ impl FrameTemplate {
             IpPair::V6 { .. } => EtherType::IPV6,
         };
         let mut template =
-            Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0, sum: Sum16BitWords::new() };
+            Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0, sum: 0 };
         template.put(
             &Ethernet2Header {
                 source: source.0,
@@ -672,7 +675,7 @@ impl FrameTemplate {
                 header[1] = path.traffic_class.0;
                 header[10..12].fill(0);
                 header[2..4].fill(0);
-                template.sum = Sum16BitWords::new().add_slice(&header);
+                template.sum = !Sum16BitWords::new().add_slice(&header).ones_complement().to_be();
                 template.put(&header);
             }
             IpPair::V6 { source, destination } => {
@@ -711,16 +714,23 @@ impl FrameTemplate {
     /// a port that takes packets without headers and forms the same ones itself. `None` when the
     /// packet is too long for IP.
     pub fn icrc_cover(&self, packet_len: u16, identification: u16) -> Option<IcrcCover<'static>> {
-        let udp_len = packet_len.checked_add(8)?;
+        Some(IcrcCover::hashed(self.crc_with(self.lengths(packet_len)?, identification)))
+    }
+
+    /// The lengths in the IP and the UDP header. `None` when the packet is too long.
+    fn lengths(&self, packet_len: u16) -> Option<(u16, u16)> {
+        let udp = packet_len.checked_add(8)?;
+        Some((if self.is_ipv4() { udp.checked_add(20)? } else { udp }, udp))
+    }
+
+    /// The ICRC over these headers with what varies.
+    fn crc_with(&self, (ip_len, udp_len): (u16, u16), identification: u16) -> u32 {
         let change = if self.is_ipv4() {
-            let ip_len = udp_len.checked_add(20)?;
-            V4_LENGTH.change(ip_len)
-                ^ V4_IDENTIFICATION.change(identification)
-                ^ UDP_LENGTH.change(udp_len)
+            V4_LENGTH.change(ip_len) ^ V4_IDENTIFICATION.change(identification)
         } else {
-            V6_LENGTH.change(udp_len) ^ UDP_LENGTH.change(udp_len)
+            V6_LENGTH.change(ip_len)
         };
-        Some(IcrcCover::hashed(self.crc ^ change))
+        self.crc ^ change ^ UDP_LENGTH.change(udp_len)
     }
 
     /// The IP header of such a packet, as a datagram's receive buffer shows it. `None` when the
@@ -760,23 +770,24 @@ impl FrameTemplate {
         identification: u16,
         room: &mut [u8],
     ) -> Option<IcrcCover<'static>> {
+        let (ip_len, udp_len) = self.lengths(packet_len)?;
         let room = room.get_mut(..self.len)?;
-        let cover = self.icrc_cover(packet_len, identification)?;
-        let udp_len = packet_len.checked_add(8)?;
-        room.copy_from_slice(&self.bytes[..self.len]);
-        let (ip, udp) = room[self.ip_at..].split_at_mut(self.len - self.ip_at - 8);
-        udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        // Two halves of fixed size that overlap: there is no shorter way to copy an odd number.
+        *room.first_chunk_mut::<{ Self::HALF }>()? = *self.bytes.first_chunk()?;
+        *room.last_chunk_mut::<{ Self::HALF }>()? = *self.bytes.get(..self.len)?.last_chunk()?;
+        room.last_chunk_mut::<8>()?[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        let ip = room.get_mut(self.ip_at..)?.first_chunk_mut::<20>()?;
         if self.is_ipv4() {
-            let (len, identification) =
-                (udp_len.checked_add(20)?.to_be_bytes(), identification.to_be_bytes());
-            let sum = self.sum.clone().add_2bytes(len).add_2bytes(identification);
-            ip[2..4].copy_from_slice(&len);
-            ip[4..6].copy_from_slice(&identification);
-            ip[10..12].copy_from_slice(&sum.ones_complement().to_ne_bytes());
+            let sum = u32::from(self.sum) + u32::from(ip_len) + u32::from(identification);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let [.., sum1, sum0] = (!(sum + (sum >> 16))).to_be_bytes();
+            ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
+            ip[4..6].copy_from_slice(&identification.to_be_bytes());
+            ip[10..12].copy_from_slice(&[sum1, sum0]);
         } else {
-            ip[4..6].copy_from_slice(&udp_len.to_be_bytes());
+            ip[4..6].copy_from_slice(&ip_len.to_be_bytes());
         }
-        Some(cover)
+        Some(IcrcCover::hashed(self.crc_with((ip_len, udp_len), identification)))
     }
 }
 

@@ -107,9 +107,9 @@ impl<'a> IcrcCover<'a> {
 
     /// The CRC behind these headers.
     pub(crate) fn crc(&self) -> u32 {
-        match self.bytes.get(..self.end as usize) {
-            Some(headers) => hash(self.crc, headers),
-            None => self.crc,
+        match self.end {
+            HeadersEnd::Hashed => self.crc,
+            end => hash(self.crc, self.bytes.get(..end as usize).unwrap_or(self.bytes)),
         }
     }
 }

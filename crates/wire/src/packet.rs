@@ -252,29 +252,35 @@ impl Headers {
         Ok(())
     }
 
+    fn row(&self) -> Result<&'static Opcode, EmitError> {
+        self.bth.row().ok_or(EmitError::ReservedOpcode { code: self.bth.opcode })
+    }
+
     /// Writes BTH and extension headers to the front of `room`; returns how many bytes.
     ///
     /// # Errors
     /// [`EmitError`] when the opcode is reserved, a header it lists is missing, or `room` too
     /// small.
     pub fn emit(&self, room: &mut [u8]) -> Result<usize, EmitError> {
-        let row = self.bth.row().ok_or(EmitError::ReservedOpcode { code: self.bth.opcode })?;
+        self.emit_row(self.row()?, room)
+    }
+
+    fn emit_row(&self, row: &'static Opcode, room: &mut [u8]) -> Result<usize, EmitError> {
         let have = room.len();
         let too_small = EmitError::NoRoom { have, need: row.headers_len };
-        let mut room = room.get_mut(..row.headers_len).ok_or(too_small)?;
-        let room = &mut room;
-        put(room, self.bth.emit());
+        let room = room.get_mut(..row.headers_len).ok_or(too_small)?;
+        let mut room = put(room, self.bth.emit());
         for &header in row.headers {
-            self.put_extension(header, room)
-                .ok_or(EmitError::HeaderMissing { opcode: row, header })?;
+            let missing = EmitError::HeaderMissing { opcode: row, header };
+            room = self.put_extension(header, room).ok_or(missing)?;
         }
         Ok(row.headers_len)
     }
 
-    /// Writes one extension header; `None` when it was not given.
+    /// Writes one extension header and returns the place behind it; `None` when it was not given.
     #[inline(never)] // Else all headers are prepared for every packet that has one of them.
-    fn put_extension(&self, header: Header, room: &mut &mut [u8]) -> Option<()> {
-        match header {
+    fn put_extension<'r>(&self, header: Header, room: &'r mut [u8]) -> Option<&'r mut [u8]> {
+        Some(match header {
             Header::Rdeth => put(room, self.rdeth?.emit()),
             Header::Deth => put(room, self.deth?.emit()),
             Header::Xrceth => put(room, self.xrceth?.emit()),
@@ -286,17 +292,19 @@ impl Headers {
             Header::Ieth => put(room, self.ieth?.emit()),
             Header::Feth => put(room, self.feth?.emit()),
             Header::CnpReserved => put(room, self.cnp_reserved?.0),
-        }
-        Some(())
+        })
     }
 }
 
-/// Writes a header to the front of `room` and takes its place off. The row's length is the sum of
-/// its headers', so there is always room.
-fn put<const N: usize>(room: &mut &mut [u8], bytes: [u8; N]) {
-    if let Some((place, rest)) = core::mem::take(room).split_first_chunk_mut() {
-        *place = bytes;
-        *room = rest;
+/// Writes a header to the front of `room` and returns what is behind it. The row's length is the
+/// sum of its headers', so there is always room.
+fn put<const N: usize>(room: &mut [u8], bytes: [u8; N]) -> &mut [u8] {
+    match room.split_first_chunk_mut() {
+        Some((place, rest)) => {
+            *place = bytes;
+            rest
+        }
+        None => &mut [],
     }
 }
 
@@ -462,9 +470,12 @@ impl<'a> Packet<'a> {
             let (row, bth) = (self.opcode, self.headers.bth.opcode);
             return Err(EmitError::OpcodesDiffer { row, bth });
         }
-        let mut writer = PacketWriter::start(&self.headers, self.payload.len(), room)?;
+        // The payload first: until its bytes are out of the store buffer, they cannot be hashed.
+        let mut writer =
+            PacketWriter::new(self.opcode, self.headers.bth.pad, self.payload.len(), room)?;
         writer.copy(first)?;
         writer.copy(second)?;
+        self.headers.emit_row(self.opcode, writer.first)?;
         writer.finish(cover)
     }
 }
@@ -510,13 +521,24 @@ impl<'a> PacketWriter<'a> {
     /// Those of [`Headers::emit`], and [`EmitError::NoRoom`] when the whole packet does not fit, or
     /// the headers not into the first piece.
     pub fn start(headers: &Headers, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
+        let row = headers.row()?;
+        let writer = Self::new(row, headers.bth.pad, payload_len, room)?;
+        headers.emit_row(row, writer.first)?;
+        Ok(writer)
+    }
+
+    /// Leaves the headers out.
+    fn new(row: &Opcode, pad: u8, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
         let Room { first, second } = room;
-        let at = headers.emit(first)?;
-        let (have, payload_end) = (first.len() + second.len(), at.saturating_add(payload_len));
-        let pad = usize::from(headers.bth.pad & 0x3);
+        let (at, have) = (row.headers_len, first.len() + second.len());
+        let payload_end = at.saturating_add(payload_len);
+        let pad = usize::from(pad & 0x3);
         let need = payload_end.saturating_add(pad + ICRC_LEN);
         if have < need {
             return Err(EmitError::NoRoom { have, need });
+        }
+        if first.len() < at {
+            return Err(EmitError::NoRoom { have: first.len(), need: at });
         }
         Ok(Self { first, second, at, payload_end, pad })
     }
@@ -547,9 +569,15 @@ impl<'a> PacketWriter<'a> {
         if len > self.missing() {
             return Err(EmitError::PayloadLength { over: len - self.missing() });
         }
-        for place in places(self.first, self.second, self.at, len) {
-            if !place.is_empty() {
-                write(place);
+        let end = self.at + len;
+        match self.first.get_mut(self.at..end) {
+            Some([]) => {}
+            Some(place) => write(place),
+            None => {
+                let split = self.first.len();
+                let (head, tail) = (self.at.min(split), self.at.saturating_sub(split));
+                let places = [&mut self.first[head..], &mut self.second[tail..end - split]];
+                places.into_iter().filter(|place| !place.is_empty()).for_each(write);
             }
         }
         self.at += len;
@@ -579,15 +607,21 @@ impl<'a> PacketWriter<'a> {
         if self.missing() != 0 {
             return Err(EmitError::PayloadMissing { missing: self.missing() });
         }
-        write_at(self.first, self.second, self.at, &[0; 3][..self.pad]);
+        if self.pad > 0 {
+            write_at(self.first, self.second, self.at, &[0; 3][..self.pad]);
+        }
         Ok(self.at + self.pad + ICRC_LEN)
     }
 
     fn seal(self, len: usize, cover: &IcrcCover<'_>) {
-        let (first, second) = (self.first, self.second);
-        let in_second = len.saturating_sub(first.len());
-        let first = &mut first[..len - in_second];
-        icrc::seal(cover, Room { first, second: &mut second[..in_second] });
+        let (first, second) = match self.first.split_at_mut_checked(len) {
+            Some((packet, _)) => (packet, &mut [][..]),
+            None => {
+                let in_second = len - self.first.len();
+                (self.first, &mut self.second[..in_second])
+            }
+        };
+        icrc::seal(cover, Room { first, second });
     }
 }
 
@@ -600,17 +634,4 @@ pub(crate) fn write_at(first: &mut [u8], second: &mut [u8], at: usize, bytes: &[
     }
     let places = first.iter_mut().chain(second).skip(at);
     places.zip(bytes).for_each(|(to, &from)| *to = from);
-}
-
-/// The `len` bytes from `at` of two pieces that follow each other. The caller knows that they are
-/// there.
-fn places<'a>(
-    first: &'a mut [u8],
-    second: &'a mut [u8],
-    at: usize,
-    len: usize,
-) -> [&'a mut [u8]; 2] {
-    let split = first.len();
-    let (from, to) = (at.min(split), (at + len).min(split));
-    [&mut first[from..to], &mut second[at.saturating_sub(split)..(at + len).saturating_sub(split)]]
 }
