@@ -100,9 +100,8 @@ impl<'a> IcrcCover<'a> {
             HeadersEnd::V6 => &BEFORE_52,
         };
         let end = self.end as usize;
-        let behind = self.bytes.get(end..)?;
         let run = self.bytes.get(..end + packet.len())?;
-        core::ptr::eq(behind.as_ptr(), packet.as_ptr()).then_some((run, before))
+        core::ptr::eq(run.as_ptr().wrapping_add(end), packet.as_ptr()).then_some((run, before))
     }
 
     /// The CRC behind these headers.
@@ -117,11 +116,9 @@ impl<'a> IcrcCover<'a> {
 /// The ICRC of a packet as a number (its bytes on the wire are `to_le_bytes()`): over `cover`, then
 /// over its bytes from the BTH to the last pad byte, in two pieces.
 pub fn compute(cover: &IcrcCover<'_>, first: &[u8], second: &[u8]) -> u32 {
-    let crc = match (cover.run_over(first), first.split_first_chunk()) {
-        (Some((run, before)), _) => hash(cover.crc ^ before[congestion(first, second)], run),
-        (None, Some((bth, behind))) => hash_packet(cover.crc(), bth, behind),
-        // Not even the BTH is in one piece.
-        (None, None) => hash(cover.crc() ^ BEFORE_4[congestion(first, second)], first),
+    let crc = match cover.run_over(first) {
+        Some((run, before)) => hash(cover.crc ^ before[congestion(first, second)], run),
+        None => hash_packet(cover.crc(), first, second),
     };
     if second.is_empty() { crc } else { hash(crc, second) }
 }
@@ -135,10 +132,14 @@ fn congestion(first: &[u8], second: &[u8]) -> usize {
     byte.map_or(0, |&byte| usize::from(!byte))
 }
 
-/// The CRC `crc` after a BTH and what stands behind it. The payload is left to crc32fast, which is
-/// at its best with a multiple of 16 bytes that were written at once; the BTH and whole words that
-/// are too many for that go one by one.
-fn hash_packet(mut crc: u32, bth: &[u8; Bth::LEN], behind: &[u8]) -> u32 {
+/// The CRC `crc` after the first piece of a packet. The payload is left to crc32fast, which is at
+/// its best with a multiple of 16 bytes that were written at once; the BTH and whole words that are
+/// too many for that go one by one.
+#[inline(never)] // Else a check pays for its registers.
+fn hash_packet(mut crc: u32, first: &[u8], second: &[u8]) -> u32 {
+    let Some((bth, behind)) = first.split_first_chunk::<{ Bth::LEN }>() else {
+        return hash(crc ^ BEFORE_4[congestion(first, second)], first);
+    };
     for (&word, mask) in bth.as_chunks().0.iter().zip([0, 0xff, 0]) {
         crc = hash_word(crc, u32::from_le_bytes(word) | mask);
     }
