@@ -640,8 +640,7 @@ impl FrameTemplate {
             IpPair::V4 { .. } => EtherType::IPV4,
             IpPair::V6 { .. } => EtherType::IPV6,
         };
-        let mut template =
-            Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0, sum: 0 };
+        let mut template = Self { bytes: [0; Self::MAX], ip_at: 0, len: 0, crc: 0, sum: 0 };
         template.put(
             &Ethernet2Header {
                 source: source.0,
