@@ -552,36 +552,37 @@ impl<'a> PacketWriter<'a> {
     ///
     /// # Errors
     /// [`EmitError::PayloadLength`] when they are more than are missing.
-    pub fn copy(&mut self, mut from: &[u8]) -> Result<(), EmitError> {
-        self.fill(from.len(), |to| {
-            let (now, later) = from.split_at(to.len());
-            to.copy_from_slice(now);
-            from = later;
+    pub fn copy(&mut self, from: &[u8]) -> Result<(), EmitError> {
+        self.fill(from.len(), |[first, second]| {
+            let (head, tail) = from.split_at(first.len());
+            first.copy_from_slice(head);
+            if !tail.is_empty() {
+                second.copy_from_slice(tail);
+            }
         })
     }
 
     /// Has the next `len` bytes of the payload written by `write`, which is called with the places
-    /// they go to: one, or two where the frame lies in two pieces.
+    /// they go to; the second is empty unless the frame lies in two pieces. Returns what it returns.
     ///
     /// # Errors
     /// [`EmitError::PayloadLength`] when `len` is more than is missing.
-    pub fn fill(&mut self, len: usize, mut write: impl FnMut(&mut [u8])) -> Result<(), EmitError> {
+    pub fn fill<T>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce([&mut [u8]; 2]) -> T,
+    ) -> Result<T, EmitError> {
         if len > self.missing() {
             return Err(EmitError::PayloadLength { over: len - self.missing() });
         }
-        let end = self.at + len;
-        match self.first.get_mut(self.at..end) {
-            Some([]) => {}
-            Some(place) => write(place),
-            None => {
-                let split = self.first.len();
-                let (head, tail) = (self.at.min(split), self.at.saturating_sub(split));
-                let places = [&mut self.first[head..], &mut self.second[tail..end - split]];
-                places.into_iter().filter(|place| !place.is_empty()).for_each(write);
-            }
+        let (start, end) = (self.at, self.at + len);
+        self.at = end;
+        if let Some(place) = self.first.get_mut(start..end) {
+            return Ok(write([place, &mut []]));
         }
-        self.at += len;
-        Ok(())
+        let split = self.first.len();
+        let (head, tail) = (start.min(split), start.saturating_sub(split));
+        Ok(write([&mut self.first[head..], &mut self.second[tail..end - split]]))
     }
 
     /// Writes pad and ICRC. Returns the packet's length.
