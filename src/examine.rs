@@ -308,7 +308,7 @@ impl Examiner {
         }
         row.content = Content::Broken(reason);
         let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
-        row.broken_opcode = code.and_then(|code| Opcode::of_code(*code));
+        row.broken_opcode = code.and_then(|code| Opcode::from_code(*code));
         if is_manufacturers(reason) {
             return;
         }

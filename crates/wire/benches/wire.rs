@@ -95,7 +95,7 @@ impl Case {
 
     /// The bytes that the ICRC covers from the IP header on, and how many of them are headers.
     fn covered<'a>(&self, frame: &'a [u8]) -> (&'a [u8], usize) {
-        let row = Opcode::of_code(self.packets[0].0.bth.opcode).unwrap();
+        let row = Opcode::from_code(self.packets[0].0.bth.opcode).unwrap();
         let headers = self.template.headers_len() - self.ip_at() + row.headers_len;
         (&frame[self.ip_at()..frame.len() - 4], headers)
     }

@@ -93,7 +93,7 @@ impl Bth {
 
     /// The row of the opcode table; `None` for a reserved opcode.
     pub const fn row(&self) -> Option<&'static Opcode> {
-        Opcode::of_code(self.opcode)
+        Opcode::from_code(self.opcode)
     }
 }
 
