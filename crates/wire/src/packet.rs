@@ -563,7 +563,7 @@ impl<'a> PacketWriter<'a> {
     }
 
     /// Has the next `len` bytes of the payload written by `write`, which is called with the places
-    /// they go to; the second is empty unless the frame lies in two pieces. Returns what it returns.
+    /// they go to; the second is empty unless the frame lies in two pieces. Hands its result on.
     ///
     /// # Errors
     /// [`EmitError::PayloadLength`] when `len` is more than is missing.
