@@ -274,7 +274,7 @@ fn broken(reason: DropReason, record: &Record<'_>, row: &mut Row) {
     }
     row.content = Content::Broken(reason);
     let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
-    row.broken_opcode = code.and_then(|code| Opcode::of_code(*code));
+    row.broken_opcode = code.and_then(|code| Opcode::from_code(*code));
 }
 
 /// Follows the conversations.

@@ -244,7 +244,7 @@ fn line(bytes: &[u8]) -> String {
         Some(Syndrome::Ack(Credits::INVALID)) => line += " ack",
         Some(Syndrome::Ack(credits)) => line += &format!(" ack credits {}", credits.code()),
         Some(Syndrome::RnrNak(timer)) => line += &format!(" rnr {}", timer.code()),
-        Some(Syndrome::Nak(code)) => line += &format!(" nak {:#x}", 0x60 | code.bits()),
+        Some(Syndrome::Nak(code)) => line += &format!(" nak {:#x}", 0x60 | code.code()),
         None => {}
     }
     if let Some(aeth) = aeth {
