@@ -6,7 +6,7 @@ use roxe_transport::adapter::{
 use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation};
 use roxe_wire::{Payload, Qpn, RKey};
 
-use crate::counters::DeviceCount;
+use crate::counters::{DeviceCount, QpCounters};
 use crate::device::{CqId, Event, ReceiveQueueId};
 use crate::host_memory::HostMemory;
 use crate::protection_domain::Pd;
@@ -28,6 +28,9 @@ pub(crate) struct Belongings {
 pub(crate) struct QpAdapter<'a, H> {
     pub(crate) tables: &'a mut Tables<H>,
     pub(crate) own: Belongings,
+    pub(crate) counters: &'a mut QpCounters,
+    /// A completion of the queue pair's found no room.
+    pub(crate) lost: bool,
 }
 
 impl<H: HostMemory> QpAdapter<'_, H> {
@@ -38,6 +41,10 @@ impl<H: HostMemory> QpAdapter<'_, H> {
         } else {
             self.own.pd
         }
+    }
+
+    fn complete(&mut self, cq: CqId, completion: Completion) {
+        self.lost |= !self.tables.complete(cq, completion);
     }
 }
 
@@ -72,7 +79,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
         if let Some(queue) = self.tables.receive_queue_mut(self.own.receive_queue) {
             queue.give_back(receive.slot);
         }
-        self.tables.complete(self.own.receive_cq, completion);
+        self.complete(self.own.receive_cq, completion);
     }
 
     fn forget_receive(&mut self, receive: Receive) {
@@ -144,7 +151,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn complete_send(&mut self, completion: Completion) {
-        self.tables.complete(self.own.send_cq, completion);
+        self.complete(self.own.send_cq, completion);
     }
 
     fn flush_receives(&mut self) {
@@ -156,7 +163,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
             let queue = self.tables.receive_queue_mut(self.own.receive_queue);
             let Some(wr_id) = queue.and_then(|queue| queue.flush()) else { return };
             self.count(Count::ResponderFlushed);
-            self.tables.complete(self.own.receive_cq, flushed(wr_id, self.own.qpn));
+            self.complete(self.own.receive_cq, flushed(wr_id, self.own.qpn));
         }
     }
 
@@ -166,6 +173,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
 
     fn count(&mut self, what: Count) {
         self.tables.counters.transport(what);
+        self.counters.count(what);
     }
 }
 

@@ -250,34 +250,95 @@ impl Default for Counters {
     }
 }
 
-/// What one queue pair reported. Takes memory from the first report on, so that a queue pair which
-/// does nothing costs a pointer.
-#[derive(Clone, Debug, Default)]
-pub struct QpCounters(Option<Box<[u64; COUNTS]>>);
+/// What one queue pair counted: its reports, its traffic, frames for it that were dropped. Made with
+/// the queue pair, so that nothing is allocated when something happens.
+#[derive(Clone, Debug)]
+pub struct QpCounters(Box<QpCounts>);
+
+#[derive(Clone, Debug)]
+struct QpCounts {
+    transport: [u64; COUNTS],
+    traffic: [u64; QP_TRAFFIC.len()],
+    drops: [u64; QP_DROPS.len()],
+}
+
+/// What of a device's own counts one queue pair has too.
+const QP_TRAFFIC: [DeviceCount; 4] = [
+    DeviceCount::PacketsSent,
+    DeviceCount::BytesSent,
+    DeviceCount::PacketsReceived,
+    DeviceCount::BytesReceived,
+];
+
+/// The drops of which is known for which queue pair the frame was.
+pub const QP_DROPS: [&str; 6] =
+    ["wrong_service", "wrong_qp_state", "addr_mismatch", "bad_pkey", "bad_qkey", "bad_opcode"];
 
 impl QpCounters {
     /// All 0.
-    pub const fn new() -> Self {
-        Self(None)
+    pub fn new() -> Self {
+        let (transport, traffic, drops) = ([0; COUNTS], [0; QP_TRAFFIC.len()], [0; QP_DROPS.len()]);
+        Self(Box::new(QpCounts { transport, traffic, drops }))
     }
 
     /// The queue pair reported something.
     pub fn count(&mut self, what: Count) {
-        let counts = self.0.get_or_insert_with(|| Box::new([0; COUNTS]));
-        bump(&mut counts[what as usize], 1);
+        bump(&mut self.0.transport[what as usize], 1);
     }
 
-    /// How often it reported this.
-    pub fn value(&self, what: Count) -> u64 {
-        self.0.as_ref().map_or(0, |counts| counts[what as usize])
+    /// It sent a packet of so many bytes from BTH to ICRC.
+    pub fn sent(&mut self, bytes: usize) {
+        bump(&mut self.0.traffic[0], 1);
+        bump(&mut self.0.traffic[1], bytes as u64);
+    }
+
+    /// It received a packet of so many bytes from BTH to ICRC.
+    pub fn received(&mut self, bytes: usize) {
+        bump(&mut self.0.traffic[2], 1);
+        bump(&mut self.0.traffic[3], bytes as u64);
+    }
+
+    /// A frame for it was dropped. Other reasons than [`QP_DROPS`] are not known here.
+    pub fn drop(&mut self, reason: DropReason) {
+        let place = QP_DROPS.iter().position(|name| *name == reason.name());
+        if let Some(place) = place {
+            bump(&mut self.0.drops[place], 1);
+        }
+    }
+
+    /// How often something happened; 0 for what only devices count.
+    pub fn value(&self, of: Of) -> u64 {
+        self.get(of).unwrap_or(0)
+    }
+
+    fn get(&self, of: Of) -> Option<u64> {
+        match of {
+            Transport(count) => Some(self.0.transport[count as usize]),
+            Device(what) => {
+                let place = QP_TRAFFIC.iter().position(|known| *known == what)?;
+                Some(self.0.traffic[place])
+            }
+            Drop(name) => {
+                let place = QP_DROPS.iter().position(|known| *known == name)?;
+                Some(self.0.drops[place])
+            }
+        }
+    }
+
+    /// The counter with this name; `None` when queue pairs have none such.
+    pub fn by_name(&self, name: &str) -> Option<u64> {
+        NAMES.iter().find(|row| row.name == name).and_then(|row| self.get(row.of))
     }
 
     /// All counters by name: the rows of [`NAMES`] that are about queue pairs.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        NAMES.iter().filter_map(|row| match row.of {
-            Transport(count) => Some((row.name, self.value(count))),
-            Drop(_) | Device(_) => None,
-        })
+        NAMES.iter().filter_map(|row| Some((row.name, self.get(row.of)?)))
+    }
+}
+
+impl Default for QpCounters {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -357,13 +418,31 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_queue_pair_costs_a_pointer() {
-        assert_eq!(size_of::<QpCounters>(), size_of::<usize>());
+    fn a_queue_pair_counts_what_it_can_know() {
         let mut counters = QpCounters::new();
-        assert_eq!(counters.value(Count::AckTimeout), 0);
         counters.count(Count::AckTimeout);
         counters.count(Count::AckTimeout);
+        counters.sent(100);
+        counters.received(20);
+        counters.received(24);
+        counters.drop(DropReason::WrongAddress);
+        counters.drop(DropReason::NotUdp { protocol: 6 });
         let shown: Vec<_> = counters.iter().filter(|(_, value)| *value > 0).collect();
-        assert_eq!(shown, [("local_ack_timeout_err", 2)]);
+        assert_eq!(
+            shown,
+            [
+                ("rdma_tx_packets", 1),
+                ("rdma_tx_bytes", 100),
+                ("rdma_rx_packets", 2),
+                ("rdma_rx_bytes", 44),
+                ("sent_pkts", 1),
+                ("rcvd_pkts", 2),
+                ("local_ack_timeout_err", 2),
+                ("addr_mismatch", 1),
+            ]
+        );
+        let absent = ["not_udp", "cq_overrun", "no_such_counter"];
+        assert_eq!(absent.map(|name| counters.by_name(name)), [None; 3]);
+        assert!(QP_DROPS.iter().all(|name| DropReason::NAMES.contains(name)));
     }
 }

@@ -13,7 +13,7 @@ use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
 use roxe_wire::{ICRC_LEN, Instant, Qpn};
 
 use crate::adapter::{Belongings, QpAdapter, flushed};
-use crate::counters::Counters;
+use crate::counters::{Counters, QpCounters};
 use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
 use crate::limits::Limits;
@@ -48,6 +48,7 @@ pub(crate) struct QpSlot {
     pub(crate) path: Option<PathId>,
     pub(crate) standing: Standing,
     pub(crate) armed: Armed,
+    pub(crate) counters: QpCounters,
 }
 
 /// The queue pairs, each in the slot that its number leads to.
@@ -176,8 +177,12 @@ impl<H: HostMemory> Device<H> {
         call: impl FnOnce(&mut QueuePair, &mut QpAdapter<'_, H>) -> R,
     ) -> Option<R> {
         let slot = self.queue_pairs.get_mut(index)?;
-        let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
-        let result = call(&mut slot.qp, &mut adapter);
+        let QpSlot { qp, own, counters, .. } = slot;
+        let mut adapter = QpAdapter { tables: &mut self.tables, own: *own, counters, lost: false };
+        let result = call(qp, &mut adapter);
+        if adapter.lost {
+            qp.completion_lost(&mut adapter);
+        }
         if slot.qp.has_response() {
             self.turns.ready(index, &mut slot.standing, Kind::Response);
         }
@@ -193,13 +198,18 @@ impl<H: HostMemory> Device<H> {
         let Outlet { room, elide } = outlet;
         while let Some((index, kind)) = self.turns.next() {
             let slot = self.queue_pairs.get_mut(index)?;
-            let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
+            let QpSlot { qp, own, counters, .. } = slot;
+            let tables = &mut self.tables;
+            let mut adapter = QpAdapter { tables, own: *own, counters, lost: false };
             let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
             let outlet = Outlet { room, elide };
             let packet = match kind {
-                Kind::Response => slot.qp.poll_response(outlet, &mut adapter),
-                Kind::Request => slot.qp.poll_request(now, outlet, &mut adapter),
+                Kind::Response => qp.poll_response(now, outlet, &mut adapter),
+                Kind::Request => qp.poll_request(now, outlet, &mut adapter),
             };
+            if adapter.lost {
+                qp.completion_lost(&mut adapter);
+            }
             let more = match kind {
                 Kind::Response => slot.qp.has_response(),
                 Kind::Request => slot.qp.has_request(),
@@ -208,6 +218,7 @@ impl<H: HostMemory> Device<H> {
             self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
             let Some(packet) = packet else { continue };
             let Some(path) = packet.path.or(slot.path) else { continue };
+            slot.counters.sent(packet.len + ICRC_LEN);
             self.tables.counters.sent(packet.len + ICRC_LEN);
             return Some(Transmit { path, packet });
         }

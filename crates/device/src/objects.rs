@@ -13,7 +13,7 @@ use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer
 use crate::adapter::Belongings;
 use crate::address_handle::{AddressError, AddressVector};
 use crate::completion_queue::{CompletionQueue, ResizeError};
-use crate::counters::Counters;
+use crate::counters::{Counters, QpCounters};
 use crate::device::{CqId, Device, Peer, QpSlot, QueuePairInit, ReceiveQueueId};
 use crate::gid_table::{GidEntry, GidError, GidTable};
 use crate::host_memory::{HostMemory, HostRegion};
@@ -455,6 +455,7 @@ impl<H: HostMemory> Device<H> {
                 path: None,
                 standing: Standing::default(),
                 armed: Armed::default(),
+                counters: QpCounters::new(),
             },
         );
         Ok(qpn)

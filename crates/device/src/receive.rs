@@ -27,7 +27,7 @@ impl<H: HostMemory> Device<H> {
         let packet = match &parsed {
             Ok(packet) => packet,
             Err(reason @ DropReason::ReservedOpcode { .. }) => {
-                return self.reserved(received, *reason);
+                return self.reserved(now, received, *reason);
             }
             Err(reason) => return Err(*reason),
         };
@@ -38,8 +38,11 @@ impl<H: HostMemory> Device<H> {
             return self.deliver_to_group(now, received, packet);
         }
         let index = self.find(bth.dest_qp)?;
-        let slot = self.slot(index)?;
-        check_slot(slot, packet.opcode.service, bth, received)?;
+        let slot = self.slot_mut(index)?;
+        slot.counters.received(received.body.len());
+        if let Err(reason) = check_slot(slot, packet.opcode.service, bth, received) {
+            return Err(slot.refuse(now, bth, reason));
+        }
         if packet.opcode.service == Service::Cnp {
             // Nobody here slows down yet: the notification changes nothing, and is counted.
             self.tables.counters.device(DeviceCount::CnpIgnored, 1);
@@ -47,7 +50,9 @@ impl<H: HostMemory> Device<H> {
         }
         if packet.opcode.service == Service::Ud {
             let own = if bth.dest_qp == Qpn::GSI { QKey::GSI } else { slot.qp.attributes().q_key };
-            check_q_key(own, packet)?;
+            if let Err(reason) = check_q_key(own, packet) {
+                return Err(slot.refuse(now, bth, reason));
+            }
         }
         let grh = grh_of(received, packet.opcode.service);
         self.with(index, |qp, adapter| qp.handle_packet(now, packet, &grh, adapter));
@@ -55,15 +60,24 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
-    fn reserved(&mut self, received: &Received<'_>, reason: DropReason) -> Result<(), DropReason> {
+    fn reserved(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        reason: DropReason,
+    ) -> Result<(), DropReason> {
         check_icrc(received)?;
         let bth = received.body.bth()?;
         let index = self.find(bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
         let service = Service::of_code(bth.opcode).filter(|service| *service != Service::Cnp);
         let service = service.ok_or(reason)?;
-        check_slot(self.slot(index)?, service, &bth, received)?;
-        self.with(index, |qp, adapter| qp.handle_reserved(&bth, adapter));
+        let slot = self.slot_mut(index)?;
+        if let Err(reason) = check_slot(slot, service, &bth, received) {
+            return Err(slot.refuse(now, &bth, reason));
+        }
+        slot.refuse(now, &bth, reason);
+        self.with(index, |qp, adapter| qp.handle_reserved(now, &bth, adapter));
         Err(reason)
     }
 
@@ -71,8 +85,8 @@ impl<H: HostMemory> Device<H> {
         self.numbers.slot_of(qpn).ok_or_else(|| DropReason::NoSuchQp { qpn: qpn.get() })
     }
 
-    fn slot(&self, index: u32) -> Result<&QpSlot, DropReason> {
-        self.queue_pairs.get(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
+    fn slot_mut(&mut self, index: u32) -> Result<&mut QpSlot, DropReason> {
+        self.queue_pairs.get_mut(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
     }
 
     /// A copy for each member of the group that has the right keys.
@@ -90,20 +104,33 @@ impl<H: HostMemory> Device<H> {
         for turn in 0.. {
             let Some(&qpn) = self.tables.groups.members(group).get(turn) else { break };
             let Ok(index) = self.find(qpn) else { continue };
-            let Ok(slot) = self.slot(index) else { continue };
+            let Ok(slot) = self.slot_mut(index) else { continue };
             let checked = check_slot(slot, Service::Ud, &packet.headers.bth, received)
                 .and_then(|()| check_q_key(slot.qp.attributes().q_key, packet));
             match checked {
                 Ok(()) => {
+                    slot.counters.received(received.body.len());
                     self.tables.counters.device(DeviceCount::MulticastCopies, 1);
                     self.with(index, |qp, adapter| {
                         qp.handle_packet(now, packet, &grh, adapter);
                     });
                 }
-                Err(reason) => self.tables.counters.drop(reason),
+                Err(reason) => {
+                    let reason = slot.refuse(now, &packet.headers.bth, reason);
+                    self.tables.counters.drop(reason);
+                }
             }
         }
         Ok(())
+    }
+}
+
+impl QpSlot {
+    /// A frame for this queue pair is dropped.
+    fn refuse(&mut self, now: Instant, bth: &Bth, reason: DropReason) -> DropReason {
+        self.counters.drop(reason);
+        self.qp.note_dropped(now, bth, reason);
+        reason
     }
 }
 

@@ -43,12 +43,14 @@ impl<H> Tables<H> {
         self.receive_queues.get_mut(queue.0)
     }
 
-    /// Puts a completion into its queue, and says so to whoever waits for it.
-    pub(crate) fn complete(&mut self, cq: CqId, completion: Completion) {
-        let Some(queue) = self.completion_queues.get_mut(cq.0) else { return };
+    /// Puts a completion into its queue, and says so to whoever waits for it. `false` when the
+    /// completion is lost.
+    pub(crate) fn complete(&mut self, cq: CqId, completion: Completion) -> bool {
+        let Some(queue) = self.completion_queues.get_mut(cq.0) else { return true };
         let lost = queue.lost();
         let event = queue.push(completion);
-        if queue.lost() != lost {
+        let kept = queue.lost() == lost;
+        if !kept {
             self.counters.device(DeviceCount::CqeLost, 1);
         }
         match event {
@@ -59,5 +61,6 @@ impl<H> Tables<H> {
             }
             None => {}
         }
+        kept
     }
 }

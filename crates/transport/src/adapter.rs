@@ -58,6 +58,18 @@ pub enum KeyViolation {
     MemoryGone,
 }
 
+impl core::fmt::Display for KeyViolation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchKey => "no region or window has this key now",
+            Self::WrongDomain => "the key belongs to another protection domain or queue pair",
+            Self::AccessDenied => "the key does not grant this right",
+            Self::OutsideRegion => "the key does not hold the whole range",
+            Self::MemoryGone => "the memory behind the key is gone",
+        })
+    }
+}
+
 /// Which of the two queues of a queue pair a completion is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {

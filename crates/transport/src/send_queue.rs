@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use roxe_wire::{Mtu, Psn};
 
 use crate::adapter::SgeList;
+use crate::rc::LocalFailure;
 use crate::segment;
 use crate::work::{
-    CompletionStatus, Data, DatagramTarget, MAX_MESSAGE_LEN, PostError, SendOperation, SendRequest,
-    Sge,
+    Data, DatagramTarget, MAX_MESSAGE_LEN, PostError, SendOperation, SendRequest, Sge,
 };
 
 /// How large a send queue is: the part of `ibv_qp_cap` that concerns it.
@@ -64,7 +64,7 @@ pub(crate) struct Wqe {
     /// READ: how many response packets came in order.
     pub(crate) received: u32,
     /// It failed here, and completes so once all before it have completed.
-    pub(crate) failed: Option<CompletionStatus>,
+    pub(crate) failed: Option<LocalFailure>,
     /// A local request that is done, or a fetching one whose answer is complete.
     pub(crate) done: bool,
 }

@@ -8,7 +8,7 @@ use roxe_wire::{Headers, Packet, Psn, RKey};
 
 use crate::adapter::{Access, Adapter, Count, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::rc::{Requester, failed, received};
+use crate::rc::{LocalFailure, Requester, failed, received};
 use crate::request::{fill, request_headers};
 use crate::work::{
     AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
@@ -212,8 +212,8 @@ impl Requester {
         }
         if !wqe.begun {
             let several = wqe.len > attributes.path_mtu.bytes();
-            if several && adapter.check_local(self.queue.sges(wqe), false).is_err() {
-                self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
+            if several && let Err(violation) = adapter.check_local(self.queue.sges(wqe), false) {
+                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
                 return None;
             }
             let wqe = self.queue.get_mut(0)?;
@@ -227,9 +227,12 @@ impl Requester {
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
         })?;
-        let Ok(emitted) = emitted else {
-            self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
-            return None;
+        let emitted = match emitted {
+            Ok(emitted) => emitted,
+            Err(violation) => {
+                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
+                return None;
+            }
         };
         self.queue.get_mut(0)?.begun = true;
         self.next = self.next.next();

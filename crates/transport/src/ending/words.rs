@@ -1,0 +1,242 @@
+//! The sentences.
+
+use core::fmt;
+
+use roxe_wire::Opcode;
+
+use crate::adapter::QpEvent;
+use crate::history::OpcodeName;
+use crate::work::{CompletionStatus, LocalOperation, SendOperation, Sge};
+
+use super::{
+    BadResponse, Cause, DatagramFailure, Ending, FailedRequest, PeerRequest, RequestFailure, Rule,
+    Violation,
+};
+
+impl Cause {
+    /// What stands before the colon of the sentence.
+    const fn heading(&self) -> &'static str {
+        match (self.status(), self) {
+            (Some(status), _) => words(status),
+            (None, Self::Peer(_, violation)) => match violation.event() {
+                QpEvent::AccessError => "access error",
+                QpEvent::RequestError => "invalid request",
+                _ => "fatal error",
+            },
+            (None, Self::CompletionLost) => "fatal error",
+            (None, _) => "moved to error",
+        }
+    }
+}
+
+/// A status, as the sentences have it.
+const fn words(status: CompletionStatus) -> &'static str {
+    match status {
+        CompletionStatus::Success => "success",
+        CompletionStatus::LocalLengthError => "local length error",
+        CompletionStatus::LocalQpOperationError => "local QP operation error",
+        CompletionStatus::LocalProtectionError => "local protection error",
+        CompletionStatus::Flushed => "flushed",
+        CompletionStatus::MwBindError => "memory window bind error",
+        CompletionStatus::BadResponse => "bad response",
+        CompletionStatus::LocalAccessError => "local access error",
+        CompletionStatus::RemoteInvalidRequest => "remote invalid request",
+        CompletionStatus::RemoteAccessError => "remote access error",
+        CompletionStatus::RemoteOperationError => "remote operation error",
+        CompletionStatus::RetryExceeded => "retry exceeded",
+        CompletionStatus::RnrRetryExceeded => "RNR retry exceeded",
+        CompletionStatus::Fatal => "fatal error",
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.heading())?;
+        match self {
+            Self::Request(request, why) => why.tell(request, f),
+            Self::Peer(request, violation) => {
+                violation.tell(request, f)?;
+                write!(f, "; answered with NAK {} (rule {})", violation.code, violation.rule.id())
+            }
+            Self::Datagram(receive, why) => match why {
+                DatagramFailure::TooLong { len } => {
+                    write!(f, "a datagram of {len} bytes, 40 before its data among them, arrived ")?;
+                    write!(f, "for a receive of {} bytes (id {})", receive.len, receive.wr_id)
+                }
+                DatagramFailure::Key(violation) => {
+                    write!(f, "the memory of receive id {} cannot be written: ", receive.wr_id)?;
+                    write!(f, "{violation}")
+                }
+            },
+            Self::Modified => f.write_str("by the application, with ibv_modify_qp"),
+            Self::CompletionLost => f.write_str("its completion queue overran, and lost one"),
+        }
+    }
+}
+
+impl fmt::Display for FailedRequest {
+    /// `WRITE of 8 bytes to 0x1000, rkey 0x1234 (id 1)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, way) = match self.operation {
+            SendOperation::Send => ("SEND", ""),
+            SendOperation::SendWithImm(_) => ("SEND with immediate", ""),
+            SendOperation::SendWithInv(_) => ("SEND with invalidate", ""),
+            SendOperation::Write(_) => ("WRITE", "to"),
+            SendOperation::WriteWithImm(..) => ("WRITE with immediate", "to"),
+            SendOperation::Read(_) => ("READ", "from"),
+            SendOperation::CompareSwap { .. } => ("COMPARE AND SWAP", "at"),
+            SendOperation::FetchAdd { .. } => ("FETCH AND ADD", "at"),
+            SendOperation::AtomicWrite(_) => ("ATOMIC WRITE", "to"),
+            SendOperation::Flush { .. } => ("FLUSH", "from"),
+            SendOperation::Local(LocalOperation::Invalidate(key)) => {
+                return write!(f, "invalidation of key 0x{:x} (id {})", key.0, self.wr_id);
+            }
+            SendOperation::Local(LocalOperation::BindWindow { window, region, .. }) => {
+                write!(f, "binding of window 0x{:x} to region 0x{:x}", window.0, region.0)?;
+                return write!(f, " (id {})", self.wr_id);
+            }
+            SendOperation::Local(LocalOperation::RegisterMemory { region, .. }) => {
+                return write!(f, "registration of region 0x{:x} (id {})", region.0, self.wr_id);
+            }
+        };
+        write!(f, "{name} of {} bytes", self.len)?;
+        if let Some(remote) = self.operation.remote() {
+            write!(f, " {way} 0x{:x}, rkey 0x{:x}", remote.va, remote.r_key.0)?;
+        }
+        write!(f, " (id {})", self.wr_id)
+    }
+}
+
+impl RequestFailure {
+    fn tell(&self, request: &FailedRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAnswer { psn, timeouts, naks, wait, silence, heard } => {
+                let sends = timeouts.saturating_add(*naks);
+                write!(f, "{request}: PSN {psn} was sent {}", Times(sends))?;
+                if *timeouts != 0 {
+                    write!(f, ", timed out {} of {wait:?}", Times(*timeouts))?;
+                }
+                if *naks != 0 {
+                    write!(f, ", the peer missed packets {}", Times(*naks))?;
+                }
+                match silence {
+                    Some(time) => write!(f, "; the last answer came {time:?} ago")?,
+                    None => f.write_str("; the peer never answered any frame")?,
+                }
+                match heard {
+                    Some(time) => write!(f, ", but sent a request of its own {time:?} ago"),
+                    None => Ok(()),
+                }
+            }
+            Self::NotReady { psn, naks, wait } => {
+                write!(f, "{request}: the peer had no receive buffer for PSN {psn}, ")?;
+                write!(f, "and said so {}, wait {wait:?}", Times(*naks))
+            }
+            Self::Refused { psn, code } => {
+                write!(f, "{request}: the peer answered PSN {psn} with NAK {code}")
+            }
+            Self::BadResponse { psn, opcode, what } => {
+                let opcode = OpcodeName(*opcode);
+                write!(f, "{request}: the peer answered PSN {psn} with {opcode}")?;
+                match what {
+                    BadResponse::Code(code) => {
+                        write!(f, ", NAK code {} ({code}), which it may not send", code.bits())
+                    }
+                    BadResponse::Refusal => f.write_str(", a NAK where data belongs"),
+                    BadResponse::Kind => f.write_str(", which answers another kind of request"),
+                    BadResponse::Position => f.write_str(", whose turn it is not"),
+                    BadResponse::Payload => f.write_str(" and data, and none was asked for"),
+                }
+            }
+            Self::ReadLength { psn, found, expected } => {
+                write!(f, "{request}: the response with PSN {psn} brought {found} bytes, ")?;
+                write!(f, "its turn was {expected}")
+            }
+            Self::LocalKey { sge, write, violation } => {
+                write!(f, "{request}: ")?;
+                let what = if *write { "written" } else { "read" };
+                match sge {
+                    Some(sge) => {
+                        let Sge { va, len, l_key } = sge;
+                        write!(f, "{len} bytes at 0x{va:x}, lkey 0x{:x}, cannot be ", l_key.0)?;
+                    }
+                    None => f.write_str("its memory cannot be ")?,
+                }
+                write!(f, "{what}: {violation}")
+            }
+            Self::TooManyPackets { packets } => {
+                write!(f, "{request}: it takes {packets} packets, more than may be outstanding")
+            }
+            Self::LongerThanMtu { mtu } => {
+                write!(f, "{request}: a datagram is one packet, of {mtu} bytes at the most")
+            }
+            Self::Local(violation) => write!(f, "{request}: {violation}"),
+        }
+    }
+}
+
+impl fmt::Display for PeerRequest {
+    /// `the peer's RC_RDMA_WRITE_ONLY, PSN 101, 1 bytes at 0xdead0000, rkey 0xbad`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the peer's {}, PSN {}", OpcodeName(self.opcode), self.psn)?;
+        match self.remote {
+            Some((key, va, len)) => write!(f, ", {len} bytes at 0x{va:x}, rkey 0x{:x}", key.0),
+            None => write!(f, ", {} bytes", self.payload),
+        }
+    }
+}
+
+impl Violation {
+    fn tell(&self, request: &PeerRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Rule::ReceiveLength, Some((receive, had))) = (self.rule, request.receive) {
+            let len = u64::from(had) + u64::from(request.payload);
+            let ends = Opcode::of_code(request.opcode).is_some_and(|row| row.position.ends());
+            let least = if ends { "" } else { "at least " };
+            write!(f, "{request}, makes a message of {least}{len} bytes ")?;
+            return write!(f, "for a receive of {} bytes (id {})", receive.len, receive.wr_id);
+        }
+        write!(f, "{request}")?;
+        if let Some((receive, _)) = request.receive {
+            write!(f, ", into receive id {}", receive.wr_id)?;
+        }
+        f.write_str(match self.rule {
+            Rule::Sequence => ": it does not continue what came before",
+            Rule::QueuePairAccess => ": the queue pair does not grant this right",
+            Rule::Resources => ": more READs and atomics than max_dest_rd_atomic",
+            Rule::PacketLength => ": its length does not fit opcode and path MTU",
+            Rule::MessageLength => ": no message is longer than 2^31 bytes",
+            Rule::WriteLength => ": not the bytes that the WRITE announced",
+            Rule::Aligned => ": the address is no multiple of 8",
+            Rule::ReceiveLength => ": it does not fit",
+            Rule::AtomicWriteLength => ": an ATOMIC WRITE announces 8 bytes",
+            Rule::FlushTarget => ": it says not what to flush, or not how far",
+            Rule::Opcode => ": no such request",
+            Rule::ReceiveKey(_) => ": the receive's memory cannot be written, ",
+            Rule::Invalidate(_) => ": the key cannot be invalidated, ",
+            Rule::ReadKey(_) => ": its memory went away while it was answered, ",
+            Rule::Key(_) => ": ",
+        })?;
+        match self.rule.violation() {
+            Some(violation) => write!(f, "{violation}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A number of times.
+struct Times(u8);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("once"),
+            times => write!(f, "{times} times"),
+        }
+    }
+}
