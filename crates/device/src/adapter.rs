@@ -27,10 +27,8 @@ pub(crate) struct Belongings {
 /// The tables, in the hands of one queue pair.
 pub(crate) struct QpAdapter<'a, H> {
     pub(crate) tables: &'a mut Tables<H>,
-    pub(crate) own: Belongings,
+    pub(crate) own: &'a Belongings,
     pub(crate) counters: &'a mut QpCounters,
-    /// A completion of the queue pair's found no room.
-    pub(crate) lost: bool,
 }
 
 impl<H: HostMemory> QpAdapter<'_, H> {
@@ -41,10 +39,6 @@ impl<H: HostMemory> QpAdapter<'_, H> {
         } else {
             self.own.pd
         }
-    }
-
-    fn complete(&mut self, cq: CqId, completion: Completion) {
-        self.lost |= !self.tables.complete(cq, completion);
     }
 }
 
@@ -79,7 +73,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
         if let Some(queue) = self.tables.receive_queue_mut(self.own.receive_queue) {
             queue.give_back(receive.slot);
         }
-        self.complete(self.own.receive_cq, completion);
+        self.tables.complete(self.own.receive_cq, completion);
     }
 
     fn forget_receive(&mut self, receive: Receive) {
@@ -107,7 +101,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn check_remote(&self, key: RKey, span: Span, access: Access) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.check_remote(pd, qpn, key, span, access).map(|_| ())
     }
 
@@ -122,7 +116,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn read_remote(&self, key: RKey, va: u64, place: Place<'_>) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.read_remote(pd, qpn, key, va, place, &self.tables.host)
     }
 
@@ -146,12 +140,12 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn local_operation(&mut self, operation: &LocalOperation) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.local_operation(pd, qpn, operation).map_err(KeyViolation::from)
     }
 
     fn complete_send(&mut self, completion: Completion) {
-        self.complete(self.own.send_cq, completion);
+        self.tables.complete(self.own.send_cq, completion);
     }
 
     fn flush_receives(&mut self) {
@@ -163,7 +157,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
             let queue = self.tables.receive_queue_mut(self.own.receive_queue);
             let Some(wr_id) = queue.and_then(|queue| queue.flush()) else { return };
             self.count(Count::ResponderFlushed);
-            self.complete(self.own.receive_cq, flushed(wr_id, self.own.qpn));
+            self.tables.complete(self.own.receive_cq, flushed(wr_id, self.own.qpn));
         }
     }
 

@@ -163,6 +163,7 @@ impl<H: HostMemory> Device<H> {
                 groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),
                 counters: Counters::new(),
                 events: VecDeque::new(),
+                completion_lost: false,
             },
             turns: Turns::default(),
             timers: Timers::default(),
@@ -178,10 +179,10 @@ impl<H: HostMemory> Device<H> {
     ) -> Option<R> {
         let slot = self.queue_pairs.get_mut(index)?;
         let QpSlot { qp, own, counters, .. } = slot;
-        let mut adapter = QpAdapter { tables: &mut self.tables, own: *own, counters, lost: false };
+        let mut adapter = QpAdapter { tables: &mut self.tables, own, counters };
         let result = call(qp, &mut adapter);
-        if adapter.lost {
-            qp.completion_lost(&mut adapter);
+        if adapter.tables.completion_lost {
+            completion_lost(qp, &mut adapter);
         }
         if slot.qp.has_response() {
             self.turns.ready(index, &mut slot.standing, Kind::Response);
@@ -199,16 +200,15 @@ impl<H: HostMemory> Device<H> {
         while let Some((index, kind)) = self.turns.next() {
             let slot = self.queue_pairs.get_mut(index)?;
             let QpSlot { qp, own, counters, .. } = slot;
-            let tables = &mut self.tables;
-            let mut adapter = QpAdapter { tables, own: *own, counters, lost: false };
+            let mut adapter = QpAdapter { tables: &mut self.tables, own, counters };
             let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
             let outlet = Outlet { room, elide };
             let packet = match kind {
                 Kind::Response => qp.poll_response(now, outlet, &mut adapter),
                 Kind::Request => qp.poll_request(now, outlet, &mut adapter),
             };
-            if adapter.lost {
-                qp.completion_lost(&mut adapter);
+            if adapter.tables.completion_lost {
+                completion_lost(qp, &mut adapter);
             }
             let more = match kind {
                 Kind::Response => slot.qp.has_response(),
@@ -218,7 +218,6 @@ impl<H: HostMemory> Device<H> {
             self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
             let Some(packet) = packet else { continue };
             let Some(path) = packet.path.or(slot.path) else { continue };
-            slot.counters.sent(packet.len + ICRC_LEN);
             self.tables.counters.sent(packet.len + ICRC_LEN);
             return Some(Transmit { path, packet });
         }
@@ -284,6 +283,7 @@ impl<H: HostMemory> Device<H> {
                 let completion = flushed(request.wr_id, qpn);
                 let cq = slot.own.receive_cq;
                 self.tables.complete(cq, completion);
+                self.tables.completion_lost = false; // It is in error already.
                 Ok(())
             }
             _ => {
@@ -298,4 +298,13 @@ impl<H: HostMemory> Device<H> {
     pub fn poll_completions(&mut self, cq: CqId, room: &mut [Completion]) -> usize {
         self.tables.cq_mut(cq).map_or(0, |queue| queue.poll(room))
     }
+}
+
+/// A queue pair whose completion found no room ends: nobody may go on as if nothing were missing.
+/// What is lost while it flushes is lost too.
+//= C11-CQ-OVERRUN
+#[cold]
+fn completion_lost<H: HostMemory>(qp: &mut QueuePair, adapter: &mut QpAdapter<'_, H>) {
+    qp.completion_lost(adapter);
+    adapter.tables.completion_lost = false;
 }

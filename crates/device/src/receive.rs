@@ -6,7 +6,7 @@
 use roxe_transport::check_q_key;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
-use roxe_wire::{Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
+use roxe_wire::{Body, Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
 
 use crate::counters::DeviceCount;
 use crate::device::{Device, QpSlot};
@@ -39,7 +39,6 @@ impl<H: HostMemory> Device<H> {
         }
         let index = self.find(bth.dest_qp)?;
         let slot = self.slot_mut(index)?;
-        slot.counters.received(received.body.len());
         if let Err(reason) = check_slot(slot, packet.opcode.service, bth, received) {
             return Err(slot.refuse(now, bth, reason));
         }
@@ -54,8 +53,15 @@ impl<H: HostMemory> Device<H> {
                 return Err(slot.refuse(now, bth, reason));
             }
         }
-        let grh = grh_of(received, packet.opcode.service);
-        self.with(index, |qp, adapter| qp.handle_packet(now, packet, &grh, adapter));
+        slot.qp.note_received(now, start_of(received.body));
+        let read;
+        let grh = if packet.opcode.service == Service::Ud {
+            read = grh_of(received);
+            &read
+        } else {
+            &NO_GRH
+        };
+        self.with(index, |qp, adapter| qp.handle_packet(now, packet, grh, adapter));
         Ok(())
     }
 
@@ -100,7 +106,7 @@ impl<H: HostMemory> Device<H> {
         if packet.opcode.service != Service::Ud || !group.is_multicast() {
             return Err(DropReason::WrongService);
         }
-        let grh = grh_of(received, Service::Ud);
+        let grh = grh_of(received);
         for turn in 0.. {
             let Some(&qpn) = self.tables.groups.members(group).get(turn) else { break };
             let Ok(index) = self.find(qpn) else { continue };
@@ -109,7 +115,7 @@ impl<H: HostMemory> Device<H> {
                 .and_then(|()| check_q_key(slot.qp.attributes().q_key, packet));
             match checked {
                 Ok(()) => {
-                    slot.counters.received(received.body.len());
+                                slot.qp.note_received(now, start_of(received.body));
                     self.tables.counters.device(DeviceCount::MulticastCopies, 1);
                     self.with(index, |qp, adapter| {
                         qp.handle_packet(now, packet, &grh, adapter);
@@ -131,6 +137,13 @@ impl QpSlot {
         self.counters.drop(reason);
         self.qp.note_dropped(now, bth, reason);
         reason
+    }
+}
+
+/// The bytes that a packet begins with; all headers, if they lie in one piece.
+const fn start_of(body: Body<'_>) -> &[u8] {
+    match body {
+        Body::Whole { first, .. } | Body::Elided { start: first, .. } => first,
     }
 }
 
@@ -172,8 +185,10 @@ fn check_slot(
     Ok(())
 }
 
-/// What a datagram's buffer begins with; nobody looks at it for the other services.
-fn grh_of(received: &Received<'_>, service: Service) -> Grh {
-    let nothing = Grh::from_bytes([0; Grh::LEN]);
-    if service == Service::Ud { received.grh().unwrap_or(nothing) } else { nothing }
+/// What a datagram's buffer begins with.
+fn grh_of(received: &Received<'_>) -> Grh {
+    received.grh().unwrap_or(NO_GRH)
 }
+
+/// Nobody looks at it for services without datagrams.
+const NO_GRH: Grh = Grh::from_bytes([0; Grh::LEN]);

@@ -28,6 +28,8 @@ pub(crate) struct Tables<H> {
     pub(crate) groups: MulticastGroups,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<Event>,
+    /// A completion of the queue pair that is at work found no room.
+    pub(crate) completion_lost: bool,
 }
 
 impl<H> Tables<H> {
@@ -43,15 +45,14 @@ impl<H> Tables<H> {
         self.receive_queues.get_mut(queue.0)
     }
 
-    /// Puts a completion into its queue, and says so to whoever waits for it. `false` when the
-    /// completion is lost.
-    pub(crate) fn complete(&mut self, cq: CqId, completion: Completion) -> bool {
-        let Some(queue) = self.completion_queues.get_mut(cq.0) else { return true };
+    /// Puts a completion into its queue, and says so to whoever waits for it.
+    pub(crate) fn complete(&mut self, cq: CqId, completion: Completion) {
+        let Some(queue) = self.completion_queues.get_mut(cq.0) else { return };
         let lost = queue.lost();
         let event = queue.push(completion);
-        let kept = queue.lost() == lost;
-        if !kept {
+        if queue.lost() != lost {
             self.counters.device(DeviceCount::CqeLost, 1);
+            self.completion_lost = true;
         }
         match event {
             Some(CqEvent::Notify) => self.events.push_back(Event::CompletionNotify(cq)),
@@ -61,6 +62,5 @@ impl<H> Tables<H> {
             }
             None => {}
         }
-        kept
     }
 }

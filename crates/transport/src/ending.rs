@@ -37,7 +37,7 @@ pub enum Cause {
     /// A request of ours failed, and completes with a status.
     Request(FailedRequest, RequestFailure),
     /// A request of the peer's broke a rule.
-    Peer(PeerRequest, Violation),
+    Peer(PeerRequest, Rule),
     /// A datagram could not be stored where its receive said.
     Datagram(Receive, DatagramFailure),
     /// `ibv_modify_qp` to state Error.
@@ -164,15 +164,6 @@ pub struct PeerRequest {
     pub receive: Option<(Receive, u32)>,
 }
 
-/// Which rule it broke, and what it was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The rule.
-    pub rule: Rule,
-    /// What the NAK says.
-    pub code: NakCode,
-}
-
 /// The rules whose breach ends a connection on the responder's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -220,28 +211,6 @@ pub enum DatagramFailure {
     Key(KeyViolation),
 }
 
-impl Violation {
-    /// How a receive in hand completes. Section 5.3.
-    pub const fn receive_status(&self) -> CompletionStatus {
-        match (self.rule, self.code) {
-            (Rule::ReceiveLength, _) => CompletionStatus::LocalLengthError,
-            (_, NakCode::RemoteAccessError | NakCode::RemoteOperationalError) => {
-                CompletionStatus::LocalProtectionError
-            }
-            _ => CompletionStatus::LocalQpOperationError,
-        }
-    }
-
-    /// What the application hears of it besides.
-    pub const fn event(&self) -> QpEvent {
-        match self.code {
-            NakCode::RemoteAccessError => QpEvent::AccessError,
-            NakCode::RemoteOperationalError => QpEvent::Fatal,
-            _ => QpEvent::RequestError,
-        }
-    }
-}
-
 impl DatagramFailure {
     /// How the receive completes.
     pub const fn status(self) -> CompletionStatus {
@@ -253,6 +222,35 @@ impl DatagramFailure {
 }
 
 impl Rule {
+    /// What the NAK says.
+    pub const fn nak(self) -> NakCode {
+        match self {
+            Self::ReceiveKey(_) | Self::Key(KeyViolation::MemoryGone) => {
+                NakCode::RemoteOperationalError
+            }
+            Self::Key(_) | Self::Invalidate(_) | Self::ReadKey(_) => NakCode::RemoteAccessError,
+            _ => NakCode::InvalidRequest,
+        }
+    }
+
+    /// How a receive in hand completes. Section 5.3.
+    pub const fn receive_status(self) -> CompletionStatus {
+        match (self, self.nak()) {
+            (Self::ReceiveLength, _) => CompletionStatus::LocalLengthError,
+            (_, NakCode::InvalidRequest) => CompletionStatus::LocalQpOperationError,
+            _ => CompletionStatus::LocalProtectionError,
+        }
+    }
+
+    /// What the application hears of it besides.
+    pub const fn event(self) -> QpEvent {
+        match self.nak() {
+            NakCode::RemoteAccessError => QpEvent::AccessError,
+            NakCode::RemoteOperationalError => QpEvent::Fatal,
+            _ => QpEvent::RequestError,
+        }
+    }
+
     /// The rule's id in the ledger, `tests/conformance/requirements.toml`.
     pub const fn id(self) -> &'static str {
         match self {
@@ -289,9 +287,7 @@ impl Cause {
     pub const fn status(&self) -> Option<CompletionStatus> {
         match self {
             Self::Request(request, _) => Some(request.status),
-            Self::Peer(PeerRequest { receive: Some(_), .. }, violation) => {
-                Some(violation.receive_status())
-            }
+            Self::Peer(PeerRequest { receive: Some(_), .. }, rule) => Some(rule.receive_status()),
             Self::Datagram(_, why) => Some(why.status()),
             Self::Peer(..) | Self::Modified | Self::CompletionLost => None,
         }

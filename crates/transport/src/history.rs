@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use roxe_wire::{Aeth, Bth, DropReason, Instant, Opcode, Packet, Psn, Syndrome};
+use roxe_wire::{Aeth, Bth, DropReason, Instant, Opcode, Psn, Syndrome};
 
 use crate::qp_state::QpState;
 
@@ -20,26 +20,26 @@ pub(crate) struct History {
     count: usize,
 }
 
-/// A frame or event, packed.
+/// A frame or event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Nanoseconds, which do not need the top two bits in 146 years; these say what it is.
+    /// Nanoseconds, which need no more than 56 bits in two years; below them the opcode, or which
+    /// event.
     time: u64,
-    /// The opcode, or which event; and the PSN.
-    frame: u32,
-    /// The AETH of an answer, the length of another frame's payload, why a frame was dropped.
-    detail: u32,
+    /// Of a frame, bytes 8 to 15 from the BTH on as they lie in memory: PSN and AETH, if it has
+    /// one. Of the first of them only the A bit is kept; the others say what this is.
+    word: u64,
 }
 
-const IN: u64 = 0;
-const OUT: u64 = 1 << 62;
-const DROPPED: u64 = 2 << 62;
-const EVENT: u64 = 3 << 62;
-const TIME: u64 = OUT - 1;
+const A: u64 = 0x80;
+const RECEIVED: u64 = 0;
+const SENT: u64 = 1;
+const DROPPED: u64 = 2;
+const EVENT: u64 = 3;
 
 /// Events, where a frame has its opcode.
-const TIMEOUT: u32 = 0;
-const STATE: u32 = 1;
+const TIMEOUT: u8 = 0;
+const STATE: u8 = 1;
 
 /// Something that happened to a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +79,10 @@ pub struct Glimpse {
     pub opcode: u8,
     /// Its PSN.
     pub psn: Psn,
+    /// It asks for an acknowledgement.
+    pub ack_req: bool,
     /// What it answers, if it answers.
     pub aeth: Option<Aeth>,
-    /// Bytes of payload; `None` where the answer took that place.
-    pub payload: Option<u32>,
 }
 
 impl History {
@@ -90,55 +90,56 @@ impl History {
         Self { ring: Box::new([Entry::default(); REMEMBERED]), count: 0 }
     }
 
-    fn push(&mut self, kind: u64, at: Instant, frame: u32, detail: u32) {
-        let entry = Entry { time: kind | at.nanos() & TIME, frame, detail };
+    fn push(&mut self, entry: Entry) {
         self.ring[self.count % REMEMBERED] = entry;
         self.count = self.count.wrapping_add(1);
     }
 
-    /// A frame was taken in.
-    pub(crate) fn received(&mut self, now: Instant, packet: &Packet<'_>) {
-        let bth = &packet.headers.bth;
-        let detail = match packet.headers.aeth {
-            Some(aeth) => u32::from_be_bytes(aeth.emit()),
-            None => u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
-        };
-        self.push(IN, now, frame(bth.opcode, bth.psn), detail);
+    /// A frame that begins with these bytes was taken in.
+    pub(crate) fn received(&mut self, now: Instant, bytes: &[u8]) {
+        self.frame(now, RECEIVED, bytes);
     }
 
-    /// A frame was written that begins with these bytes, with so much payload.
-    pub(crate) fn sent(&mut self, now: Instant, bytes: &[u8], payload: usize) {
-        let Some(&[opcode, _, _, _, _, _, _, _, _, p2, p1, p0]) = bytes.first_chunk() else {
+    /// A frame that begins with these bytes was sent.
+    pub(crate) fn sent(&mut self, now: Instant, bytes: &[u8]) {
+        self.frame(now, SENT, bytes);
+    }
+
+    fn frame(&mut self, now: Instant, kind: u64, bytes: &[u8]) {
+        // At least a BTH and four bytes: AETH, other headers, payload, or ICRC.
+        let Some(&[code, _, _, _, _, _, _, _, ref rest @ ..]) = bytes.first_chunk::<16>() else {
             return;
         };
-        // An AETH stands right behind the BTH; who reads this knows by the opcode.
-        let detail = match bytes.get(Bth::LEN..).and_then(|rest| rest.first_chunk()) {
-            Some(aeth) if has_aeth(opcode) => u32::from_be_bytes(*aeth),
-            _ => u32::try_from(payload).unwrap_or(u32::MAX),
-        };
-        self.push(OUT, now, u32::from_be_bytes([opcode, p2, p1, p0]), detail);
+        let word = u64::from_le_bytes(*rest) & !(A - 1) | kind;
+        self.push(Entry { time: now.nanos() << 8 | u64::from(code), word });
+    }
+
+    fn event(&mut self, now: Instant, kind: u64, code: u8, psn: Psn, detail: usize) {
+        let [_, p2, p1, p0] = psn.get().to_be_bytes();
+        let [d1, d0, ..] = detail.to_le_bytes();
+        let word = u64::from_le_bytes([0, p2, p1, p0, d1, d0, 0, 0]) | kind;
+        self.push(Entry { time: now.nanos() << 8 | u64::from(code), word });
     }
 
     /// A frame was dropped before it came to the queue pair.
     pub(crate) fn dropped(&mut self, now: Instant, bth: &Bth, reason: DropReason) {
-        let reason = u32::try_from(reason.index()).unwrap_or(u32::MAX);
-        self.push(DROPPED, now, frame(bth.opcode, bth.psn), reason);
+        self.event(now, DROPPED, bth.opcode, bth.psn, reason.index());
     }
 
     /// The ACK timer ran out for the packet with this PSN.
     pub(crate) fn timeout(&mut self, now: Instant, psn: Psn) {
-        self.push(EVENT, now, TIMEOUT << 24 | psn.get(), 0);
+        self.event(now, EVENT, TIMEOUT, psn, 0);
     }
 
     /// The queue pair goes to another state.
     pub(crate) fn state(&mut self, state: QpState) {
-        self.push(EVENT, self.last(), STATE << 24, state as u32);
+        self.event(self.last(), EVENT, STATE, Psn::default(), state as usize);
     }
 
     /// When something happened last.
     pub(crate) fn last(&self) -> Instant {
         let last = self.ring[self.count.wrapping_sub(1) % REMEMBERED];
-        Instant::from_nanos(last.time & TIME)
+        Instant::from_nanos(last.time >> 8)
     }
 
     /// Everything that is remembered, oldest first.
@@ -154,30 +155,27 @@ const fn has_aeth(opcode: u8) -> bool {
     matches!(opcode, 0x0d | 0x0f..=0x12)
 }
 
-const fn frame(opcode: u8, psn: Psn) -> u32 {
-    (opcode as u32) << 24 | psn.get()
-}
-
 impl Entry {
     fn read(&self) -> Option<Record> {
-        let (code, psn) = (self.frame.to_be_bytes()[0], Psn::new(self.frame));
-        let what = match self.time & !TIME {
-            IN => Happened::Received(self.glimpse(code, psn)),
-            OUT => Happened::Sent(self.glimpse(code, psn)),
+        let [code, ..] = self.time.to_le_bytes();
+        let [first, p2, p1, p0, rest @ ..] = self.word.to_le_bytes();
+        let psn = Psn::new(u32::from_be_bytes([0, p2, p1, p0]));
+        let detail = usize::from(u16::from_le_bytes([rest[0], rest[1]]));
+        let glimpse = || {
+            let aeth = has_aeth(code).then(|| Aeth::parse(rest).ok()).flatten();
+            Glimpse { opcode: code, psn, ack_req: self.word & A != 0, aeth }
+        };
+        let what = match u64::from(first) & EVENT {
+            RECEIVED => Happened::Received(glimpse()),
+            SENT => Happened::Sent(glimpse()),
             DROPPED => {
-                let reason = *DropReason::NAMES.get(self.detail as usize)?;
+                let reason = *DropReason::NAMES.get(detail)?;
                 Happened::Dropped { opcode: code, psn, reason }
             }
-            _ if u32::from(code) == TIMEOUT => Happened::Timeout(psn),
-            _ => Happened::State(*QpState::ALL.get(self.detail as usize)?),
+            _ if code == TIMEOUT => Happened::Timeout(psn),
+            _ => Happened::State(*QpState::ALL.get(detail)?),
         };
-        Some(Record { at: Instant::from_nanos(self.time & TIME), what })
-    }
-
-    fn glimpse(&self, opcode: u8, psn: Psn) -> Glimpse {
-        let answers = has_aeth(opcode);
-        let aeth = answers.then(|| Aeth::parse(self.detail.to_be_bytes()).ok()).flatten();
-        Glimpse { opcode, psn, aeth, payload: (!answers).then_some(self.detail) }
+        Some(Record { at: Instant::from_nanos(self.time >> 8), what })
     }
 }
 
@@ -196,15 +194,14 @@ impl fmt::Display for OpcodeName {
 impl fmt::Display for Glimpse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} PSN {}", OpcodeName(self.opcode), self.psn)?;
-        match self.aeth.map(|aeth| (aeth.syndrome, aeth.msn.get())) {
-            Some((Syndrome::Ack(_), msn)) => write!(f, " ACK, MSN {msn}")?,
-            Some((Syndrome::RnrNak(timer), _)) => write!(f, " RNR NAK {:?}", timer.duration())?,
-            Some((Syndrome::Nak(code), _)) => write!(f, " NAK {code}")?,
-            None => {}
+        if self.ack_req {
+            f.write_str(" A")?;
         }
-        match self.payload {
-            Some(len) if len != 0 => write!(f, " {len} bytes"),
-            _ => Ok(()),
+        match self.aeth.map(|aeth| (aeth.syndrome, aeth.msn.get())) {
+            Some((Syndrome::Ack(_), msn)) => write!(f, " ACK, MSN {msn}"),
+            Some((Syndrome::RnrNak(timer), _)) => write!(f, " RNR NAK {:?}", timer.duration()),
+            Some((Syndrome::Nak(code), _)) => write!(f, " NAK {code}"),
+            None => Ok(()),
         }
     }
 }
@@ -269,20 +266,26 @@ mod tests {
     #[test]
     fn a_frame_is_read_back_from_its_first_bytes() {
         let mut history = History::new();
-        let bth = Bth { opcode: 0x11, psn: Psn::new(7), ..Bth::default() }.emit();
-        let nak = [0x62, 0, 0, 3];
-        history.sent(Instant::from_nanos(1_500), &[&bth[..], &nak].concat(), 0);
-        let read = Bth { opcode: 0x0e, psn: Psn::new(8), ..Bth::default() };
-        history.sent(Instant::from_nanos(1_600), &[&read.emit()[..], &nak].concat(), 4);
-        history.dropped(Instant::from_nanos(1_700), &read, DropReason::WrongAddress);
-        history.sent(Instant::ZERO, &[0; 11], 0);
+        let at = Instant::from_nanos;
+        let begins = |bth: Bth, then: [u8; 4]| [&bth.emit()[..], &then].concat();
+        let ack = Bth { opcode: 0x11, psn: Psn::new(7), ..Bth::default() };
+        for syndrome in [0x1f, 0x2c, 0x62] {
+            history.received(at(1_500), &begins(ack, [syndrome, 0, 0, 3]));
+        }
+        // Bits that mean nothing stay out.
+        let send = Bth { opcode: 4, psn: Psn::new(8), ack_req: true, reserved_7: 0x7f, ..ack };
+        history.sent(at(1_600), &begins(send, [0x62; 4]));
+        history.dropped(at(1_700), &send, DropReason::WrongAddress);
+        history.sent(at(1_800), &send.emit());
         let all: Vec<String> = history.records().map(|record| record.to_string()).collect();
         assert_eq!(
             all,
             [
-                "0.000001500 > RC_ACKNOWLEDGE PSN 7 NAK remote access error",
-                "0.000001600 > RC_READ_RESPONSE_MIDDLE PSN 8 4 bytes",
-                "0.000001700 < RC_READ_RESPONSE_MIDDLE PSN 8 dropped: addr_mismatch",
+                "0.000001500 < RC_ACKNOWLEDGE PSN 7 ACK, MSN 3",
+                "0.000001500 < RC_ACKNOWLEDGE PSN 7 RNR NAK 640µs",
+                "0.000001500 < RC_ACKNOWLEDGE PSN 7 NAK remote access error",
+                "0.000001600 > RC_SEND_ONLY PSN 8 A",
+                "0.000001700 < RC_SEND_ONLY PSN 8 dropped: addr_mismatch",
             ]
         );
     }

@@ -103,6 +103,12 @@ impl QueuePair {
         self.history.records()
     }
 
+    /// A frame that begins with these bytes, BTH first, is about to be handled: for the history,
+    /// which packets that have been taken apart have nothing for.
+    pub fn note_received(&mut self, now: Instant, bytes: &[u8]) {
+        self.history.received(now, bytes);
+    }
+
     /// A frame for it was dropped before it came here.
     pub fn note_dropped(&mut self, now: Instant, bth: &Bth, reason: DropReason) {
         self.history.dropped(now, bth, reason);
@@ -272,7 +278,6 @@ impl QueuePair {
         grh: &Grh,
         adapter: &mut impl Adapter,
     ) {
-        self.history.received(now, packet);
         if packet.opcode.operation.is_response() {
             if !self.state.sends() {
                 adapter.count(Count::WrongState);
@@ -339,9 +344,9 @@ impl QueuePair {
         if let Responder::Rc(responder) = &mut self.responder {
             responder.break_off(&self.attributes, broken, adapter);
         }
-        self.remember(now, QpState::Error, Cause::Peer(request, broken.violation));
+        self.remember(now, QpState::Error, Cause::Peer(request, broken.rule));
         self.enter_error(None, adapter);
-        adapter.event(broken.violation.event());
+        adapter.event(broken.rule.event());
     }
 
     /// Whether an answer to the peer is owed.
@@ -365,25 +370,38 @@ impl QueuePair {
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
+        let Outlet { room: Room { first, second }, elide } = outlet;
+        let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
+        let emitted = self.write_response(now, outlet, adapter);
+        if emitted.is_some() {
+            self.history.sent(now, first);
+        }
+        emitted
+    }
+
+    fn write_response(
+        &mut self,
+        now: Instant,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Option<Emitted> {
         let Responder::Rc(responder) = &mut self.responder else { return None };
         if !self.state.receives() && self.state != QpState::Error {
             return None;
         }
         let Outlet { room: Room { first, second }, elide } = outlet;
         let room = Room { first: &mut *first, second: &mut *second };
-        let emitted = match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
+        match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
             Ok(emitted) => emitted,
             Err(broken) => {
                 let request = responder.describe_read(broken.psn);
                 self.broken(now, broken, request, adapter);
                 // What the peer gets instead is the NAK; nothing can go wrong with that.
                 let Responder::Rc(responder) = &mut self.responder else { return None };
-                let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
+                let outlet = Outlet { room: Room { first, second }, elide };
                 responder.poll(&self.attributes, outlet, adapter).ok().flatten()
             }
-        }?;
-        self.history.sent(now, first, emitted.payload);
-        Some(emitted)
+        }
     }
 
     /// Writes the next request packet, if one may be sent now.
@@ -405,8 +423,8 @@ impl QueuePair {
             ServiceType::Uc => requester.poll_unreliable(attributes, draining, outlet, adapter),
             ServiceType::Ud => requester.poll_datagram(attributes, draining, outlet, adapter),
         };
-        if let Some(emitted) = &emitted {
-            self.history.sent(now, first, emitted.payload);
+        if emitted.is_some() {
+            self.history.sent(now, first);
         }
         self.report_local_failure(now, adapter);
         self.report_drained(adapter);

@@ -6,7 +6,7 @@ use roxe_wire::{LKey, Opcode, Psn, RKey};
 
 use crate::adapter::{KeyViolation, QpEvent};
 
-use super::{BadResponse, Cause, Ending, FailedRequest, PeerRequest, RequestFailure, Violation};
+use super::{BadResponse, Cause, Ending, FailedRequest, PeerRequest, RequestFailure, Rule};
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ impl Ending {
                 request.tell(&mut fields);
                 why.list(&mut fields);
             }
-            Cause::Peer(request, violation) => {
+            Cause::Peer(request, rule) => {
                 request.tell(&mut fields);
-                violation.list(&mut fields);
+                rule.list(&mut fields);
             }
             Cause::Datagram(receive, why) => {
                 fields.push(("wr_id", Field::Number(receive.wr_id)));
@@ -164,10 +164,10 @@ impl PeerRequest {
     }
 }
 
-impl Violation {
-    fn list(&self, fields: &mut Fields) {
-        fields.push(("rule", text(self.rule.id())));
-        fields.push(("nak", text(self.code)));
+impl Rule {
+    fn list(self, fields: &mut Fields) {
+        fields.push(("rule", text(self.id())));
+        fields.push(("nak", text(self.nak())));
         fields.push((
             "event",
             text(match self.event() {
@@ -176,7 +176,7 @@ impl Violation {
                 _ => "fatal",
             }),
         ));
-        if let Some(violation) = self.rule.violation() {
+        if let Some(violation) = self.violation() {
             key(violation, fields);
         }
     }

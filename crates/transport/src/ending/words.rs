@@ -10,7 +10,6 @@ use crate::work::{CompletionStatus, LocalOperation, SendOperation, Sge};
 
 use super::{
     BadResponse, Cause, DatagramFailure, Ending, FailedRequest, PeerRequest, RequestFailure, Rule,
-    Violation,
 };
 
 impl Cause {
@@ -18,7 +17,7 @@ impl Cause {
     const fn heading(&self) -> &'static str {
         match (self.status(), self) {
             (Some(status), _) => words(status),
-            (None, Self::Peer(_, violation)) => match violation.event() {
+            (None, Self::Peer(_, rule)) => match rule.event() {
                 QpEvent::AccessError => "access error",
                 QpEvent::RequestError => "invalid request",
                 _ => "fatal error",
@@ -60,9 +59,9 @@ impl fmt::Display for Cause {
         write!(f, "{}: ", self.heading())?;
         match self {
             Self::Request(request, why) => why.tell(request, f),
-            Self::Peer(request, violation) => {
-                violation.tell(request, f)?;
-                write!(f, "; answered with NAK {} (rule {})", violation.code, violation.rule.id())
+            Self::Peer(request, rule) => {
+                rule.tell(request, f)?;
+                write!(f, "; answered with NAK {} (rule {})", rule.nak(), rule.id())
             }
             Self::Datagram(receive, why) => match why {
                 DatagramFailure::TooLong { len } => {
@@ -192,9 +191,9 @@ impl fmt::Display for PeerRequest {
     }
 }
 
-impl Violation {
-    fn tell(&self, request: &PeerRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let (Rule::ReceiveLength, Some((receive, had))) = (self.rule, request.receive) {
+impl Rule {
+    fn tell(self, request: &PeerRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Self::ReceiveLength, Some((receive, had))) = (self, request.receive) {
             let len = u64::from(had) + u64::from(request.payload);
             let ends = Opcode::of_code(request.opcode).is_some_and(|row| row.position.ends());
             let least = if ends { "" } else { "at least " };
@@ -205,24 +204,24 @@ impl Violation {
         if let Some((receive, _)) = request.receive {
             write!(f, ", into receive id {}", receive.wr_id)?;
         }
-        f.write_str(match self.rule {
-            Rule::Sequence => ": it does not continue what came before",
-            Rule::QueuePairAccess => ": the queue pair does not grant this right",
-            Rule::Resources => ": more READs and atomics than max_dest_rd_atomic",
-            Rule::PacketLength => ": its length does not fit opcode and path MTU",
-            Rule::MessageLength => ": no message is longer than 2^31 bytes",
-            Rule::WriteLength => ": not the bytes that the WRITE announced",
-            Rule::Aligned => ": the address is no multiple of 8",
-            Rule::ReceiveLength => ": it does not fit",
-            Rule::AtomicWriteLength => ": an ATOMIC WRITE announces 8 bytes",
-            Rule::FlushTarget => ": it says not what to flush, or not how far",
-            Rule::Opcode => ": no such request",
-            Rule::ReceiveKey(_) => ": the receive's memory cannot be written, ",
-            Rule::Invalidate(_) => ": the key cannot be invalidated, ",
-            Rule::ReadKey(_) => ": its memory went away while it was answered, ",
-            Rule::Key(_) => ": ",
+        f.write_str(match self {
+            Self::Sequence => ": it does not continue what came before",
+            Self::QueuePairAccess => ": the queue pair does not grant this right",
+            Self::Resources => ": more READs and atomics than max_dest_rd_atomic",
+            Self::PacketLength => ": its length does not fit opcode and path MTU",
+            Self::MessageLength => ": no message is longer than 2^31 bytes",
+            Self::WriteLength => ": not the bytes that the WRITE announced",
+            Self::Aligned => ": the address is no multiple of 8",
+            Self::ReceiveLength => ": it does not fit",
+            Self::AtomicWriteLength => ": an ATOMIC WRITE announces 8 bytes",
+            Self::FlushTarget => ": it says not what to flush, or not how far",
+            Self::Opcode => ": no such request",
+            Self::ReceiveKey(_) => ": the receive's memory cannot be written, ",
+            Self::Invalidate(_) => ": the key cannot be invalidated, ",
+            Self::ReadKey(_) => ": its memory went away while it was answered, ",
+            Self::Key(_) => ": ",
         })?;
-        match self.rule.violation() {
+        match self.violation() {
             Some(violation) => write!(f, "{violation}"),
             None => Ok(()),
         }

@@ -11,7 +11,7 @@ use roxe_wire::{
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::ending::{PeerRequest, Rule, Violation};
+use crate::ending::{PeerRequest, Rule};
 use crate::segment;
 use crate::work::{
     AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
@@ -46,7 +46,7 @@ enum Inbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// The connection ends.
-    Fatal(Violation),
+    Fatal(Rule),
     /// No receive buffer.
     NotReady,
 }
@@ -56,7 +56,8 @@ enum Refusal {
 pub(crate) struct Broken {
     /// The packet that ends it.
     pub(crate) psn: Psn,
-    pub(crate) violation: Violation,
+    /// Which rule it breaks.
+    pub(crate) rule: Rule,
 }
 
 impl Responder {
@@ -122,7 +123,7 @@ impl Responder {
                 self.owed.refuse(psn, Syndrome::RnrNak(attributes.min_rnr_timer));
                 Ok(())
             }
-            Err(Refusal::Fatal(violation)) => Err(Broken { psn, violation }),
+            Err(Refusal::Fatal(rule)) => Err(Broken { psn, rule }),
         }
     }
 
@@ -130,8 +131,7 @@ impl Responder {
     //= 04-4.6
     pub(crate) fn handle_reserved(&self, bth: &Bth) -> Result<(), Broken> {
         if bth.psn == self.expected {
-            let violation = Violation { rule: Rule::Opcode, code: NakCode::InvalidRequest };
-            Err(Broken { psn: bth.psn, violation })
+            Err(Broken { psn: bth.psn, rule: Rule::Opcode })
         } else {
             Ok(())
         }
@@ -198,7 +198,7 @@ impl Responder {
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(packet, adapter),
             Operation::AtomicWrite => self.atomic_write(packet, adapter),
             Operation::Flush => self.flush(packet, adapter),
-            _ => Err(invalid(Rule::Opcode)),
+            _ => Err(Refusal::Fatal(Rule::Opcode)),
         }
     }
 
@@ -212,7 +212,7 @@ impl Responder {
             (Some(Inbound::Write { .. }), Operation::Write) => !starts,
             (Some(_), _) => false,
         };
-        if right { Ok(()) } else { Err(invalid(Rule::Sequence)) }
+        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::Sequence)) }
     }
 
     /// A receive buffer for what needs one, a place to keep the answer of what is answered late.
@@ -233,7 +233,7 @@ impl Responder {
         }
         let keeps_answer = !matches!(opcode.operation, Operation::Send | Operation::Write);
         if keeps_answer && (attributes.max_dest_rd_atomic == 0 || !self.resources.has_room()) {
-            return Err(invalid(Rule::Resources));
+            return Err(Refusal::Fatal(Rule::Resources));
         }
         Ok(())
     }
@@ -244,10 +244,10 @@ impl Responder {
         let mtu = attributes.path_mtu.bytes() as usize;
         let len = packet.payload.len();
         if !packet.opcode.payload.allows(len, mtu) {
-            return Err(invalid(Rule::PacketLength));
+            return Err(Refusal::Fatal(Rule::PacketLength));
         }
         if packet.headers.reth.is_some_and(|reth| reth.dma_len > MAX_MESSAGE_LEN) {
-            return Err(invalid(Rule::MessageLength));
+            return Err(Refusal::Fatal(Rule::MessageLength));
         }
         if packet.opcode.operation != Operation::Write {
             return Ok(());
@@ -255,13 +255,13 @@ impl Responder {
         let remaining = match (packet.headers.reth, self.message) {
             (Some(reth), _) => reth.dma_len,
             (None, Some(Inbound::Write { remaining, .. })) => remaining,
-            _ => return Err(invalid(Rule::Sequence)),
+            _ => return Err(Refusal::Fatal(Rule::Sequence)),
         };
         let right = match packet.opcode.position {
             Position::Only | Position::Last => len == remaining as usize,
             Position::First | Position::Middle => len < remaining as usize,
         };
-        if right { Ok(()) } else { Err(invalid(Rule::WriteLength)) }
+        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::WriteLength)) }
     }
 
     /// The key, for the whole range at once. Returns where a WRITE's payload goes.
@@ -310,22 +310,18 @@ impl Responder {
         self.message = Some(Inbound::Send { receive, offset });
         let len = payload_len(packet)?;
         let end = offset.checked_add(len).filter(|end| *end <= receive.len);
-        let end = end.ok_or(invalid(Rule::ReceiveLength))?;
+        let end = end.ok_or(Refusal::Fatal(Rule::ReceiveLength))?;
         if len != 0 {
-            adapter.scatter_receive(&receive, offset, packet.payload).map_err(|violation| {
-                let rule = Rule::ReceiveKey(violation);
-                Refusal::Fatal(Violation { rule, code: NakCode::RemoteOperationalError })
-            })?;
+            let scattered = adapter.scatter_receive(&receive, offset, packet.payload);
+            scattered.map_err(|violation| Refusal::Fatal(Rule::ReceiveKey(violation)))?;
         }
         self.message = Some(Inbound::Send { receive, offset: end });
         if packet.opcode.position.ends() {
             let extra = match (packet.headers.imm_dt, packet.headers.ieth) {
                 (Some(imm), _) => Extra::Imm(imm),
                 (None, Some(ieth)) => {
-                    adapter.invalidate_remote(ieth.r_key).map_err(|violation| {
-                        let rule = Rule::Invalidate(violation);
-                        Refusal::Fatal(Violation { rule, code: NakCode::RemoteAccessError })
-                    })?;
+                    let invalidated = adapter.invalidate_remote(ieth.r_key);
+                    invalidated.map_err(|violation| Refusal::Fatal(Rule::Invalidate(violation)))?;
                     Extra::Invalidated(ieth.r_key)
                 }
                 (None, None) => Extra::None,
@@ -349,18 +345,21 @@ impl Responder {
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
         let Some(Inbound::Write { key, va, remaining, total }) = inbound else {
-            return Err(invalid(Rule::Sequence));
+            return Err(Refusal::Fatal(Rule::Sequence));
         };
         let len = payload_len(packet)?;
         if packet.opcode.position.starts() {
             adapter.count(Count::WriteRequests);
         }
         if len != 0 {
-            adapter.write_remote(key, va, packet.payload).map_err(refused_key)?;
+            let written = adapter.write_remote(key, va, packet.payload);
+            if let Err(violation) = written {
+                return Err(refused_key(violation));
+            }
         }
         if !packet.opcode.position.ends() {
             let va = va.wrapping_add(u64::from(len));
-            let remaining = remaining.checked_sub(len).ok_or(invalid(Rule::WriteLength))?;
+            let remaining = remaining.checked_sub(len).ok_or(Refusal::Fatal(Rule::WriteLength))?;
             self.message = Some(Inbound::Write { key, va, remaining, total });
         } else {
             self.message = None;
@@ -385,7 +384,7 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(invalid(Rule::Opcode))?;
+        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         adapter.count(Count::ReadRequests);
         let span = segment::packets(reth.dma_len, attributes.path_mtu);
         let answer = Answer::Read { r_key: reth.r_key, va: reth.va, len: reth.dma_len };
@@ -396,7 +395,7 @@ impl Responder {
 
     /// Executes an atomic and keeps its result, so that a duplicate is never executed.
     fn atomic(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
-        let atomic = packet.headers.atomic_eth.ok_or(invalid(Rule::Opcode))?;
+        let atomic = packet.headers.atomic_eth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         let operation = packet.opcode.operation;
         adapter.count(Count::AtomicRequests);
         let mut change = |found: u64| match operation {
@@ -414,9 +413,9 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(invalid(Rule::Opcode))?;
+        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         if reth.dma_len != 8 {
-            return Err(invalid(Rule::AtomicWriteLength));
+            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
         }
         adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(refused_key)?;
         self.answer_with(1, Answer::Done { operation: Operation::AtomicWrite });
@@ -425,11 +424,11 @@ impl Responder {
 
     fn flush(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
         let headers = &packet.headers;
-        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(invalid(Rule::Opcode))?;
+        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(Refusal::Fatal(Rule::Opcode))?;
         let len = match feth.selectivity {
             FlushSelectivity::Range => u64::from(reth.dma_len),
             FlushSelectivity::MemoryRegion => 0,
-            FlushSelectivity::Reserved(_) => return Err(invalid(Rule::FlushTarget)),
+            FlushSelectivity::Reserved(_) => return Err(Refusal::Fatal(Rule::FlushTarget)),
         };
         let span = Span { va: reth.va, len };
         let wanted = [
@@ -437,7 +436,7 @@ impl Responder {
             (feth.placement.persistence, Access::FlushPersistent),
         ];
         if wanted.iter().all(|(wanted, _)| !wanted) {
-            return Err(invalid(Rule::FlushTarget));
+            return Err(Refusal::Fatal(Rule::FlushTarget));
         }
         let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
         for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing) {
@@ -458,20 +457,20 @@ impl Responder {
     pub(crate) fn break_off(
         &mut self,
         attributes: &Attributes,
-        Broken { psn, violation }: Broken,
+        Broken { psn, rule }: Broken,
         adapter: &mut impl Adapter,
     ) {
         adapter.count(Count::FatalNakSent);
-        if violation.rule == Rule::ReceiveLength {
+        if rule == Rule::ReceiveLength {
             adapter.count(Count::ResponderLengthError);
         }
-        if violation.event() == QpEvent::AccessError {
+        if rule.event() == QpEvent::AccessError {
             adapter.count(Count::AccessRefused);
         }
-        self.owed.refuse(psn, Syndrome::Nak(violation.code));
+        self.owed.refuse(psn, Syndrome::Nak(rule.nak()));
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             adapter.count(Count::ResponderCqeError);
-            let status = violation.receive_status();
+            let status = rule.receive_status();
             adapter.complete_receive(receive, failed(attributes, &receive, status));
         }
     }
@@ -608,9 +607,7 @@ impl Responder {
             Some(Err(violation)) => {
                 // The memory went away after the READ was accepted. BC-055
                 self.resources.stop();
-                let rule = Rule::ReadKey(violation);
-                let violation = Violation { rule, code: NakCode::RemoteAccessError };
-                Err(Broken { psn: due.psn, violation })
+                Err(Broken { psn: due.psn, rule: Rule::ReadKey(violation) })
             }
         }
     }
@@ -654,7 +651,7 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
         _ => AccessFlags::NONE,
     };
     debug_assert!(packet.opcode.payload != PayloadRule::Eight || wanted != AccessFlags::NONE);
-    if attributes.access.contain(wanted) { Ok(()) } else { Err(invalid(Rule::QueuePairAccess)) }
+    if attributes.access.contain(wanted) { Ok(()) } else { Err(Refusal::Fatal(Rule::QueuePairAccess)) }
 }
 
 /// A request for no bytes need not carry a valid address or key.
@@ -676,23 +673,15 @@ fn check_remote(
 /// Atomics address a multiple of eight.
 //= BC-062
 fn check_aligned(va: u64) -> Result<(), Refusal> {
-    if va.is_multiple_of(8) { Ok(()) } else { Err(invalid(Rule::Aligned)) }
+    if va.is_multiple_of(8) { Ok(()) } else { Err(Refusal::Fatal(Rule::Aligned)) }
 }
 
 const fn refused_key(violation: KeyViolation) -> Refusal {
-    let code = match violation {
-        KeyViolation::MemoryGone => NakCode::RemoteOperationalError,
-        _ => NakCode::RemoteAccessError,
-    };
-    Refusal::Fatal(Violation { rule: Rule::Key(violation), code })
-}
-
-const fn invalid(rule: Rule) -> Refusal {
-    Refusal::Fatal(Violation { rule, code: NakCode::InvalidRequest })
+    Refusal::Fatal(Rule::Key(violation))
 }
 
 fn payload_len(packet: &Packet<'_>) -> Result<u32, Refusal> {
-    u32::try_from(packet.payload.len()).map_err(|_| invalid(Rule::PacketLength))
+    u32::try_from(packet.payload.len()).map_err(|_| Refusal::Fatal(Rule::PacketLength))
 }
 
 const READ_REQUEST: u8 = 0x0c;
