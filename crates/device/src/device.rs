@@ -64,6 +64,10 @@ impl ByNumber {
         self.0.get_mut(index as usize)?.as_mut()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &QpSlot> {
+        self.0.iter().flatten()
+    }
+
     pub(crate) fn put(&mut self, index: u32, slot: QpSlot) {
         let index = index as usize;
         if self.0.len() <= index {
@@ -302,7 +306,7 @@ impl<H: HostMemory> Device<H> {
 
 /// A queue pair whose completion found no room ends: nobody may go on as if nothing were missing.
 /// What is lost while it flushes is lost too.
-//= C11-CQ-OVERRUN
+//= 05-5.4b
 #[cold]
 fn completion_lost<H: HostMemory>(qp: &mut QueuePair, adapter: &mut QpAdapter<'_, H>) {
     qp.completion_lost(adapter);

@@ -39,6 +39,7 @@ pub struct QueuePairStory {
 
 impl<H: HostMemory> Device<H> {
     /// What is known of a queue pair; `None` when there is no such.
+    //= W01
     pub fn queue_pair_story(&self, qpn: Qpn) -> Option<QueuePairStory> {
         let slot = self.queue_pairs.get(self.numbers.slot_of(qpn)?)?;
         let qp = &slot.qp;
@@ -58,6 +59,12 @@ impl<H: HostMemory> Device<H> {
         })
     }
 
+    /// The queue pairs that ended, by slot.
+    pub fn ended_queue_pairs(&self) -> impl Iterator<Item = QueuePairStory> {
+        let ended = self.queue_pairs.iter().filter(|slot| slot.qp.ending().is_some());
+        ended.filter_map(|slot| self.queue_pair_story(slot.own.qpn))
+    }
+
     /// What one queue pair counted; `None` when there is no such.
     pub fn queue_pair_counters(&self, qpn: Qpn) -> Option<&QpCounters> {
         Some(&self.queue_pairs.get(self.numbers.slot_of(qpn)?)?.counters)
@@ -73,7 +80,7 @@ impl QueuePairStory {
         if let Cause::Request(_, RequestFailure::NoAnswer { .. }) = ending.cause {
             for (what, drops) in [
                 ("; frames for this queue pair were dropped here", &self.dropped),
-                ("; the device dropped frames for nobody", &self.dropped_by_device),
+                ("; frames were dropped before it was known for whom", &self.dropped_by_device),
             ] {
                 let drops: Vec<_> = drops.iter().map(|(name, n)| format!("{name} {n}")).collect();
                 if !drops.is_empty() {

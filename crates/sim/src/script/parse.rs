@@ -204,6 +204,11 @@ impl<'a> Cursor<'a> {
                 let name = self.one_of("a state", &pairs(parameters::STATES))?.to_owned();
                 Ok(Statement::State { qp, name })
             }
+            EventWord::Why => {
+                let qp = self.name("a queue pair's name")?;
+                let sentence = String::from_utf8_lossy(&self.bytes()?).into_owned();
+                Ok(Statement::Why { qp, sentence })
+            }
             EventWord::Turn => Ok(Statement::Turn),
             EventWord::Quiet => Ok(Statement::Quiet),
         }
@@ -366,6 +371,7 @@ enum EventWord {
     Counter,
     Memory,
     State,
+    Why,
     Turn,
     Quiet,
 }
@@ -381,6 +387,7 @@ const EVENTS: &[(&str, EventWord)] = &[
     ("counter", EventWord::Counter),
     ("memory", EventWord::Memory),
     ("state", EventWord::State),
+    ("why", EventWord::Why),
     ("turn", EventWord::Turn),
     ("quiet", EventWord::Quiet),
 ];

@@ -29,6 +29,8 @@ pub struct Failure {
     pub what: String,
     /// What happened before, oldest first: lines of the script and what the device did.
     pub before: Vec<String>,
+    /// What queue pairs that ended say of it.
+    pub ended: Vec<String>,
 }
 
 impl fmt::Display for Failure {
@@ -38,10 +40,7 @@ impl fmt::Display for Failure {
         if !self.before.is_empty() {
             write!(f, "\n  before:")?;
         }
-        for line in &self.before {
-            write!(f, "\n  {line}")?;
-        }
-        Ok(())
+        self.before.iter().chain(&self.ended).try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 
@@ -72,6 +71,7 @@ fn failure(file: &str, line: &Line, what: String, world: &Option<World>, before:
         text: line.text.clone(),
         what,
         before: history[from..].to_vec(),
+        ended: world.as_ref().map_or_else(Vec::new, World::ended),
     }
 }
 
@@ -267,6 +267,11 @@ impl World {
                 let state = info.map_err(|error| error.to_string())?.state.name();
                 if state == name { Ok(()) } else { Err(format!("{qp} is in state {state}")) }
             }
+            Statement::Why { qp, sentence } => {
+                let story = self.device.queue_pair_story(self.qp(qp)?.qpn);
+                let told = story.map_or_else(String::new, |story| story.sentence());
+                if is_like(&told, sentence) { Ok(()) } else { Err(format!("instead: {told}")) }
+            }
             Statement::Turn => {
                 self.collect();
                 Ok(())
@@ -418,6 +423,16 @@ impl World {
         }
     }
 
+    /// What queue pairs that ended say of it, a line each.
+    fn ended(&self) -> Vec<String> {
+        let told = self.objects.iter().filter_map(|(name, object)| {
+            let Object::Qp(qp) = object else { return None };
+            let story = self.device.queue_pair_story(qp.qpn)?;
+            story.ending.map(|_| format!("{name} is in {}: {}", story.state, story.sentence()))
+        });
+        told.collect()
+    }
+
     fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), String> {
         self.collect();
         let region = self.region(&place.region)?;
@@ -426,6 +441,14 @@ impl World {
         read.map_err(|gone| gone.to_string())?;
         differ(&there, wanted)
     }
+}
+
+/// Whether a sentence is the wanted one, where `*` is any text.
+fn is_like(sentence: &str, wanted: &str) -> bool {
+    let Some((begins, rest)) = wanted.split_once('*') else { return sentence == wanted };
+    let Some(sentence) = sentence.strip_prefix(begins) else { return false };
+    let mut ends = sentence.char_indices().map(|(at, _)| &sentence[at..]).chain([""]);
+    ends.any(|end| is_like(end, rest))
 }
 
 fn show_range(from: Instant, until: Instant) -> String {

@@ -66,6 +66,8 @@ pub(super) enum Statement {
     Memory { place: Place, bytes: Vec<u8> },
     /// A queue pair's state.
     State { qp: String, name: String },
+    /// What a queue pair says of its end.
+    Why { qp: String, sentence: String },
     /// The device gets to send.
     Turn,
     /// The device has done nothing else.

@@ -104,7 +104,7 @@ impl fmt::Display for FailedRequest {
                 return write!(f, "registration of region 0x{:x} (id {})", region.0, self.wr_id);
             }
         };
-        write!(f, "{name} of {} bytes", self.len)?;
+        write!(f, "{name} of {}", Bytes(self.len))?;
         if let Some(remote) = self.operation.remote() {
             write!(f, " {way} 0x{:x}, rkey 0x{:x}", remote.va, remote.r_key.0)?;
         }
@@ -119,7 +119,7 @@ impl RequestFailure {
                 let sends = timeouts.saturating_add(*naks);
                 write!(f, "{request}: PSN {psn} was sent {}", Times(sends))?;
                 if *timeouts != 0 {
-                    write!(f, ", timed out {} of {wait:?}", Times(*timeouts))?;
+                    write!(f, ", timed out {} after {wait:?}", Times(*timeouts))?;
                 }
                 if *naks != 0 {
                     write!(f, ", the peer missed packets {}", Times(*naks))?;
@@ -154,7 +154,7 @@ impl RequestFailure {
                 }
             }
             Self::ReadLength { psn, found, expected } => {
-                write!(f, "{request}: the response with PSN {psn} brought {found} bytes, ")?;
+                write!(f, "{request}: the response with PSN {psn} brought {}, ", Bytes(u32::from(*found)))?;
                 write!(f, "its turn was {expected}")
             }
             Self::LocalKey { sge, write, violation } => {
@@ -163,7 +163,8 @@ impl RequestFailure {
                 match sge {
                     Some(sge) => {
                         let Sge { va, len, l_key } = sge;
-                        write!(f, "{len} bytes at 0x{va:x}, lkey 0x{:x}, cannot be ", l_key.0)?;
+                        let len = Bytes(*len);
+                        write!(f, "{len} at 0x{va:x}, lkey 0x{:x}, cannot be ", l_key.0)?;
                     }
                     None => f.write_str("its memory cannot be ")?,
                 }
@@ -185,8 +186,10 @@ impl fmt::Display for PeerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the peer's {}, PSN {}", OpcodeName(self.opcode), self.psn)?;
         match self.remote {
-            Some((key, va, len)) => write!(f, ", {len} bytes at 0x{va:x}, rkey 0x{:x}", key.0),
-            None => write!(f, ", {} bytes", self.payload),
+            Some((key, va, len)) => {
+                write!(f, ", {} at 0x{va:x}, rkey 0x{:x}", Bytes(len), key.0)
+            }
+            None => write!(f, ", {}", Bytes(self.payload)),
         }
     }
 }
@@ -200,6 +203,16 @@ impl Rule {
             write!(f, "{request}, makes a message of {least}{len} bytes ")?;
             return write!(f, "for a receive of {} bytes (id {})", receive.len, receive.wr_id);
         }
+        let payload = Bytes(request.payload);
+        match (self, request.remote) {
+            (Self::PacketLength, _) => {
+                return write!(f, "{request}: {payload} of payload do not fit opcode and path MTU");
+            }
+            (Self::WriteLength, Some((_, _, left))) => {
+                return write!(f, "{request}: it brings {payload}, and {left} are to come");
+            }
+            _ => {}
+        }
         write!(f, "{request}")?;
         if let Some((receive, _)) = request.receive {
             write!(f, ", into receive id {}", receive.wr_id)?;
@@ -208,7 +221,7 @@ impl Rule {
             Self::Sequence => ": it does not continue what came before",
             Self::QueuePairAccess => ": the queue pair does not grant this right",
             Self::Resources => ": more READs and atomics than max_dest_rd_atomic",
-            Self::PacketLength => ": its length does not fit opcode and path MTU",
+            Self::PacketLength => ": its length does not fit",
             Self::MessageLength => ": no message is longer than 2^31 bytes",
             Self::WriteLength => ": not the bytes that the WRITE announced",
             Self::Aligned => ": the address is no multiple of 8",
@@ -237,5 +250,113 @@ impl fmt::Display for Times {
             1 => f.write_str("once"),
             times => write!(f, "{times} times"),
         }
+    }
+}
+
+/// A number of bytes.
+struct Bytes(u32);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("1 byte"),
+            bytes => write!(f, "{bytes} bytes"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roxe_wire::{Instant, RKey};
+
+    use super::*;
+    use crate::adapter::KeyViolation;
+    use crate::ending::Field;
+    use crate::qp_state::QpState;
+    use crate::work::Remote;
+
+    /// What no script can bring about: it takes gigabytes of memory.
+    //= W01 test
+    #[test]
+    fn a_message_of_too_many_packets_says_how_many() {
+        let request = FailedRequest {
+            wr_id: 7,
+            operation: SendOperation::Read(Remote { va: 0x1000, r_key: RKey(0x77) }),
+            len: 1 << 31,
+            status: CompletionStatus::LocalLengthError,
+        };
+        let why = RequestFailure::TooManyPackets { packets: 1 << 23 };
+        assert_eq!(
+            Cause::Request(request, why).to_string(),
+            "local length error: READ of 2147483648 bytes from 0x1000, rkey 0x77 (id 7): \
+             it takes 8388608 packets, more than may be outstanding"
+        );
+    }
+
+    /// Every status that a request may complete with has words of its own.
+    #[test]
+    fn no_two_statuses_have_the_same_words() {
+        let all = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 19].map(|code| {
+            let all = [
+                CompletionStatus::Success,
+                CompletionStatus::LocalLengthError,
+                CompletionStatus::LocalQpOperationError,
+                CompletionStatus::LocalProtectionError,
+                CompletionStatus::Flushed,
+                CompletionStatus::MwBindError,
+                CompletionStatus::BadResponse,
+                CompletionStatus::LocalAccessError,
+                CompletionStatus::RemoteInvalidRequest,
+                CompletionStatus::RemoteAccessError,
+                CompletionStatus::RemoteOperationError,
+                CompletionStatus::RetryExceeded,
+                CompletionStatus::RnrRetryExceeded,
+                CompletionStatus::Fatal,
+            ];
+            words(*all.iter().find(|status| status.code() == code).expect("a status"))
+        });
+        let mut some = all.to_vec();
+        some.sort_unstable();
+        some.dedup();
+        assert_eq!(some.len(), all.len());
+    }
+
+    #[test]
+    fn the_values_are_those_of_the_sentence() {
+        let request = PeerRequest {
+            opcode: 0x0a,
+            psn: roxe_wire::Psn::new(101),
+            payload: 1,
+            remote: Some((RKey(0xbad), 0xdead_0000, 1)),
+            receive: None,
+        };
+        let ending = Ending {
+            at: Instant::from_nanos(5),
+            from: QpState::Rts,
+            to: QpState::Error,
+            cause: Cause::Peer(request, Rule::Key(KeyViolation::NoSuchKey)),
+        };
+        let text = |text: &str| Field::Text(text.to_owned());
+        assert_eq!(
+            ending.fields(),
+            [
+                ("sentence", text(&ending.to_string())),
+                ("time_ns", Field::Number(5)),
+                ("from", text("rts")),
+                ("to", text("error")),
+                ("cause", text("peer-broke-a-rule")),
+                ("psn", Field::Number(101)),
+                ("opcode", Field::Number(0x0a)),
+                ("opcode_name", text("RC_WRITE_ONLY")),
+                ("payload_len", Field::Number(1)),
+                ("remote_va", Field::Hex(0xdead_0000)),
+                ("r_key", Field::Hex(0xbad)),
+                ("remote_len", Field::Number(1)),
+                ("rule", text("05-5.6")),
+                ("nak", text("remote access error")),
+                ("event", text("access-error")),
+                ("violation", text("no region or window has this key now")),
+            ]
+        );
     }
 }
