@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use roxe_transport::adapter::QpEvent;
+use roxe_transport::adapter::{Count, QpEvent};
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
 use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
@@ -276,7 +276,7 @@ impl<H: HostMemory> Device<H> {
         let slot = self
             .numbers
             .slot_of(qpn)
-            .and_then(|index| self.queue_pairs.get(index))
+            .and_then(|index| self.queue_pairs.get_mut(index))
             .ok_or(PostError::NoSuchQueue)?;
         if slot.own.shared {
             return Err(PostError::SharedReceiveQueue);
@@ -284,6 +284,8 @@ impl<H: HostMemory> Device<H> {
         match slot.qp.state() {
             QpState::Reset => Err(PostError::WrongState),
             QpState::Error => {
+                self.tables.counters.transport(Count::ResponderFlushed);
+                slot.counters.count(Count::ResponderFlushed);
                 let completion = flushed(request.wr_id, qpn);
                 let cq = slot.own.receive_cq;
                 self.tables.complete(cq, completion);

@@ -13,7 +13,7 @@ use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer
 use crate::adapter::Belongings;
 use crate::address_handle::{AddressError, AddressVector};
 use crate::completion_queue::{CompletionQueue, ResizeError};
-use crate::counters::{Counters, QpCounters};
+use crate::counters::{Counters, DeviceCount, QpCounters};
 use crate::device::{CqId, Device, Peer, QpSlot, QueuePairInit, ReceiveQueueId};
 use crate::gid_table::{GidEntry, GidError, GidTable};
 use crate::host_memory::{HostMemory, HostRegion};
@@ -353,6 +353,7 @@ impl<H: HostMemory> Device<H> {
         if let Some(limit) = limit
             && queue.arm(limit)?.is_some()
         {
+            self.tables.counters.device(DeviceCount::SrqLimitReached, 1);
             self.tables.events.push_back(crate::device::Event::SrqLimitReached(srq));
         }
         Ok(())

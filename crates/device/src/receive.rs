@@ -6,7 +6,7 @@
 use roxe_transport::check_q_key;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
-use roxe_wire::{Body, Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
+use roxe_wire::{Body, Bth, DropReason, Ecn, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
 
 use crate::counters::DeviceCount;
 use crate::device::{Device, QpSlot};
@@ -33,6 +33,9 @@ impl<H: HostMemory> Device<H> {
         };
         check_icrc(received)?;
         self.tables.counters.received(received.body.len());
+        if received.addressing.traffic_class.ecn() == Ecn::Ce {
+            self.tables.counters.device(DeviceCount::EcnMarked, 1);
+        }
         let bth = &packet.headers.bth;
         if bth.dest_qp == Qpn::MULTICAST {
             return self.deliver_to_group(now, received, packet);
@@ -115,7 +118,7 @@ impl<H: HostMemory> Device<H> {
                 .and_then(|()| check_q_key(slot.qp.attributes().q_key, packet));
             match checked {
                 Ok(()) => {
-                                slot.qp.note_received(now, start_of(received.body));
+                    slot.qp.note_received(now, start_of(received.body));
                     self.tables.counters.device(DeviceCount::MulticastCopies, 1);
                     self.with(index, |qp, adapter| {
                         qp.handle_packet(now, packet, &grh, adapter);

@@ -611,12 +611,10 @@ fn attempt(options: Options, record: bool) -> Outcome {
 /// they were told.
 fn who_ended<A>(world: &World<A>) -> Vec<String> {
     let nodes = world.nodes.iter().enumerate();
-    let stories = nodes.flat_map(|(index, node)| {
-        node.device.ended_queue_pairs().map(move |story| (index, story))
-    });
-    let told = stories.filter(|(_, story)| {
-        story.ending.is_some_and(|ending| ending.cause != Cause::Modified)
-    });
+    let stories = nodes
+        .flat_map(|(index, node)| node.device.ended_queue_pairs().map(move |story| (index, story)));
+    let told = stories
+        .filter(|(_, story)| story.ending.is_some_and(|ending| ending.cause != Cause::Modified));
     told.map(|(index, story)| {
         format!("device {index}, queue pair {}: {}", story.qpn.get(), story.sentence())
     })

@@ -108,12 +108,16 @@ pub enum Count {
     OutOfBuffer,
     /// A receiver-not-ready NAK sent.
     RnrNakSent,
-    /// A receiver-not-ready NAK received.
+    /// A receiver-not-ready NAK received that ended a try.
     RnrNakReceived,
+    /// A receiver-not-ready NAK received after which we tried again.
+    RnrRetry,
     /// A sequence NAK sent.
     SequenceNakSent,
     /// A sequence NAK received that made us go back.
     SequenceNakReceived,
+    /// A sequence NAK received that acknowledged something besides.
+    SequenceNakAhead,
     /// A fatal NAK sent.
     FatalNakSent,
     /// A NAK received: invalid request.
@@ -124,10 +128,12 @@ pub enum Count {
     RemoteOperationError,
     /// We refused a peer's access.
     AccessRefused,
-    /// A response showed that one before it is missing.
+    /// A response showed that one before it is missing, and we went back.
     ImpliedNak,
     /// The ACK timer ran out.
     AckTimeout,
+    /// A try began again: after a timeout, a sequence NAK, or an answer that was missing.
+    RetryStarted,
     /// Retries used up for want of an answer.
     RetryExceeded,
     /// Retries used up for want of a receive buffer.

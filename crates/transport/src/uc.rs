@@ -103,7 +103,8 @@ impl Responder {
         let (receive, offset) = match self.message {
             Some(Inbound::Send { receive, offset }) => (receive, offset),
             None if packet.opcode.position.starts() => {
-                (self.spare.take().or_else(|| adapter.take_receive()).ok_or(Lost)?, 0)
+                let receive = self.spare.take().or_else(|| adapter.take_receive());
+                (receive.ok_or_else(|| no_buffer(adapter))?, 0)
             }
             _ => return Err(Lost),
         };
@@ -148,6 +149,9 @@ impl Responder {
             }
             _ => return Err(Lost),
         };
+        if packet.opcode.position.starts() {
+            adapter.count(Count::WriteRequests);
+        }
         let len = u32::try_from(packet.payload.len()).map_err(|_| Lost)?;
         let ends = packet.opcode.position.ends();
         if len > remaining || ends && len != remaining || !ends && len == remaining {
@@ -155,7 +159,7 @@ impl Responder {
         }
         let imm = packet.opcode.has(Header::ImmDt);
         if imm && self.spare.is_none() && !adapter.has_receive() {
-            return Err(Lost);
+            return Err(no_buffer(adapter));
         }
         if len != 0 {
             adapter.write_remote(key, va, packet.payload).map_err(|_| Lost)?;
@@ -193,6 +197,11 @@ impl Responder {
             adapter.complete_receive(receive, flushed);
         }
     }
+}
+
+fn no_buffer(adapter: &mut impl Adapter) -> Lost {
+    adapter.count(Count::OutOfBuffer);
+    Lost
 }
 
 impl Requester {

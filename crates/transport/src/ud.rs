@@ -28,6 +28,7 @@ pub(crate) fn handle_datagram(
     }
     let Some(receive) = adapter.take_receive() else {
         adapter.count(Count::UdNoBuffer);
+        adapter.count(Count::OutOfBuffer);
         return Ok(());
     };
     let payload_len = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
@@ -50,10 +51,11 @@ pub(crate) fn handle_datagram(
     if let Err(why) = placed {
         // The message is lost and its buffer too; the queue pair goes on. BC-074
         (completion.status, completion.solicited) = (why.status(), true);
-        adapter.count(match why {
-            DatagramFailure::TooLong { .. } => Count::UdTooLong,
-            DatagramFailure::Key(_) => Count::ResponderCqeError,
-        });
+        adapter.count(Count::ResponderCqeError);
+        if let DatagramFailure::TooLong { .. } = why {
+            adapter.count(Count::UdTooLong);
+            adapter.count(Count::ResponderLengthError);
+        }
     }
     adapter.complete_receive(receive, completion);
     placed.map_err(|why| Misplaced { receive, why })

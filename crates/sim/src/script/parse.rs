@@ -191,9 +191,13 @@ impl<'a> Cursor<'a> {
                 Ok(Statement::Event { object, name })
             }
             EventWord::Counter => {
-                let name = self.name("a counter's name")?;
+                let first = self.name("the name of a counter, or of a queue pair")?;
+                let (qp, name) = match self.peek_bare() {
+                    Some(word) if is_name(word) => (Some(first), self.name("a counter's name")?),
+                    _ => (None, first),
+                };
                 let value = self.take("a number", parse_number)?;
-                Ok(Statement::Counter { name, value })
+                Ok(Statement::Counter { qp, name, value })
             }
             EventWord::Memory => {
                 let place = self.place()?;

@@ -260,7 +260,9 @@ impl World {
                 filled.map_err(|gone| gone.to_string())
             }
             Statement::Into { qp, packet } => self.inject(qp, packet),
-            Statement::Counter { name, value } => self.check_counter(name, *value),
+            Statement::Counter { qp, name, value } => {
+                self.check_counter(qp.as_deref(), name, *value)
+            }
             Statement::Memory { place, bytes } => self.check_memory(place, bytes),
             Statement::State { qp, name } => {
                 let info = self.device.query_queue_pair(self.qp(qp)?.qpn);
@@ -410,10 +412,15 @@ impl World {
         }
     }
 
-    fn check_counter(&mut self, name: &str, wanted: u64) -> Result<(), String> {
+    fn check_counter(&mut self, qp: Option<&str>, name: &str, wanted: u64) -> Result<(), String> {
         self.collect();
-        let counted = self.device.counters().by_name(name);
-        let refused = self.refused.get(name).copied();
+        let (counted, refused) = match qp {
+            Some(qp) => {
+                let counters = self.device.queue_pair_counters(self.qp(qp)?.qpn);
+                (counters.and_then(|counters| counters.by_name(name)), None)
+            }
+            None => (self.device.counters().by_name(name), self.refused.get(name).copied()),
+        };
         match (counted, refused) {
             (None, None) => Err(format!("no counter is called {name}")),
             (counted, refused) => match counted.unwrap_or(0) + refused.unwrap_or(0) {

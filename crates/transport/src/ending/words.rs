@@ -65,7 +65,10 @@ impl fmt::Display for Cause {
             }
             Self::Datagram(receive, why) => match why {
                 DatagramFailure::TooLong { len } => {
-                    write!(f, "a datagram of {len} bytes, 40 before its data among them, arrived ")?;
+                    write!(
+                        f,
+                        "a datagram of {len} bytes, 40 before its data among them, arrived "
+                    )?;
                     write!(f, "for a receive of {} bytes (id {})", receive.len, receive.wr_id)
                 }
                 DatagramFailure::Key(violation) => {
@@ -154,7 +157,11 @@ impl RequestFailure {
                 }
             }
             Self::ReadLength { psn, found, expected } => {
-                write!(f, "{request}: the response with PSN {psn} brought {}, ", Bytes(u32::from(*found)))?;
+                write!(
+                    f,
+                    "{request}: the response with PSN {psn} brought {}, ",
+                    Bytes(u32::from(*found))
+                )?;
                 write!(f, "its turn was {expected}")
             }
             Self::LocalKey { sge, write, violation } => {

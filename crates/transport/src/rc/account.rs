@@ -60,7 +60,9 @@ impl Requester {
                 wait: timer.duration(),
             },
             Why::Refused(psn, code) => RequestFailure::Refused { psn, code },
-            Why::BadResponse(psn, opcode, what) => RequestFailure::BadResponse { psn, opcode, what },
+            Why::BadResponse(psn, opcode, what) => {
+                RequestFailure::BadResponse { psn, opcode, what }
+            }
             Why::ReadLength(psn, found) => {
                 let turn = segment::segment(wqe.len, attributes.path_mtu, wqe.received);
                 let expected = turn.and_then(|turn| u16::try_from(turn.len).ok()).unwrap_or(0);

@@ -11,8 +11,8 @@ use crate::ending::BadResponse;
 use crate::segment;
 use crate::work::{Attributes, SendOperation};
 
-use super::{Failure, LocalFailure, Why};
 use super::requester::Requester;
+use super::{Failure, LocalFailure, Why};
 
 impl Requester {
     /// Takes in one response.
@@ -55,6 +55,9 @@ impl Requester {
                 }
             }
             (Operation::Acknowledge, Some(Syndrome::Nak(NakCode::PsnSequenceError))) => {
+                if psn != self.unacknowledged {
+                    adapter.count(Count::SequenceNakAhead);
+                }
                 let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
                 let from = missing.unwrap_or(psn);
                 self.missing_from(from, Count::SequenceNakReceived, adapter)

@@ -651,7 +651,11 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
         _ => AccessFlags::NONE,
     };
     debug_assert!(packet.opcode.payload != PayloadRule::Eight || wanted != AccessFlags::NONE);
-    if attributes.access.contain(wanted) { Ok(()) } else { Err(Refusal::Fatal(Rule::QueuePairAccess)) }
+    if attributes.access.contain(wanted) {
+        Ok(())
+    } else {
+        Err(Refusal::Fatal(Rule::QueuePairAccess))
+    }
 }
 
 /// A request for no bytes need not carry a valid address or key.

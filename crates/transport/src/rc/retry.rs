@@ -7,8 +7,8 @@ use roxe_wire::{Instant, Psn, RnrTimer};
 use crate::adapter::{Adapter, Count};
 use crate::work::Attributes;
 
-use super::{Failure, Why};
 use super::requester::Requester;
+use super::{Failure, Why};
 
 /// The value of `rnr_retry` that means "for ever".
 const RNR_RETRY_FOR_EVER: u8 = 7;
@@ -141,9 +141,10 @@ impl Requester {
         if self.retry.rnr_until.is_some() || self.retry.going_back_to == Some(psn) {
             return Ok(());
         }
-        adapter.count(why);
         self.retry.going_back_to = Some(psn);
-        self.try_again(psn, adapter)
+        self.try_again(psn, adapter)?;
+        adapter.count(why);
+        Ok(())
     }
 
     /// Uses up one try and sends from `psn` again.
@@ -154,6 +155,7 @@ impl Requester {
             return Err(Failure { index, why: Why::NoAnswer(psn) });
         };
         self.retry.tries = tries;
+        adapter.count(Count::RetryStarted);
         self.go_back(psn);
         Ok(())
     }
@@ -178,6 +180,7 @@ impl Requester {
             };
             self.retry.rnr_tries = tries;
         }
+        adapter.count(Count::RnrRetry);
         self.retry.rnr_until = Some(now + timer.duration());
         self.retry.ack_deadline = None;
         self.go_back(psn);
