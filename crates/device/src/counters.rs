@@ -3,8 +3,8 @@
 //! Everything is counted once, under what it is: a [`DropReason`], a [`Count`] of the transport, a
 //! [`DeviceCount`]. The table [`NAMES`] says under which names it is shown. Some have several,
 //! because dashboards know the names of Linux's rxe and of mlx5. Where these two use one name
-//! differently, the plain name has mlx5's meaning, and rxe's has `rxe_` in front. What they have and
-//! we do not stands in [`NOT_SHOWN`]. A flushed request counts under `…_cqe_flush_error` only.
+//! differently, the plain name has mlx5's meaning, and rxe's has `rxe_` in front. What they have
+//! and we do not stands in [`NOT_SHOWN`]. A flushed request counts under `…_cqe_flush_error` only.
 
 use roxe_transport::adapter::Count;
 use roxe_wire::DropReason;
@@ -173,14 +173,14 @@ pub const NAMES: &[Name] = &[
     row("bad_qkey",                     Ours, Drop("bad_qkey")),
 ];
 
-/// Names of rxe and mlx5 that are not shown, and why. A name that were always 0 would say that all is
+/// Names of rxe and mlx5 that are not shown, and why. One that were always 0 would say that all is
 /// well where nothing is known.
 #[rustfmt::skip]
 pub const NOT_SHOWN: &[(&str, &str)] = &[
     ("ack_deffered",           "answers are never put off: the engine has no second task to wait for"),
     ("send_err",               "a port sends; the engine does not hear what became of a frame"),
     ("link_downed",            "a link is the port's"),
-    ("rdma_sends",             "work is counted where it fails; what goes well is counted in packets"),
+    ("rdma_sends",             "work that goes well is counted in packets"),
     ("rdma_recvs",             "the same"),
     ("rx_dct_connect",         "there are no dynamically connected queue pairs"),
     ("np_cnp_sent",            "there is no congestion control yet"),
@@ -265,8 +265,8 @@ impl Default for Counters {
     }
 }
 
-/// What one queue pair counted: its reports, and frames for it that were dropped. Made with the queue
-/// pair, so that nothing is allocated when something happens.
+/// What one queue pair counted: its reports, and frames for it that were dropped. Made with the
+/// queue pair, so that nothing is allocated when something happens.
 #[derive(Clone, Debug)]
 pub struct QpCounters(Box<QpCounts>);
 
@@ -287,6 +287,7 @@ impl QpCounters {
     }
 
     /// The queue pair reported something.
+    //= W02
     pub fn count(&mut self, what: Count) {
         bump(&mut self.0.transport[what as usize], 1);
     }

@@ -24,8 +24,8 @@ pub(crate) struct Timers {
 const NOWHERE: u32 = u32::MAX;
 
 impl Timers {
-    /// The queue pair in `slot` wants to be called at `deadline`. Mostly there is nothing to do, and
-    /// that is found out where this is called.
+    /// The queue pair in `slot` wants to be called at `deadline`. Mostly there is nothing to do,
+    /// and that is found out where this is called.
     #[inline]
     pub(crate) fn arm(&mut self, slot: u32, armed: &mut Armed, deadline: Option<Instant>) {
         if let Some(deadline) = deadline

@@ -325,11 +325,11 @@ impl QueuePair {
     pub fn handle_reserved(&mut self, now: Instant, bth: &Bth, adapter: &mut impl Adapter) {
         if !self.state.receives() {
             adapter.count(Count::WrongState);
-        } else if let Responder::Rc(responder) = &mut self.responder {
-            if let Err(broken) = responder.handle_reserved(bth) {
-                let request = responder.describe(bth, None);
-                self.broken(now, broken, request, adapter);
-            }
+        } else if let Responder::Rc(responder) = &mut self.responder
+            && let Err(broken) = responder.handle_reserved(bth)
+        {
+            let request = responder.describe(bth, None);
+            self.broken(now, broken, request, adapter);
         }
     }
 

@@ -27,10 +27,9 @@ pub struct Failure {
     pub text: String,
     /// What is wrong.
     pub what: String,
-    /// What happened before, oldest first: lines of the script and what the device did.
+    /// What happened before, oldest first: lines of the script and what the device did; then what
+    /// queue pairs that ended say of it.
     pub before: Vec<String>,
-    /// What queue pairs that ended say of it.
-    pub ended: Vec<String>,
 }
 
 impl fmt::Display for Failure {
@@ -40,7 +39,7 @@ impl fmt::Display for Failure {
         if !self.before.is_empty() {
             write!(f, "\n  before:")?;
         }
-        self.before.iter().chain(&self.ended).try_for_each(|line| write!(f, "\n  {line}"))
+        self.before.iter().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 
@@ -65,13 +64,13 @@ pub(super) fn run(file: &str, script: &Script, before: usize) -> Result<usize, F
 fn failure(file: &str, line: &Line, what: String, world: &Option<World>, before: usize) -> Failure {
     let history = world.as_ref().map_or(&[][..], |world| &world.history);
     let from = history.len().saturating_sub(before);
+    let ended = world.as_ref().map_or_else(Vec::new, World::ended);
     Failure {
         file: file.to_owned(),
         line: line.number,
         text: line.text.clone(),
         what,
-        before: history[from..].to_vec(),
-        ended: world.as_ref().map_or_else(Vec::new, World::ended),
+        before: history[from..].iter().cloned().chain(ended).collect(),
     }
 }
 

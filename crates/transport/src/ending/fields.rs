@@ -25,12 +25,13 @@ type Fields = Vec<(&'static str, Field)>;
 impl Ending {
     /// The values of this ending by name; only those that it has. Times are in nanoseconds.
     pub fn fields(&self) -> Fields {
-        let mut fields = Fields::new();
-        fields.push(("sentence", text(self)));
-        fields.push(("time_ns", Field::Number(self.at.nanos())));
-        fields.push(("from", text(self.from)));
-        fields.push(("to", text(self.to)));
-        fields.push(("cause", text(self.cause.name())));
+        let mut fields = vec![
+            ("sentence", text(self)),
+            ("time_ns", Field::Number(self.at.nanos())),
+            ("from", text(self.from)),
+            ("to", text(self.to)),
+            ("cause", text(self.cause.name())),
+        ];
         if let Some(status) = self.cause.status() {
             fields.push(("status", Field::Number(u64::from(status.code()))));
             fields.push(("status_name", text(status.name())));
