@@ -35,7 +35,7 @@ pub struct Device<H> {
     pub(crate) queue_pairs: ByNumber,
     pub(crate) tables: Tables<H>,
     pub(crate) turns: Turns,
-    timers: Timers,
+    pub(crate) timers: Timers,
 }
 
 /// A queue pair and what the device keeps about it.
@@ -49,6 +49,34 @@ pub(crate) struct QpSlot {
     pub(crate) standing: Standing,
     pub(crate) armed: Armed,
     pub(crate) counters: QpCounters,
+}
+
+impl QpSlot {
+    /// [`Device::with`], for who has the slot already.
+    #[inline]
+    pub(crate) fn run<H: HostMemory, R>(
+        &mut self,
+        index: u32,
+        tables: &mut Tables<H>,
+        turns: &mut Turns,
+        timers: &mut Timers,
+        call: impl FnOnce(&mut QueuePair, &mut QpAdapter<'_, H>) -> R,
+    ) -> R {
+        let Self { qp, own, counters, .. } = self;
+        let mut adapter = QpAdapter { tables, own, counters };
+        let result = call(qp, &mut adapter);
+        if adapter.tables.completion_lost {
+            completion_lost(qp, &mut adapter);
+        }
+        if self.qp.has_response() {
+            turns.ready(index, &mut self.standing, Kind::Response);
+        }
+        if self.qp.has_request() {
+            turns.ready(index, &mut self.standing, Kind::Request);
+        }
+        timers.arm(index, &mut self.armed, self.qp.deadline());
+        result
+    }
 }
 
 /// The queue pairs, each in the slot that its number leads to.
@@ -182,20 +210,7 @@ impl<H: HostMemory> Device<H> {
         call: impl FnOnce(&mut QueuePair, &mut QpAdapter<'_, H>) -> R,
     ) -> Option<R> {
         let slot = self.queue_pairs.get_mut(index)?;
-        let QpSlot { qp, own, counters, .. } = slot;
-        let mut adapter = QpAdapter { tables: &mut self.tables, own, counters };
-        let result = call(qp, &mut adapter);
-        if adapter.tables.completion_lost {
-            completion_lost(qp, &mut adapter);
-        }
-        if slot.qp.has_response() {
-            self.turns.ready(index, &mut slot.standing, Kind::Response);
-        }
-        if slot.qp.has_request() {
-            self.turns.ready(index, &mut slot.standing, Kind::Request);
-        }
-        self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
-        Some(result)
+        Some(slot.run(index, &mut self.tables, &mut self.turns, &mut self.timers, call))
     }
 
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.

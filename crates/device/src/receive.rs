@@ -41,7 +41,8 @@ impl<H: HostMemory> Device<H> {
             return self.deliver_to_group(now, received, packet);
         }
         let index = self.find(bth.dest_qp)?;
-        let slot = self.slot_mut(index)?;
+        let slot = self.queue_pairs.get_mut(index);
+        let slot = slot.ok_or(DropReason::NoSuchQp { qpn: bth.dest_qp.get() })?;
         if let Err(reason) = check_slot(slot, packet.opcode.service, bth, received) {
             return Err(slot.refuse(now, bth, reason));
         }
@@ -64,7 +65,10 @@ impl<H: HostMemory> Device<H> {
         } else {
             &NO_GRH
         };
-        self.with(index, |qp, adapter| qp.handle_packet(now, packet, grh, adapter));
+        let Self { tables, turns, timers, .. } = self;
+        slot.run(index, tables, turns, timers, |qp, adapter| {
+            qp.handle_packet(now, packet, grh, adapter);
+        });
         Ok(())
     }
 
@@ -79,7 +83,7 @@ impl<H: HostMemory> Device<H> {
         let bth = received.body.bth()?;
         let index = self.find(bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
-        let service = Service::of_code(bth.opcode).filter(|service| *service != Service::Cnp);
+        let service = Service::from_code(bth.opcode).filter(|service| *service != Service::Cnp);
         let service = service.ok_or(reason)?;
         let slot = self.slot_mut(index)?;
         if let Err(reason) = check_slot(slot, service, &bth, received) {

@@ -184,7 +184,7 @@ pub(crate) struct OpcodeName(pub(crate) u8);
 
 impl fmt::Display for OpcodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Opcode::of_code(self.0) {
+        match Opcode::from_code(self.0) {
             Some(row) => f.write_str(row.name),
             None => write!(f, "opcode 0x{:02x}", self.0),
         }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn the_answers_are_those_of_the_opcode_table() {
         for code in 0..=u8::MAX {
-            let row = Opcode::of_code(code).filter(|row| row.service == Service::Rc);
+            let row = Opcode::from_code(code).filter(|row| row.service == Service::Rc);
             let in_table = row.is_some_and(|row| row.headers.first() == Some(&Header::Aeth));
             assert_eq!(has_aeth(code), in_table, "0x{code:02x}");
         }

@@ -123,7 +123,7 @@ impl RequestFailure {
                 packet(psn, fields);
                 name_of(opcode, fields);
                 if let BadResponse::Code(code) = what {
-                    fields.push(("nak_code", number(code.bits())));
+                    fields.push(("nak_code", number(code.code())));
                 }
             }
             Self::ReadLength { psn, found, expected } => {
@@ -201,7 +201,7 @@ fn packet(psn: Psn, fields: &mut Fields) {
 
 fn name_of(opcode: u8, fields: &mut Fields) {
     fields.push(("opcode", number(opcode)));
-    if let Some(row) = Opcode::of_code(opcode) {
+    if let Some(row) = Opcode::from_code(opcode) {
         fields.push(("opcode_name", text(row.name)));
     }
 }

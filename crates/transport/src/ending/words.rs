@@ -148,7 +148,7 @@ impl RequestFailure {
                 write!(f, "{request}: the peer answered PSN {psn} with {opcode}")?;
                 match what {
                     BadResponse::Code(code) => {
-                        write!(f, ", NAK code {} ({code}), which it may not send", code.bits())
+                        write!(f, ", NAK code {} ({code}), which it may not send", code.code())
                     }
                     BadResponse::Refusal => f.write_str(", a NAK where data belongs"),
                     BadResponse::Kind => f.write_str(", which answers another kind of request"),
@@ -205,7 +205,7 @@ impl Rule {
     fn tell(self, request: &PeerRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let (Self::ReceiveLength, Some((receive, had))) = (self, request.receive) {
             let len = u64::from(had) + u64::from(request.payload);
-            let ends = Opcode::of_code(request.opcode).is_some_and(|row| row.position.ends());
+            let ends = Opcode::from_code(request.opcode).is_some_and(|row| row.position.ends());
             let least = if ends { "" } else { "at least " };
             write!(f, "{request}, makes a message of {least}{len} bytes ")?;
             return write!(f, "for a receive of {} bytes (id {})", receive.len, receive.wr_id);
