@@ -6,7 +6,7 @@ use roxe_transport::adapter::{
 use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation};
 use roxe_wire::{Payload, Qpn, RKey};
 
-use crate::counters::DeviceCount;
+use crate::counters::{DeviceCount, QpCounters};
 use crate::device::{CqId, Event, ReceiveQueueId};
 use crate::host_memory::HostMemory;
 use crate::protection_domain::Pd;
@@ -27,7 +27,8 @@ pub(crate) struct Belongings {
 /// The tables, in the hands of one queue pair.
 pub(crate) struct QpAdapter<'a, H> {
     pub(crate) tables: &'a mut Tables<H>,
-    pub(crate) own: Belongings,
+    pub(crate) own: &'a Belongings,
+    pub(crate) counters: &'a mut QpCounters,
 }
 
 impl<H: HostMemory> QpAdapter<'_, H> {
@@ -103,7 +104,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn check_remote(&self, key: RKey, span: Span, access: Access) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.check_remote(pd, qpn, key, span, access).map(|_| ())
     }
 
@@ -118,7 +119,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn read_remote(&self, key: RKey, va: u64, place: Place<'_>) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.read_remote(pd, qpn, key, va, place, &self.tables.host)
     }
 
@@ -142,7 +143,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn local_operation(&mut self, operation: &LocalOperation) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.local_operation(pd, qpn, operation).map_err(KeyViolation::from)
     }
 
@@ -170,6 +171,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
 
     fn count(&mut self, what: Count) {
         self.tables.counters.transport(what);
+        self.counters.count(what);
     }
 }
 

@@ -15,7 +15,7 @@ use roxe_wire::{
 use crate::adapter::Belongings;
 use crate::address_handle::{AddressError, AddressVector};
 use crate::completion_queue::{CompletionQueue, ResizeError};
-use crate::counters::Counters;
+use crate::counters::{Counters, DeviceCount, QpCounters};
 use crate::device::{CqId, Device, Peer, QpSlot, QueuePairInit, ReceiveQueueId};
 use crate::gid_table::{GidEntry, GidError, GidTable};
 use crate::host_memory::{HostMemory, HostRegion};
@@ -356,6 +356,7 @@ impl<H: HostMemory> Device<H> {
         if let Some(limit) = limit
             && queue.arm(limit)?.is_some()
         {
+            self.tables.counters.device(DeviceCount::SrqLimitReached, 1);
             self.tables.events.push_back(crate::device::Event::SrqLimitReached(srq));
         }
         Ok(())
@@ -459,6 +460,7 @@ impl<H: HostMemory> Device<H> {
                 path: None,
                 standing: Standing::default(),
                 armed: Armed::default(),
+                counters: QpCounters::new(),
             },
         );
         Ok(qpn)

@@ -52,7 +52,8 @@
 //!                        and the bytes that must lie in the request's memory
 //! event NAME EVENT       established, request-error, access-error, fatal, drained, last-wqe ·
 //!                        of a cq: notify, overrun · of an srq: limit
-//! counter NAME N         memory m1+8 BYTES         state Q STATE: what is so now
+//! counter [Q] NAME N     memory m1+8 BYTES         state Q STATE: what is so now
+//! why Q "SENTENCE"       what Q says of its end, with * for any text: only our engine says it
 //! turn                   the device may send        quiet: it did nothing else
 //! ```
 //!

@@ -11,11 +11,15 @@
 //! | what an application asks for, and how it ends | [`work`] |
 //! | what the adapter has to do | [`adapter`] |
 //! | how messages become packets | [`segment`] |
+//! | why a queue pair ended | [`ending`] |
+//! | what happened last | [`history`] |
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod adapter;
 mod emit;
+pub mod ending;
+pub mod history;
 pub mod qp_state;
 mod queue_pair;
 mod rc;

@@ -10,9 +10,8 @@ use std::collections::VecDeque;
 use roxe_wire::{MAX_MESSAGE_LEN, Mtu, Psn, packets_for};
 
 use crate::adapter::SgeList;
-use crate::work::{
-    CompletionStatus, Data, DatagramTarget, PostError, SendOperation, SendRequest, Sge,
-};
+use crate::rc::LocalFailure;
+use crate::work::{Data, DatagramTarget, PostError, SendOperation, SendRequest, Sge};
 
 /// How large a send queue is: the part of `ibv_qp_cap` that concerns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +61,7 @@ pub(crate) struct Wqe {
     /// READ: how many response packets came in order.
     pub(crate) received: u32,
     /// It failed here, and completes so once all before it have completed.
-    pub(crate) failed: Option<CompletionStatus>,
+    pub(crate) failed: Option<LocalFailure>,
     /// A local request that is done, or a fetching one whose answer is complete.
     pub(crate) done: bool,
 }

@@ -60,12 +60,14 @@ pub(super) enum Statement {
     Completion { qp: Option<String>, receive: bool, arguments: Arguments },
     /// The next event of an object.
     Event { object: String, name: String },
-    /// A counter's value.
-    Counter { name: String, value: u64 },
+    /// A counter's value: the device's, or a queue pair's.
+    Counter { qp: Option<String>, name: String, value: u64 },
     /// The contents of memory.
     Memory { place: Place, bytes: Vec<u8> },
     /// A queue pair's state.
     State { qp: String, name: String },
+    /// What a queue pair says of its end.
+    Why { qp: String, sentence: String },
     /// The device gets to send.
     Turn,
     /// The device has done nothing else.

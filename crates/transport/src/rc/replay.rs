@@ -166,6 +166,15 @@ impl Resources {
         }
     }
 
+    /// The READ that has `psn` among its PSNs: key, address and length.
+    pub(crate) fn read_with(&self, psn: Psn) -> Option<(RKey, u64, u32)> {
+        let kept = self.kept.iter().find(|kept| psn.is_within(kept.psn, kept.span))?;
+        match kept.answer {
+            Answer::Read { r_key, va, len } => Some((r_key, va, len)),
+            Answer::Atomic { .. } | Answer::Done { .. } => None,
+        }
+    }
+
     /// No response is to be sent any more.
     pub(crate) fn stop(&mut self) {
         for resource in &mut self.kept {

@@ -9,9 +9,10 @@ use crate::adapter::{Adapter, Count};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::request::{completion, fill, request_headers};
 use crate::send_queue::{SendCapacity, SendQueue, Wqe};
-use crate::work::{Attributes, CompletionStatus, LocalOperation, SendOperation};
+use crate::work::{Attributes, CompletionStatus, SendOperation};
 
 use super::retry::Retry;
+use super::{Failure, LocalFailure, Why};
 
 /// How many packets may be on their way unacknowledged, if the application does not say.
 pub(crate) const DEFAULT_WINDOW: u32 = 256;
@@ -134,8 +135,12 @@ impl Requester {
             let writes = wqe.operation.fetches();
             // What fits a packet is checked when the packet is filled.
             let whole = writes || wqe.len > attributes.path_mtu.bytes();
-            if whole && adapter.check_local(self.queue.sges(wqe), writes).is_err() {
-                return self.failed_here(CompletionStatus::LocalProtectionError);
+            if whole && let Err(violation) = adapter.check_local(self.queue.sges(wqe), writes) {
+                return self.failed_here(if writes {
+                    LocalFailure::Write(violation)
+                } else {
+                    LocalFailure::Read(violation)
+                });
             }
         }
         self.send(now, attributes, outlet, adapter)
@@ -155,13 +160,8 @@ impl Requester {
             if self.at != 0 || draining || wqe.failed.is_some() {
                 return None;
             }
-            let failed = match adapter.local_operation(&operation) {
-                Ok(()) => None,
-                Err(_) if matches!(operation, LocalOperation::BindWindow { .. }) => {
-                    Some(CompletionStatus::MwBindError)
-                }
-                Err(_) => Some(CompletionStatus::LocalQpOperationError),
-            };
+            let done = adapter.local_operation(&operation);
+            let failed = done.err().map(LocalFailure::Operation);
             let psn = self.next;
             let wqe = self.queue.get_mut(0)?;
             (wqe.begun, wqe.done, wqe.psn, wqe.failed) = (true, true, psn, failed);
@@ -175,16 +175,16 @@ impl Requester {
     }
 
     /// The next request fails without having been sent.
-    fn failed_here(&mut self, status: CompletionStatus) -> Option<Emitted> {
-        self.queue.get_mut(self.at)?.failed = Some(status);
+    fn failed_here(&mut self, why: LocalFailure) -> Option<Emitted> {
+        self.queue.get_mut(self.at)?.failed = Some(why);
         None
     }
 
-    /// The status with which the oldest request failed here, if nothing is before it any more.
+    /// How the oldest request failed here, if nothing is before it any more.
     //= BC-103
-    pub(crate) fn local_failure(&self) -> Option<super::Failure> {
-        let status = self.queue.front()?.failed?;
-        Some(super::Failure { index: 0, status })
+    pub(crate) fn local_failure(&self) -> Option<Failure> {
+        let why = Why::Here(self.queue.front()?.failed?);
+        Some(Failure { index: 0, why })
     }
 
     /// Whether the next request may be begun.
@@ -227,7 +227,7 @@ impl Requester {
             // The newest and the oldest PSN must stay less than half the circle apart.
             let most = Psn::MODULUS / 2 - self.window;
             if wqe.span > most {
-                return self.failed_here(CompletionStatus::LocalLengthError);
+                return self.failed_here(LocalFailure::TooManyPackets);
             }
             if in_flight + wqe.span > most {
                 return None;
@@ -245,8 +245,9 @@ impl Requester {
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
         })?;
-        let Ok(emitted) = emitted else {
-            return self.failed_here(CompletionStatus::LocalProtectionError);
+        let emitted = match emitted {
+            Ok(emitted) => emitted,
+            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
         };
         if headers.bth.ack_req {
             self.unasked = 0;
@@ -298,14 +299,16 @@ impl Requester {
     //= Q04, Q19, IBA 10.7.3.1
     pub(crate) fn fail(
         &mut self,
-        failure: super::Failure,
+        failure: Option<Failure>,
         attributes: &Attributes,
         adapter: &mut impl Adapter,
     ) {
         let mut index = 0;
         while let Some(wqe) = self.queue.front() {
-            let status =
-                if index == failure.index { failure.status } else { CompletionStatus::Flushed };
+            let status = match failure {
+                Some(failure) if index == failure.index => failure.why.status(&wqe.operation),
+                _ => CompletionStatus::Flushed,
+            };
             adapter.count(match status {
                 CompletionStatus::Flushed => Count::RequesterFlushed,
                 _ => Count::RequesterCqeError,
@@ -321,8 +324,7 @@ impl Requester {
 
     /// Flushes everything.
     pub(crate) fn flush(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
-        let none = super::Failure { index: usize::MAX, status: CompletionStatus::Flushed };
-        self.fail(none, attributes, adapter);
+        self.fail(None, attributes, adapter);
     }
 
     /// What the responder said of its receive buffers.

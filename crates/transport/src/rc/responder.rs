@@ -11,6 +11,7 @@ use roxe_wire::{
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
+use crate::ending::{PeerRequest, Rule};
 use crate::work::{AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra};
 
 use super::acknowledge::Owed;
@@ -42,19 +43,19 @@ enum Inbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// The connection ends.
-    Fatal(NakCode),
-    /// The connection ends because a message does not fit its receive buffer.
-    TooLong,
+    Fatal(Rule),
     /// No receive buffer.
     NotReady,
 }
 
-const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest);
-const ACCESS: Refusal = Refusal::Fatal(NakCode::RemoteAccessError);
-
-/// The connection ends on the responder's side; the application gets this event.
+/// The connection ends on the responder's side: [`Responder::break_off`] is to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken(pub(crate) QpEvent);
+pub(crate) struct Broken {
+    /// The packet that ends it.
+    pub(crate) psn: Psn,
+    /// Which rule it breaks.
+    pub(crate) rule: Rule,
+}
 
 impl Responder {
     pub(crate) fn new() -> Self {
@@ -121,29 +122,15 @@ impl Responder {
                 self.owed.refuse(psn, Syndrome::RnrNak(attributes.min_rnr_timer));
                 Ok(())
             }
-            Err(Refusal::Fatal(code)) => {
-                let status = receive_status(code);
-                Err(self.break_off(attributes, psn, code, status, adapter))
-            }
-            Err(Refusal::TooLong) => {
-                adapter.count(Count::ResponderLengthError);
-                let (code, status) = (NakCode::InvalidRequest, CompletionStatus::LocalLengthError);
-                Err(self.break_off(attributes, psn, code, status, adapter))
-            }
+            Err(Refusal::Fatal(rule)) => Err(Broken { psn, rule }),
         }
     }
 
     /// An opcode that the specification does not define, with a PSN that comes next.
     //= 04-4.6, R35
-    pub(crate) fn handle_reserved(
-        &mut self,
-        attributes: &Attributes,
-        bth: &Bth,
-        adapter: &mut impl Adapter,
-    ) -> Result<(), Broken> {
+    pub(crate) fn handle_reserved(&self, bth: &Bth) -> Result<(), Broken> {
         if bth.psn == self.expected {
-            let code = NakCode::InvalidRequest;
-            Err(self.break_off(attributes, bth.psn, code, receive_status(code), adapter))
+            Err(Broken { psn: bth.psn, rule: Rule::Opcode })
         } else {
             Ok(())
         }
@@ -210,7 +197,7 @@ impl Responder {
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(packet, adapter),
             Operation::AtomicWrite => self.atomic_write(packet, adapter),
             Operation::Flush => self.flush(packet, adapter),
-            _ => Err(INVALID),
+            _ => Err(Refusal::Fatal(Rule::Opcode)),
         }
     }
 
@@ -224,7 +211,7 @@ impl Responder {
             (Some(Inbound::Write { .. }), Operation::Write) => !starts,
             (Some(_), _) => false,
         };
-        if right { Ok(()) } else { Err(INVALID) }
+        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::Sequence)) }
     }
 
     /// A receive buffer for what needs one, a place to keep the answer of what is answered late.
@@ -246,7 +233,7 @@ impl Responder {
         }
         let keeps_answer = !matches!(opcode.operation, Operation::Send | Operation::Write);
         if keeps_answer && (attributes.max_dest_rd_atomic == 0 || !self.resources.has_room()) {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::Resources));
         }
         Ok(())
     }
@@ -257,10 +244,10 @@ impl Responder {
         let mtu = attributes.path_mtu.bytes() as usize;
         let len = packet.payload.len();
         if !packet.opcode.payload.allows(len, mtu) {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::PacketLength));
         }
         if packet.headers.reth.is_some_and(|reth| reth.dma_len > MAX_MESSAGE_LEN) {
-            return Err(INVALID); // C9-94
+            return Err(Refusal::Fatal(Rule::MessageLength));
         }
         if packet.opcode.operation != Operation::Write {
             return Ok(());
@@ -268,13 +255,13 @@ impl Responder {
         let remaining = match (packet.headers.reth, self.message) {
             (Some(reth), _) => reth.dma_len,
             (None, Some(Inbound::Write { remaining, .. })) => remaining,
-            _ => return Err(INVALID),
+            _ => return Err(Refusal::Fatal(Rule::Sequence)),
         };
         let right = match packet.opcode.position {
             Position::Only | Position::Last => len == remaining as usize,
             Position::First | Position::Middle => len < remaining as usize,
         };
-        if right { Ok(()) } else { Err(INVALID) }
+        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::WriteLength)) }
     }
 
     /// The key, for the whole range at once. Returns where a WRITE's payload goes.
@@ -323,20 +310,20 @@ impl Responder {
         };
         // From here on the receive is ours: whatever goes wrong, `break_off` completes it.
         self.message = Some(Inbound::Send { receive, offset });
-        let len = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
-        let end =
-            offset.checked_add(len).filter(|end| *end <= receive.len).ok_or(Refusal::TooLong)?;
+        let len = payload_len(packet)?;
+        let end = offset.checked_add(len).filter(|end| *end <= receive.len);
+        let end = end.ok_or(Refusal::Fatal(Rule::ReceiveLength))?;
         if len != 0 {
-            adapter
-                .scatter_receive(&receive, offset, packet.payload)
-                .map_err(|_| Refusal::Fatal(NakCode::RemoteOperationalError))?;
+            let scattered = adapter.scatter_receive(&receive, offset, packet.payload);
+            scattered.map_err(|violation| Refusal::Fatal(Rule::ReceiveKey(violation)))?;
         }
         self.message = Some(Inbound::Send { receive, offset: end });
         if packet.opcode.position.ends() {
             let extra = match (packet.headers.imm_dt, packet.headers.ieth) {
                 (Some(imm), _) => Extra::Imm(imm),
                 (None, Some(ieth)) => {
-                    adapter.invalidate_remote(ieth.r_key).map_err(|_| ACCESS)?;
+                    let invalidated = adapter.invalidate_remote(ieth.r_key);
+                    invalidated.map_err(|violation| Refusal::Fatal(Rule::Invalidate(violation)))?;
                     Extra::Invalidated(ieth.r_key)
                 }
                 (None, None) => Extra::None,
@@ -361,18 +348,21 @@ impl Responder {
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
         let Some(Inbound::Write { key, va, remaining, total }) = inbound else {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::Sequence));
         };
-        let len = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
+        let len = payload_len(packet)?;
         if packet.opcode.position.starts() {
             adapter.count(Count::WriteRequests);
         }
         if len != 0 {
-            adapter.write_remote(key, va, packet.payload).map_err(refused_key)?;
+            let written = adapter.write_remote(key, va, packet.payload);
+            if let Err(violation) = written {
+                return Err(refused_key(violation));
+            }
         }
         if !packet.opcode.position.ends() {
             let va = va.wrapping_add(u64::from(len));
-            let remaining = remaining.checked_sub(len).ok_or(INVALID)?;
+            let remaining = remaining.checked_sub(len).ok_or(Refusal::Fatal(Rule::WriteLength))?;
             self.message = Some(Inbound::Write { key, va, remaining, total });
         } else {
             self.message = None;
@@ -398,7 +388,7 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(INVALID)?;
+        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         adapter.count(Count::ReadRequests);
         let span = packets_for(reth.dma_len, attributes.path_mtu.bytes());
         let answer = Answer::Read { r_key: reth.r_key, va: reth.va, len: reth.dma_len };
@@ -410,7 +400,7 @@ impl Responder {
     /// Executes an atomic and keeps its result, so that a duplicate is never executed.
     //= R10, BC-050
     fn atomic(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
-        let atomic = packet.headers.atomic_eth.ok_or(INVALID)?;
+        let atomic = packet.headers.atomic_eth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         let operation = packet.opcode.operation;
         adapter.count(Count::AtomicRequests);
         let mut change = |found: u64| match operation {
@@ -428,9 +418,9 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(INVALID)?;
+        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         if reth.dma_len != 8 {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
         }
         adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(refused_key)?;
         self.answer_with(1, Answer::Done { operation: Operation::AtomicWrite });
@@ -439,11 +429,11 @@ impl Responder {
 
     fn flush(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
         let headers = &packet.headers;
-        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(INVALID)?;
+        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(Refusal::Fatal(Rule::Opcode))?;
         let len = match feth.selectivity {
             FlushSelectivity::Range => u64::from(reth.dma_len),
             FlushSelectivity::MemoryRegion => 0,
-            FlushSelectivity::Reserved(_) => return Err(INVALID),
+            FlushSelectivity::Reserved(_) => return Err(Refusal::Fatal(Rule::FlushTarget)),
         };
         let span = Span { va: reth.va, len };
         let wanted = [
@@ -451,7 +441,7 @@ impl Responder {
             (feth.placement.persistence, Access::FlushPersistent),
         ];
         if wanted.iter().all(|(wanted, _)| !wanted) {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::FlushTarget));
         }
         let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
         for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing) {
@@ -468,32 +458,60 @@ impl Responder {
         self.msn = self.msn.next();
     }
 
-    /// The connection ends: the peer is told, a receive in hand completes, the application gets an
-    /// event.
+    /// The connection ends: the peer is told, a receive in hand completes.
     //= R17, R12, BC-030, BC-095, IBA C9-222.1.1, 05-5.4
-    fn break_off(
+    pub(crate) fn break_off(
         &mut self,
         attributes: &Attributes,
-        psn: Psn,
-        code: NakCode,
-        status: CompletionStatus,
+        Broken { psn, rule }: Broken,
         adapter: &mut impl Adapter,
-    ) -> Broken {
+    ) {
         adapter.count(Count::FatalNakSent);
-        self.owed.refuse(psn, Syndrome::Nak(code));
+        if rule == Rule::ReceiveLength {
+            adapter.count(Count::ResponderLengthError);
+        }
+        if rule.event() == QpEvent::AccessError {
+            adapter.count(Count::AccessRefused);
+        }
+        self.owed.refuse(psn, Syndrome::Nak(rule.nak()));
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             adapter.count(Count::ResponderCqeError);
+            let status = rule.receive_status();
             adapter.complete_receive(receive, failed(attributes, &receive, status));
         }
-        let event = match code {
-            NakCode::RemoteAccessError => {
-                adapter.count(Count::AccessRefused);
-                QpEvent::AccessError
+    }
+
+    /// What is to be told of a packet that ends the connection, before [`Responder::break_off`].
+    pub(crate) fn describe(&self, bth: &Bth, packet: Option<&Packet<'_>>) -> PeerRequest {
+        let headers = packet.map(|packet| &packet.headers);
+        let reth = headers.and_then(|headers| headers.reth);
+        let atomic = headers.and_then(|headers| headers.atomic_eth);
+        let remote = match (reth, atomic, self.message) {
+            (Some(reth), ..) => Some((reth.r_key, reth.va, reth.dma_len)),
+            (None, Some(atomic), _) => Some((atomic.r_key, atomic.va, 8)),
+            (None, None, Some(Inbound::Write { key, va, remaining, .. })) => {
+                Some((key, va, remaining))
             }
-            NakCode::RemoteOperationalError => QpEvent::Fatal,
-            _ => QpEvent::RequestError,
+            _ => None,
         };
-        Broken(event)
+        PeerRequest {
+            opcode: bth.opcode,
+            psn: bth.psn,
+            payload: packet
+                .map_or(0, |packet| u32::try_from(packet.payload.len()).unwrap_or(u32::MAX)),
+            remote,
+            receive: match self.message {
+                Some(Inbound::Send { receive, offset }) => Some((receive, offset)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The same for a READ whose memory went away before its response with `psn` was sent.
+    pub(crate) fn describe_read(&self, psn: Psn) -> PeerRequest {
+        let bth = Bth { opcode: READ_REQUEST, psn, ..Bth::default() };
+        let remote = self.resources.read_with(psn);
+        PeerRequest { remote, ..self.describe(&bth, None) }
     }
 
     /// The queue pair goes to error for another reason: what is in hand is flushed. Answers owed
@@ -595,11 +613,10 @@ impl Responder {
                 self.owed.implied_by(due.psn, self.newest());
                 Ok(Some(emitted))
             }
-            Some(Err(_)) => {
+            Some(Err(violation)) => {
                 // The memory went away after the READ was accepted. BC-055
                 self.resources.stop();
-                let code = NakCode::RemoteAccessError;
-                Err(self.break_off(attributes, due.psn, code, receive_status(code), adapter))
+                Err(Broken { psn: due.psn, rule: Rule::ReadKey(violation) })
             }
         }
     }
@@ -644,7 +661,11 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
         _ => AccessFlags::NONE,
     };
     debug_assert!(packet.opcode.payload != PayloadRule::Eight || wanted != AccessFlags::NONE);
-    if attributes.access.contain(wanted) { Ok(()) } else { Err(INVALID) }
+    if attributes.access.contain(wanted) {
+        Ok(())
+    } else {
+        Err(Refusal::Fatal(Rule::QueuePairAccess))
+    }
 }
 
 /// A request for no bytes need not carry a valid address or key.
@@ -666,28 +687,21 @@ fn check_remote(
 /// Atomics address a multiple of eight.
 //= BC-062, R29
 fn check_aligned(va: u64) -> Result<(), Refusal> {
-    if va.is_multiple_of(8) { Ok(()) } else { Err(INVALID) }
+    if va.is_multiple_of(8) { Ok(()) } else { Err(Refusal::Fatal(Rule::Aligned)) }
 }
 
 const fn refused_key(violation: KeyViolation) -> Refusal {
-    match violation {
-        KeyViolation::MemoryGone => Refusal::Fatal(NakCode::RemoteOperationalError),
-        _ => ACCESS,
-    }
+    Refusal::Fatal(Rule::Key(violation))
 }
 
-/// How a receive in hand completes when the connection ends with a NAK. 05-5.3
 //= 05-5.3
-const fn receive_status(code: NakCode) -> CompletionStatus {
-    match code {
-        NakCode::RemoteAccessError | NakCode::RemoteOperationalError => {
-            CompletionStatus::LocalProtectionError
-        }
-        _ => CompletionStatus::LocalQpOperationError,
-    }
+//= 04-4.15
+fn payload_len(packet: &Packet<'_>) -> Result<u32, Refusal> {
+    u32::try_from(packet.payload.len()).map_err(|_| Refusal::Fatal(Rule::PacketLength))
 }
 
-//= 04-4.15
+const READ_REQUEST: u8 = 0x0c;
+
 pub(crate) fn received(
     attributes: &Attributes,
     packet: &Packet<'_>,

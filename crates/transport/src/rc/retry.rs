@@ -5,10 +5,10 @@
 use roxe_wire::{Instant, Psn, RnrTimer};
 
 use crate::adapter::{Adapter, Count};
-use crate::work::{Attributes, CompletionStatus};
+use crate::work::Attributes;
 
-use super::Failure;
 use super::requester::Requester;
+use super::{Failure, Why};
 
 /// The value of `rnr_retry` that means "for ever".
 const RNR_RETRY_FOR_EVER: u8 = 7;
@@ -20,6 +20,8 @@ pub(crate) struct Retry {
     tries: u8,
     /// Tries left for want of a receive buffer.
     rnr_tries: u8,
+    /// How many tries were used because the ACK timer ran out.
+    timeouts: u8,
     /// When the oldest unacknowledged packet has waited long enough.
     ack_deadline: Option<Instant>,
     /// Until when nothing is sent because the receiver is not ready.
@@ -33,6 +35,7 @@ impl Retry {
         Self {
             tries: attributes.retry_cnt,
             rnr_tries: attributes.rnr_retry,
+            timeouts: 0,
             ack_deadline: None,
             rnr_until: None,
             going_back_to: None,
@@ -62,6 +65,11 @@ impl Retry {
         self.ack_deadline = None;
         self.rnr_until = None;
         self.going_back_to = None;
+    }
+
+    /// How many tries were used because the ACK timer ran out, since the last progress.
+    pub(super) const fn timeouts(&self) -> u8 {
+        self.timeouts
     }
 
     /// When something is to be done, if ever.
@@ -96,6 +104,7 @@ impl Requester {
     pub(crate) const fn restore_tries(&mut self, attributes: &Attributes) {
         self.retry.tries = attributes.retry_cnt;
         self.retry.rnr_tries = attributes.rnr_retry;
+        self.retry.timeouts = 0;
     }
 
     /// Time has passed.
@@ -120,6 +129,7 @@ impl Requester {
             return Ok(());
         }
         adapter.count(Count::AckTimeout);
+        self.retry.timeouts = self.retry.timeouts.saturating_add(1);
         self.retry.going_back_to = None;
         self.try_again(self.unacknowledged, adapter)?;
         self.retry.restart(now, attributes);
@@ -137,9 +147,10 @@ impl Requester {
         if self.retry.rnr_until.is_some() || self.retry.going_back_to == Some(psn) {
             return Ok(());
         }
-        adapter.count(why);
         self.retry.going_back_to = Some(psn);
-        self.try_again(psn, adapter)
+        self.try_again(psn, adapter)?;
+        adapter.count(why);
+        Ok(())
     }
 
     /// Uses up one try and sends from `psn` again.
@@ -148,9 +159,10 @@ impl Requester {
         let Some(tries) = self.retry.tries.checked_sub(1) else {
             adapter.count(Count::RetryExceeded);
             let index = self.queue.find(psn).unwrap_or(0);
-            return Err(Failure { index, status: CompletionStatus::RetryExceeded });
+            return Err(Failure { index, why: Why::NoAnswer(psn) });
         };
         self.retry.tries = tries;
+        adapter.count(Count::RetryStarted);
         self.go_back(psn);
         Ok(())
     }
@@ -172,10 +184,11 @@ impl Requester {
             let Some(tries) = self.retry.rnr_tries.checked_sub(1) else {
                 adapter.count(Count::RnrRetryExceeded);
                 let index = self.queue.find(psn).unwrap_or(0);
-                return Err(Failure { index, status: CompletionStatus::RnrRetryExceeded });
+                return Err(Failure { index, why: Why::NotReady(psn, timer) });
             };
             self.retry.rnr_tries = tries;
         }
+        adapter.count(Count::RnrRetry);
         self.retry.rnr_until = Some(now + timer.duration());
         self.retry.ack_deadline = None;
         self.go_back(psn);
