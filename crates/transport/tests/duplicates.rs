@@ -11,7 +11,7 @@ use roxe_transport::Outlet;
 use roxe_transport::adapter::Count;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{AccessFlags, Attributes, CompletionStatus};
-use roxe_wire::{Body, Packet, Room};
+use roxe_wire::{Body, Instant, Packet, Room};
 use world::{End, KEY, attributes};
 
 use CompletionStatus::Success;
@@ -250,7 +250,7 @@ fn an_answer_that_found_no_room_is_sent_later() {
     for _ in 0..3 {
         let mut small = [0; 8];
         let outlet = Outlet { room: Room::whole(&mut small), elide: false };
-        assert_eq!(end.qp.poll_response(outlet, &mut end.adapter), None);
+        assert_eq!(end.qp.poll_response(Instant::ZERO, outlet, &mut end.adapter), None);
         let bytes = end.poll(peer::NOW).unwrap();
         let packet = Packet::parse(Body::whole(&bytes)).unwrap();
         psns.push((packet.headers.bth.psn.get(), packet.payload.len()));

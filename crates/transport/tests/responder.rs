@@ -12,7 +12,7 @@ use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceTy
 use roxe_transport::work::{
     AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation,
 };
-use roxe_wire::{Bth, ImmDt, Psn, RKey, RnrTimer};
+use roxe_wire::{Bth, ImmDt, Instant, Psn, RKey, RnrTimer};
 use world::{End, KEY, attributes};
 
 use CompletionStatus::{Flushed, LocalLengthError, LocalQpOperationError, Success};
@@ -399,7 +399,7 @@ fn a_reserved_opcode_is_never_carried_out() {
     for (psn, broken) in [(1001, false), (999, false), (1000, true)] {
         let mut end = responder();
         let bth = Bth { opcode: 0x15, psn: Psn::new(psn), ..Bth::default() };
-        end.qp.handle_reserved(&bth, &mut end.adapter);
+        end.qp.handle_reserved(Instant::ZERO, &bth, &mut end.adapter);
         assert_eq!(end.qp.state() == QpState::Error, broken, "PSN {psn}");
         let nak = ["ACKNOWLEDGE 1000 nak 0x61 msn 0"];
         assert_eq!(end.leave(), if broken { &nak[..] } else { &[] });
