@@ -6,7 +6,8 @@
 //! **Overrun.** A completion that finds the queue full is lost, and the queue is in error from then
 //! on: the event is reported once, what was in the queue can still be polled, and nothing is added
 //! any more, however much room there is. Whoever polls thus sees a true beginning of what happened,
-//! never one with a hole.
+//! never one with a hole. The queue pair whose completion was lost goes to state Error with a fatal
+//! event, each one when it loses one: as mlx5 does, and as IBA vol 1 §11.6.3 lists the events.
 //!
 //! **Notification.** Arming asks for one event, at the next completion *that is added after it*.
 //! What was in the queue before gives none, so an application arms, polls once more, and only then

@@ -50,7 +50,7 @@ impl<H: HostMemory> Device<H> {
         }
         let index = self.find(bth.dest_qp)?;
         let slot = self.queue_pairs.get_mut(index);
-        let slot = slot.ok_or(DropReason::NoSuchQp { qpn: bth.dest_qp.get() })?;
+        let slot = slot.ok_or_else(|| DropReason::NoSuchQp { qpn: bth.dest_qp.get() })?;
         if let Err(reason) = check_slot(slot, packet.opcode.service, bth, received) {
             return Err(slot.refuse(now, bth, reason));
         }
