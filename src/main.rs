@@ -7,6 +7,7 @@ mod examine;
 mod explain;
 mod outcome;
 mod progress;
+mod replay;
 mod script;
 mod sim;
 
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Script(arguments) => script::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
     };

@@ -1,0 +1,217 @@
+//! The memory of a recorded responder, as far as frames tell what is in it.
+//!
+//! Each key that a request used with success is a region of ours, as long as those requests need.
+//! What peers write is kept here a second time, apart from the device: so it can be told whether
+//! the device put bytes where they belong, and whether the recorded application changed memory
+//! between a WRITE and a READ, which is its right. Where a recorded answer shows other bytes than
+//! are known, the device's memory is made to hold them before it is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use roxe_device::{HostMemory, HostRegion};
+use roxe_transport::work::AccessFlags;
+use roxe_wire::{LKey, NakCode, Qpn};
+
+use super::rig::Rig;
+
+/// How a request wants to use memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Write,
+    Read,
+    Atomic,
+}
+
+impl Use {
+    pub(super) const fn right(self) -> AccessFlags {
+        match self {
+            Self::Write => AccessFlags::REMOTE_WRITE,
+            Self::Read => AccessFlags::REMOTE_READ,
+            Self::Atomic => AccessFlags::REMOTE_ATOMIC,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Write => "WRITE",
+            Self::Read => "READ",
+            Self::Atomic => "atomic",
+        }
+    }
+}
+
+/// Memory that a request names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) number: u64,
+    pub(super) wants: Use,
+    pub(super) key: u32,
+    pub(super) va: u64,
+    pub(super) len: u64,
+    /// The code of its refusal.
+    pub(super) refused: Option<NakCode>,
+}
+
+/// What can be told of a responder's memory and rights.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// By key: the first byte, the byte after the last, and the rights.
+    spans: BTreeMap<u32, (u64, u64, AccessFlags)>,
+    /// Keys that a SEND takes away.
+    pub(super) invalidated: BTreeSet<u32>,
+    pub(super) rights: AccessFlags,
+    /// Requests whose recorded refusal no setting explains.
+    pub(super) unexplained: Vec<(u64, String)>,
+}
+
+/// More than that is not set aside for a key.
+const MOST: u64 = 1 << 28;
+
+impl Plan {
+    /// Settings under which all of `wanted` end as they did.
+    pub(super) fn new(wanted: &[Wanted], invalidated: BTreeSet<u32>) -> Result<Self, String> {
+        let mut plan = Self { invalidated, ..Self::default() };
+        plan.rights = ALL_RIGHTS;
+        let done = |of: &&Wanted| of.refused.is_none() && of.len != 0;
+        for one in wanted.iter().filter(done) {
+            let end = one.va.checked_add(one.len).ok_or("a request's memory wraps")?;
+            let span = plan.spans.entry(one.key).or_insert((one.va, end, AccessFlags::NONE));
+            *span = (span.0.min(one.va), span.1.max(end), span.2 | one.wants.right());
+            if span.1 - span.0 > MOST {
+                return Err(format!("the memory of key 0x{:x} is too large to hold", one.key));
+            }
+        }
+        for one in wanted {
+            let Some(code) = one.refused else { continue };
+            let done_so = |of: &Wanted| of.refused.is_none() && of.wants == one.wants;
+            let explained = match code {
+                // The queue pair does not grant it.
+                NakCode::InvalidRequest => {
+                    plan.rights = without(plan.rights, one.wants.right());
+                    !wanted.iter().any(done_so)
+                }
+                // No such key, not there, or not that right.
+                NakCode::RemoteAccessError => match plan.spans.get(&one.key) {
+                    None => true,
+                    Some((start, end, rights)) => {
+                        let inside = one.va >= *start && one.va + one.len <= *end;
+                        !inside || !rights.contain(one.wants.right())
+                    }
+                },
+                _ => false,
+            };
+            if !explained {
+                let why = format!("no setting is known that refuses this {}", one.wants.name());
+                plan.unexplained.push((one.number, format!("{why}: {}", code.name())));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Makes the regions of a queue pair.
+    pub(super) fn set_up(&self, rig: &mut Rig, qpn: Qpn) -> Result<Memory, String> {
+        let mut memory = Memory::default();
+        let nothing = (0, 8, AccessFlags::REMOTE_WRITE);
+        let unused = self.invalidated.iter().filter(|key| !self.spans.contains_key(key));
+        let unused = unused.map(|key| (key, &nothing));
+        for (&key, &(start, end, rights)) in self.spans.iter().chain(unused) {
+            // Regions begin at a multiple of 8, as the atomics in them do.
+            let start = start & !7;
+            let bytes = vec![0; (end - start) as usize];
+            let rights = rights | AccessFlags::LOCAL_WRITE;
+            let (host, ours) = match self.invalidated.contains(&key) {
+                true => rig.register_fast(qpn, start, bytes.clone(), rights)?,
+                false => rig.register(start, bytes.clone(), rights)?,
+            };
+            memory.keys.insert(key, ours);
+            let known = vec![false; bytes.len()];
+            memory.regions.insert(key, Region { start, host, bytes, known });
+        }
+        Ok(memory)
+    }
+}
+
+fn without(rights: AccessFlags, taken: AccessFlags) -> AccessFlags {
+    AccessFlags::from_bits(rights.bits() & !taken.bits()).unwrap_or_default()
+}
+
+const ALL_RIGHTS: AccessFlags = {
+    let of_data = AccessFlags::REMOTE_WRITE.with(AccessFlags::REMOTE_READ);
+    let flush = AccessFlags::FLUSH_GLOBAL.with(AccessFlags::FLUSH_PERSISTENT);
+    of_data.with(AccessFlags::REMOTE_ATOMIC).with(flush)
+};
+
+/// The regions of a device, and what should be in them.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Our keys, by the recorded ones.
+    pub(super) keys: BTreeMap<u32, LKey>,
+    regions: BTreeMap<u32, Region>,
+}
+
+#[derive(Debug)]
+struct Region {
+    start: u64,
+    host: HostRegion,
+    bytes: Vec<u8>,
+    known: Vec<bool>,
+}
+
+impl Memory {
+    fn find(&mut self, key: u32, va: u64, len: usize) -> Option<(&mut Region, usize)> {
+        let region = self.regions.get_mut(&key)?;
+        let at = usize::try_from(va.checked_sub(region.start)?).ok()?;
+        (at.checked_add(len)? <= region.bytes.len()).then_some((region, at))
+    }
+
+    /// A recorded answer shows that these bytes are there. `true` if others were known: the
+    /// application changed them.
+    pub(super) fn shown(&mut self, rig: &mut Rig, key: u32, va: u64, bytes: &[u8]) -> bool {
+        let Some((region, at)) = self.find(key, va, bytes.len()) else { return false };
+        let mut changed = false;
+        for (offset, byte) in bytes.iter().enumerate() {
+            let place = at + offset;
+            if region.known[place] && region.bytes[place] == *byte {
+                continue;
+            }
+            changed |= region.known[place];
+            region.known[place] = true;
+            region.bytes[place] = *byte;
+            // What cannot be written is seen when it is read.
+            let _ = rig.device.host_mut().write(region.host, place as u64, &[*byte]);
+        }
+        changed
+    }
+
+    /// What is known to stand there, as a number of this machine.
+    pub(super) fn number(&mut self, key: u32, va: u64) -> Option<u64> {
+        let (region, at) = self.find(key, va, 8)?;
+        let known = region.known[at..at + 8].iter().all(|known| *known);
+        let bytes = region.bytes[at..at + 8].first_chunk()?;
+        known.then(|| u64::from_ne_bytes(*bytes))
+    }
+
+    /// A peer wrote these bytes.
+    pub(super) fn written(&mut self, key: u32, va: u64, bytes: &[u8]) {
+        if let Some((region, at)) = self.find(key, va, bytes.len()) {
+            region.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+            region.known[at..at + bytes.len()].fill(true);
+        }
+    }
+
+    /// Whether the device's memory holds what it should there.
+    pub(super) fn is_right(&mut self, rig: &Rig, key: u32, va: u64, len: usize) -> bool {
+        let Some((region, at)) = self.find(key, va, len) else { return len == 0 };
+        rig.read(region.host, at as u64, len) == region.bytes[at..at + len]
+    }
+
+    /// The keys under which the device's memory differs from what is known.
+    pub(super) fn wrong_keys(&self, rig: &Rig) -> Vec<u32> {
+        let wrong = |(_, region): &(&u32, &Region)| {
+            let bytes = rig.read(region.host, 0, region.bytes.len());
+            let mut all = bytes.iter().zip(&region.bytes).zip(&region.known);
+            bytes.len() != region.bytes.len() || all.any(|((is, shall), known)| *known && is != shall)
+        };
+        self.regions.iter().filter(wrong).map(|(key, _)| *key).collect()
+    }
+}
