@@ -151,7 +151,7 @@ fn verdict(side: &Side) -> String {
     words
 }
 
-fn happenings(side: &Side) -> [(u64, &'static str); 8] {
+fn happenings(side: &Side) -> [(u64, &'static str); 9] {
     [
         (side.delivered, "delivered"),
         (side.dropped, "dropped"),
@@ -159,6 +159,7 @@ fn happenings(side: &Side) -> [(u64, &'static str); 8] {
         (side.coalesced, "coalesced"),
         (side.extra, "sent more"),
         (side.needless, "needless"),
+        (side.unseen, "not recorded"),
         (side.gaps, "begun anew"),
         (side.changed, "app changed"),
     ]

@@ -122,6 +122,8 @@ pub struct Side {
     pub extra: u64,
     /// Packets that the recorded side sent again though they were acknowledged.
     pub needless: u64,
+    /// Parts of READ data that ours sent, and that are missing in the recording.
+    pub unseen: u64,
     /// How often packets are missing in the recording, so that ours had to begin anew.
     pub gaps: u64,
     /// How often the recorded application had changed memory since it was last written or read.
@@ -181,6 +183,7 @@ impl Side {
             coalesced: 0,
             extra: 0,
             needless: 0,
+            unseen: 0,
             gaps: 0,
             changed: 0,
             delivered: 0,

@@ -69,8 +69,8 @@ fn try_receive(datagrams: &Datagrams<'_>, side: &mut Side) -> Result<(), String>
         false => address,
     };
     let mut rig = Rig::new(own)?;
-    let q_key = datagrams.usual_key();
     let is_gsi = qpn == Some(Qpn::GSI);
+    let q_key = if is_gsi { QKey::GSI } else { datagrams.usual_key() };
     let to = rig.queue_pair(&datagrams.setup(datagrams.items[0].addressing.source, q_key, is_gsi))?;
     if group.is_multicast() {
         rig.device.attach_multicast(group, to).map_err(|error| error.to_string())?;
@@ -86,8 +86,9 @@ fn try_receive(datagrams: &Datagrams<'_>, side: &mut Side) -> Result<(), String>
         rig.feed(item, to, &BTreeMap::new());
         side.played += 1;
         side.compared += 1;
-        let right_key = is_gsi || item.headers.deth.is_some_and(|deth| deth.q_key == q_key);
-        let expected = right_key && !item.is_bad();
+        let right_key = item.headers.deth.is_some_and(|deth| deth.q_key == q_key);
+        let astray = item.headers.bth.dest_qp == Qpn::MULTICAST && !group.is_multicast();
+        let expected = right_key && !astray && !item.is_bad();
         let Some(completion) = rig.completion() else {
             waiting = Some(host);
             if expected {

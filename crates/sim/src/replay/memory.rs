@@ -20,6 +20,7 @@ pub(super) enum Use {
     Write,
     Read,
     Atomic,
+    Flush,
 }
 
 impl Use {
@@ -28,6 +29,7 @@ impl Use {
             Self::Write => AccessFlags::REMOTE_WRITE,
             Self::Read => AccessFlags::REMOTE_READ,
             Self::Atomic => AccessFlags::REMOTE_ATOMIC,
+            Self::Flush => FLUSH,
         }
     }
 
@@ -36,6 +38,7 @@ impl Use {
             Self::Write => "WRITE",
             Self::Read => "READ",
             Self::Atomic => "atomic",
+            Self::Flush => "FLUSH",
         }
     }
 }
@@ -60,8 +63,19 @@ pub(super) struct Plan {
     /// Keys that a SEND takes away.
     pub(super) invalidated: BTreeSet<u32>,
     pub(super) rights: AccessFlags,
+    /// What the application took away before a request, by its frame.
+    pub(super) revoked: BTreeMap<u64, Revoked>,
     /// Requests whose recorded refusal no setting explains.
     pub(super) unexplained: Vec<(u64, String)>,
+}
+
+/// Something that worked before, and then did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Revoked {
+    /// A region.
+    Key(u32),
+    /// A right of the queue pair.
+    Right(AccessFlags),
 }
 
 /// More than that is not set aside for a key.
@@ -84,25 +98,27 @@ impl Plan {
         for one in wanted {
             let Some(code) = one.refused else { continue };
             let done_so = |of: &Wanted| of.refused.is_none() && of.wants == one.wants;
-            let explained = match code {
+            let right = one.wants.right();
+            match code {
                 // The queue pair does not grant it.
-                NakCode::InvalidRequest => {
-                    plan.rights = without(plan.rights, one.wants.right());
-                    !wanted.iter().any(done_so)
+                NakCode::InvalidRequest if wanted.iter().any(done_so) => {
+                    plan.revoked.insert(one.number, Revoked::Right(right));
                 }
+                NakCode::InvalidRequest => plan.rights = without(plan.rights, right),
                 // No such key, not there, or not that right.
-                NakCode::RemoteAccessError => match plan.spans.get(&one.key) {
-                    None => true,
-                    Some((start, end, rights)) => {
-                        let inside = one.va >= *start && one.va + one.len <= *end;
-                        !inside || !rights.contain(one.wants.right())
+                NakCode::RemoteAccessError => {
+                    let Some((start, end, rights)) = plan.spans.get(&one.key) else { continue };
+                    let last = one.va.saturating_add(one.len);
+                    let inside = one.va >= *start & !7 && last <= *end;
+                    if inside && rights.contain(right) {
+                        plan.revoked.insert(one.number, Revoked::Key(one.key));
                     }
-                },
-                _ => false,
-            };
-            if !explained {
-                let why = format!("no setting is known that refuses this {}", one.wants.name());
-                plan.unexplained.push((one.number, format!("{why}: {}", code.name())));
+                }
+                _ => {
+                    let why = format!("nothing is known that makes a {} end", one.wants.name());
+                    let why = format!("{why} with {}", code.name());
+                    plan.unexplained.push((one.number, why));
+                }
             }
         }
         Ok(plan)
@@ -131,15 +147,17 @@ impl Plan {
     }
 }
 
-fn without(rights: AccessFlags, taken: AccessFlags) -> AccessFlags {
+/// `rights` but for `taken`.
+pub(super) fn without(rights: AccessFlags, taken: AccessFlags) -> AccessFlags {
     AccessFlags::from_bits(rights.bits() & !taken.bits()).unwrap_or_default()
 }
 
 const ALL_RIGHTS: AccessFlags = {
     let of_data = AccessFlags::REMOTE_WRITE.with(AccessFlags::REMOTE_READ);
-    let flush = AccessFlags::FLUSH_GLOBAL.with(AccessFlags::FLUSH_PERSISTENT);
-    of_data.with(AccessFlags::REMOTE_ATOMIC).with(flush)
+    of_data.with(AccessFlags::REMOTE_ATOMIC).with(FLUSH)
 };
+
+const FLUSH: AccessFlags = AccessFlags::FLUSH_GLOBAL.with(AccessFlags::FLUSH_PERSISTENT);
 
 /// The regions of a device, and what should be in them.
 #[derive(Debug, Default)]
@@ -162,6 +180,13 @@ impl Memory {
         let region = self.regions.get_mut(&key)?;
         let at = usize::try_from(va.checked_sub(region.start)?).ok()?;
         (at.checked_add(len)? <= region.bytes.len()).then_some((region, at))
+    }
+
+    /// The application takes a region away.
+    pub(super) fn revoke(&mut self, rig: &mut Rig, key: u32) -> Result<(), String> {
+        self.regions.remove(&key);
+        let Some(ours) = self.keys.get(&key) else { return Ok(()) };
+        rig.device.deregister_memory(*ours).map_err(|error| error.to_string())
     }
 
     /// A recorded answer shows that these bytes are there. `true` if others were known: the

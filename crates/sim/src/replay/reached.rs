@@ -132,8 +132,10 @@ mod price {
     pub(super) const LOST: u32 = 40;
     /// It came, should have been answered, and was not.
     pub(super) const SILENCE: u32 = 50;
+    /// An acknowledgement of the duplicate alone, though more has come since.
+    pub(super) const OLDER: u32 = 3;
     /// An answer that nobody owed.
-    pub(super) const UNASKED: u32 = 60;
+    pub(super) const UNASKED: u32 = 500;
     /// A gap without a NAK.
     pub(super) const NO_NAK: u32 = 90;
     /// Requests came that were not recorded.
@@ -260,9 +262,15 @@ impl Teller<'_> {
         match request.operation {
             Operation::Send | Operation::Write => {
                 let newest = state.expected - 1;
-                if self.is_next(state.answers, request, Kind::Ack, newest) {
+                let next = self.answers.get(state.answers);
+                let covers = |a: &&Answered| {
+                    let is_ack = a.number > request.number && a.kind == Kind::Ack;
+                    is_ack && (request.at..=newest).contains(&a.at)
+                };
+                if let Some(ack) = next.filter(covers) {
+                    let price = if ack.at == newest { 0 } else { price::OLDER };
                     let answered = State { answers: state.answers + 1, ..state };
-                    tell(answered, 0, What::Came { then, covered: false });
+                    tell(answered, price, What::Came { then, covered: false });
                 }
                 let (price, covered) = match state.refusing {
                     true => (price::COVERED, true),

@@ -297,6 +297,7 @@ impl Player<'_> {
             self.side.gaps += 1; // Part of a message whose beginning is not recorded.
             return Ok(());
         }
+        self.side.played += 1;
         self.post_up_to(at)?;
         let ours = self.reach(at);
         self.completions(item.number);

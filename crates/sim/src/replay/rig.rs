@@ -19,7 +19,7 @@ use roxe_device::{
     CqId, Device, HostMemory, HostRegion, Limits, QueuePairInit, ReceiveCapacity, VecMemory,
 };
 use roxe_trace::IcrcVerdict;
-use roxe_transport::qp_state::{AttributeMask, QpState, ServiceType, TRANSITIONS};
+use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType, TRANSITIONS};
 use roxe_transport::work::{
     AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, Extra,
     LocalOperation, ReceiveRequest, SendOperation, SendRequest, Sge,
@@ -127,6 +127,16 @@ impl Rig {
                 .map_err(|error| error.to_string())?;
         }
         Ok(qpn)
+    }
+
+    /// A queue pair grants other rights from now on.
+    pub(super) fn grant(&mut self, qpn: Qpn, access: AccessFlags) -> Result<(), String> {
+        let info = self.device.query_queue_pair(qpn).map_err(|error| error.to_string())?;
+        let values = Attributes { access, ..info.attributes };
+        let given = AttributeMask::of(&[Attribute::AccessFlags]);
+        self.device
+            .modify_queue_pair(qpn, QpState::Rts, given, &values, None)
+            .map_err(|error| error.to_string())
     }
 
     pub(super) fn vector(&self, to: IpAddr) -> AddressVector {
