@@ -34,9 +34,9 @@ mod price {
     /// A timer ran out.
     pub(super) const TIMEOUT: u32 = 5;
     /// PSNs were passed over that could have been sent again.
-    pub(super) const PASSED_OVER: u32 = 15;
+    pub(super) const PASSED_OVER: u32 = 50;
     /// Sent again from a PSN that is neither asked for nor the oldest one.
-    pub(super) const WHY_THERE: u32 = 25;
+    pub(super) const WHY_THERE: u32 = 60;
     /// The answer was not heard.
     pub(super) const NOT_HEARD: u32 = 40;
     /// Sent again though it was acknowledged.

@@ -111,6 +111,8 @@ struct State {
     /// How many answers are explained or given up.
     answers: usize,
     expected: i64,
+    /// The newest one that was carried out and is not a READ.
+    solid: i64,
     refusing: bool,
     broken: bool,
 }
@@ -132,7 +134,7 @@ mod price {
     pub(super) const LOST: u32 = 40;
     /// It came, should have been answered, and was not.
     pub(super) const SILENCE: u32 = 50;
-    /// An acknowledgement of the duplicate alone, though more has come since.
+    /// An acknowledgement that leaves out the READs after the newest SEND or WRITE.
     pub(super) const OLDER: u32 = 3;
     /// An answer that nobody owed.
     pub(super) const UNASKED: u32 = 500;
@@ -155,7 +157,8 @@ pub(super) fn fates(asked: &[Asked], answers: &[Answered], expected: i64) -> Vec
         .collect();
     levels.reverse();
     let teller = Teller { answers, levels };
-    let first = State { answers: 0, expected, refusing: false, broken: false };
+    let solid = expected - 1;
+    let first = State { answers: 0, expected, solid, refusing: false, broken: false };
     let mut stories = Stories::new(first);
     for request in asked {
         stories.next(|state, to| teller.tell(state, request, to));
@@ -265,7 +268,7 @@ impl Teller<'_> {
                 let next = self.answers.get(state.answers);
                 let covers = |a: &&Answered| {
                     let is_ack = a.number > request.number && a.kind == Kind::Ack;
-                    is_ack && (request.at..=newest).contains(&a.at)
+                    is_ack && (state.solid..=newest).contains(&a.at)
                 };
                 if let Some(ack) = next.filter(covers) {
                     let price = if ack.at == newest { 0 } else { price::OLDER };
@@ -315,7 +318,9 @@ impl Teller<'_> {
         tell: &mut dyn FnMut(State, u32, What),
     ) {
         let expected = request.at + request.span;
-        let next = State { expected, refusing: false, ..state };
+        let is_read = request.operation == Operation::ReadRequest;
+        let solid = if is_read { state.solid } else { request.at };
+        let next = State { expected, solid, refusing: false, ..state };
         if !matches!(request.operation, Operation::Send | Operation::Write) {
             let (answers, missing) = self.own_answers(state.answers, request);
             let silence = if missing == 0 { 0 } else { price::SILENCE };
