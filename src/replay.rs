@@ -136,6 +136,7 @@ fn endpoint((address, qp): Endpoint) -> String {
 /// `the same; 2 not arrived, 1 coalesced`.
 fn verdict(side: &Side) -> String {
     let mut words = match (side.differences.len(), side.not_comparable.is_empty()) {
+        (0, true) if side.compared == 0 => "nothing to compare".to_owned(),
         (0, true) => "the same".to_owned(),
         (0, false) if side.compared == 0 => "cannot be compared".to_owned(),
         (0, false) => "the same as far as comparable".to_owned(),
@@ -180,6 +181,7 @@ fn summary(name: &str, report: &Report, ink: &mut Ink) {
     let facts = [
         (stops, "place that cannot be compared", "places that cannot be compared"),
         (report.malformed, "malformed frame", "malformed frames"),
+        (report.cut, "cut frame", "cut frames"),
         (report.notifications, "CNP not played", "CNPs not played"),
     ];
     for (count, one, many) in facts.into_iter().filter(|(count, ..)| *count > 0) {
@@ -240,6 +242,7 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
     object.text("file", name);
     object.number("roce_frames", report.roce);
     object.number("malformed", report.malformed);
+    object.number("cut", report.cut);
     object.number("cnps", report.notifications);
     object.number("sides", report.sides.len() as u64);
     object.number("differences", report.differences() as u64);

@@ -198,6 +198,12 @@ impl Side {
         self.differences.push(Difference { frame, what, recorded, ours });
     }
 
+    fn cut_at(&mut self, frame: Option<u64>) {
+        if let Some(frame) = frame {
+            self.not_comparable(frame, "the recording kept only its beginning".to_owned());
+        }
+    }
+
     fn not_comparable(&mut self, frame: u64, why: String) {
         self.not_comparable.push(NotComparable { frame, why });
     }
@@ -212,6 +218,8 @@ pub struct Report {
     pub roce: u64,
     /// Frames to the port of RoCE that are no packets: every receiver drops them.
     pub malformed: u64,
+    /// Frames of which the recording kept too little to know whose they are.
+    pub cut: u64,
     /// Congestion notifications, which were not played.
     pub notifications: u64,
 }
@@ -274,6 +282,7 @@ impl Recording {
             sides,
             roce: self.0.roce,
             malformed: self.0.malformed,
+            cut: self.0.cut,
             notifications: self.0.notifications,
         }
     }
@@ -301,15 +310,23 @@ fn connected(flow: &Flow, flows: &[&Flow], service: ServiceType, sides: &mut Vec
         requests: &flow.items,
         answers: back.map_or(&[], |back| &back.items),
     };
-    let cut = flow.cut + back.map_or(0, |back| back.cut);
-    if cut != 0 {
-        let mut side = Side::new(&connection, Role::Responder);
-        let number = flow.items.first().map_or(0, |item| item.number);
-        side.not_comparable(number, format!("{cut} frames are cut by the recording"));
-        return sides.push(side);
+    let cut = [Some(flow), back].into_iter().flatten().filter_map(|flow| flow.cut).min();
+    let played = Connection {
+        requests: before(connection.requests, cut),
+        answers: before(connection.answers, cut),
+        ..connection
+    };
+    for play in [responder::play, requester::play] {
+        let mut side = play(&played);
+        side.cut_at(cut);
+        sides.push(side);
     }
-    sides.push(responder::play(&connection));
-    sides.push(requester::play(&connection));
+}
+
+/// The frames before a frame.
+fn before(items: &[Item], frame: Option<u64>) -> &[Item] {
+    let end = frame.map_or(items.len(), |frame| items.partition_point(|item| item.number < frame));
+    &items[..end]
 }
 
 /// The path MTU of a connection: what a packet in the middle of a message carries, or the largest
@@ -329,7 +346,7 @@ fn path_mtu(flow: &Flow, back: Option<&Flow>) -> Mtu {
 fn play_datagrams(flows: &[&Flow], sides: &mut Vec<Side>) {
     let mut sent: BTreeMap<(IpAddr, Option<Qpn>), Datagrams<'_>> = BTreeMap::new();
     let mut got: BTreeMap<(IpAddr, Option<Qpn>), Datagrams<'_>> = BTreeMap::new();
-    for flow in flows.iter().filter(|flow| flow.service == Service::Ud && flow.cut == 0) {
+    for flow in flows.iter().filter(|flow| flow.service == Service::Ud) {
         let source = (flow.source, flow.source_qp);
         let destination = (flow.destination, Some(flow.dest_qp));
         for (map, key) in [(&mut sent, source), (&mut got, destination)] {
@@ -338,9 +355,11 @@ fn play_datagrams(flows: &[&Flow], sides: &mut Vec<Side>) {
                 source,
                 destination,
                 items: Vec::new(),
+                cut: None,
             });
+            datagrams.cut = [datagrams.cut, flow.cut].into_iter().flatten().min();
             let is_send = |item: &&Item| item.opcode.operation == Operation::Send;
-            datagrams.items.extend(flow.items.iter().filter(is_send));
+            datagrams.items.extend(before(&flow.items, flow.cut).iter().filter(is_send));
         }
     }
     for datagrams in sent.values_mut().chain(got.values_mut()) {

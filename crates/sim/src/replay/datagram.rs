@@ -22,6 +22,8 @@ pub(super) struct Datagrams<'a> {
     pub(super) destination: (IpAddr, Option<Qpn>),
     /// In order.
     pub(super) items: Vec<&'a Item>,
+    /// The first one that the recording cut.
+    pub(super) cut: Option<u64>,
 }
 
 impl Datagrams<'_> {
@@ -58,6 +60,7 @@ pub(super) fn receive(datagrams: &Datagrams<'_>) -> Side {
     if let Err(why) = try_receive(datagrams, &mut side) {
         side.not_comparable(datagrams.items[0].number, why);
     }
+    side.cut_at(datagrams.cut);
     side
 }
 
@@ -132,6 +135,7 @@ pub(super) fn send(datagrams: &Datagrams<'_>) -> Side {
     if let Err(why) = try_send(datagrams, &mut side) {
         side.not_comparable(datagrams.items[0].number, why);
     }
+    side.cut_at(datagrams.cut);
     side
 }
 
@@ -173,7 +177,8 @@ fn try_send(datagrams: &Datagrams<'_>, side: &mut Side) -> Result<(), String> {
         let operation = item.headers.imm_dt.map_or(SendOperation::Send, SendOperation::SendWithImm);
         let bth = &item.headers.bth;
         let target = DatagramTarget { path, qpn: bth.dest_qp, q_key: deth.q_key };
-        rig.post(own, operation, sges, bth.solicited, Some(target))?;
+        let id = rig.post(own, operation, sges, bth.solicited, Some(target))?;
+        rig.give_back_with(id, l_key);
         side.played += 1;
         side.compared += 1;
         let recorded = View::from(*item);

@@ -6,12 +6,16 @@
 //! differ only in their price, so the dearer one is forgotten: the search is linear in the number
 //! of frames.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Stories that end in different states.
 #[derive(Debug)]
 pub(super) struct Stories<S, D> {
     chapters: Vec<Vec<Chapter<S, D>>>,
+    /// What all stories agree on, before the first chapter.
+    settled: Vec<D>,
+    /// How many chapters there may be before it is looked on what all agree.
+    patience: usize,
 }
 
 /// How a story goes on with one frame.
@@ -27,6 +31,9 @@ struct Chapter<S, D> {
 /// So many stories are followed, the cheapest ones …
 const MOST: usize = 64;
 
+/// So many chapters are not looked through.
+const SHORT: usize = 1024;
+
 /// … and none that is dearer than the cheapest by so much.
 const SLACK: u32 = 2000;
 
@@ -34,7 +41,7 @@ impl<S: Copy + Ord, D: Copy> Stories<S, D> {
     /// All begin in one state.
     pub(super) fn new(state: S) -> Self {
         let first = Chapter { state, price: 0, after: 0, decision: None };
-        Self { chapters: vec![vec![first]] }
+        Self { chapters: vec![vec![first]], settled: Vec::new(), patience: SHORT }
     }
 
     /// The next frame. `options` names the states that a state may go to: price and decision of
@@ -58,18 +65,50 @@ impl<S: Copy + Ord, D: Copy> Stories<S, D> {
         chapters.retain(|chapter| chapter.price <= limit);
         chapters.truncate(MOST);
         self.chapters.push(chapters);
+        if self.chapters.len() > self.patience {
+            self.settle();
+        }
     }
 
-    /// The decisions of the cheapest story, one for each frame.
-    pub(super) fn most_likely(&self) -> Vec<D> {
-        let mut at = 0;
-        let mut decisions = Vec::with_capacity(self.chapters.len());
-        for chapters in self.chapters.iter().rev() {
+    /// Stories mostly have their beginning in common: what all agree on is decided.
+    fn settle(&mut self) {
+        let mut alive: BTreeSet<usize> = (0..self.chapters.last().map_or(0, Vec::len)).collect();
+        let mut common = None;
+        for at in (1..self.chapters.len()).rev() {
+            alive = alive.iter().filter_map(|one| Some(self.chapters[at].get(*one)?.after)).collect();
+            if alive.len() == 1 {
+                common = alive.first().map(|only| (at - 1, *only));
+                break;
+            }
+        }
+        if let Some((at, only)) = common {
+            self.settled.extend(self.backwards(at, only));
+            let last = self.chapters[at].get(only).copied();
+            self.chapters.drain(..at);
+            self.chapters[0] = last.map(|last| Chapter { decision: None, ..last }).into_iter().collect();
+            for chapter in self.chapters.get_mut(1).into_iter().flatten() {
+                chapter.after = 0;
+            }
+        }
+        self.patience = SHORT.max(2 * self.chapters.len());
+    }
+
+    /// The decisions that led to a chapter, in order.
+    fn backwards(&self, last: usize, mut at: usize) -> Vec<D> {
+        let mut decisions = Vec::with_capacity(last + 1);
+        for chapters in self.chapters[..=last].iter().rev() {
             let Some(chapter) = chapters.get(at) else { break };
             decisions.extend(chapter.decision);
             at = chapter.after;
         }
         decisions.reverse();
+        decisions
+    }
+
+    /// The decisions of the cheapest story, one for each frame.
+    pub(super) fn most_likely(&self) -> Vec<D> {
+        let mut decisions = self.settled.clone();
+        decisions.extend(self.backwards(self.chapters.len() - 1, 0));
         decisions
     }
 }
@@ -105,5 +144,20 @@ mod tests {
             }
         });
         assert_eq!(stories.most_likely(), ['b', 'c']);
+    }
+
+    #[test]
+    fn a_long_story_is_settled_as_it_goes() {
+        let mut stories = Stories::new(0u64);
+        for frame in 0..10_000u64 {
+            stories.next(|state, to| {
+                to(frame, u32::from(state % 2 == 0), frame);
+                if frame % 3 == 0 {
+                    to(frame + 1_000_000, 7, u64::MAX);
+                }
+            });
+        }
+        assert!(stories.chapters.len() <= SHORT + 1, "{}", stories.chapters.len());
+        assert_eq!(stories.most_likely(), (0..10_000).collect::<Vec<_>>());
     }
 }

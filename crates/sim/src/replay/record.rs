@@ -109,8 +109,8 @@ pub(super) struct Flow {
     /// Where it comes from, if a packet or its conversation tells.
     pub(super) source_qp: Option<Qpn>,
     pub(super) items: Vec<Item>,
-    /// Frames of which the recording kept only the beginning.
-    pub(super) cut: u64,
+    /// The first frame of which the recording kept only the beginning.
+    pub(super) cut: Option<u64>,
     order: usize,
 }
 
@@ -122,6 +122,8 @@ pub(super) struct Gathered {
     flows: BTreeMap<Key, Flow>,
     /// Frames to the port of RoCE that are no packets.
     pub(super) malformed: u64,
+    /// Frames of which not even the headers are there.
+    pub(super) cut: u64,
     /// Congestion notifications: no device here obeys them.
     pub(super) notifications: u64,
     /// Frames that are RoCE.
@@ -132,11 +134,11 @@ impl Gathered {
     pub(super) fn add(&mut self, number: u64, raw: RawFrame<'_>) {
         let frame = match Frame::parse(raw) {
             Ok(frame) => frame,
-            Err(reason) => return self.refused(reason),
+            Err(reason) => return self.refused(reason, raw),
         };
         let packet = match Packet::parse(frame.body) {
             Ok(packet) => packet,
-            Err(reason) => return self.refused(reason),
+            Err(reason) => return self.refused(reason, raw),
         };
         self.roce += 1;
         let icrc = IcrcVerdict::of(&frame);
@@ -163,7 +165,7 @@ impl Gathered {
             dest_qp: key.dest_qp,
             source_qp: key.source_qp,
             items: Vec::new(),
-            cut: 0,
+            cut: None,
             order,
         });
         if self.observation.conversation != 0 {
@@ -171,7 +173,7 @@ impl Gathered {
         }
         flow.source_qp = self.observation.source_qp.or(flow.source_qp);
         if matches!(frame.body, Body::Elided { .. }) {
-            flow.cut += 1;
+            flow.cut = flow.cut.or(Some(number));
         }
         let notes = &self.observation.notes;
         flow.items.push(Item {
@@ -181,11 +183,16 @@ impl Gathered {
         });
     }
 
-    fn refused(&mut self, reason: DropReason) {
-        if !reason.is_other_traffic() {
-            self.malformed += 1;
-            self.roce += 1;
+    fn refused(&mut self, reason: DropReason, raw: RawFrame<'_>) {
+        let kept = raw.first.len() + raw.second.len();
+        match reason {
+            _ if reason.is_other_traffic() => return,
+            DropReason::Truncated { need, .. } if kept < raw.wire_len && need <= raw.wire_len => {
+                self.cut += 1;
+            }
+            _ => self.malformed += 1,
         }
+        self.roce += 1;
     }
 
     /// All directions, in the order of their first frames.

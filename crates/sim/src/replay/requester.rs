@@ -292,8 +292,8 @@ impl Player<'_> {
 
     /// The recorded requester sent this: ours must too.
     fn request(&mut self, item: &Item, at: i64) -> Result<(), String> {
-        let unknown = self.messages.iter().all(|message| !(message.at..message.end).contains(&at));
-        if unknown {
+        let after = self.messages.partition_point(|message| message.end <= at);
+        if self.messages.get(after).is_none_or(|message| at < message.at) {
             self.side.gaps += 1; // Part of a message whose beginning is not recorded.
             return Ok(());
         }
@@ -380,6 +380,7 @@ impl Player<'_> {
             let sges = if len == 0 { &[][..] } else { &sges[..] };
             let operation = message.operation;
             let id = self.rig.post(self.qpn, operation, sges, message.solicited, None)?;
+            self.rig.give_back_with(id, l_key);
             if message.fetches {
                 self.fetched.insert(id, (message.at, message.end, host));
             }

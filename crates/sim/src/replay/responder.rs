@@ -211,10 +211,9 @@ impl Session<'_> {
     /// How long a receive the recorded responder had for the message that begins with a request:
     /// long enough, or too short for the packet that was refused.
     fn receive_len(&self, index: usize) -> u32 {
-        let first = self.asked[index].at;
         let mut len = 0;
-        let mut wanted = first;
-        for later in index..self.requests.len() {
+        let mut wanted = self.asked[index].at;
+        for later in (index..self.requests.len()).take(FAR) {
             if self.asked[later].at != wanted || self.asked[later].bad {
                 continue;
             }
@@ -227,7 +226,7 @@ impl Session<'_> {
             }
             len += this;
             wanted += 1;
-            if item.opcode.position.ends() || self.asked[later].at - first > MOST_PACKETS {
+            if item.opcode.position.ends() {
                 break;
             }
         }
@@ -561,8 +560,8 @@ impl Player<'_> {
 /// Stands for the queue pair of a peer that never got a packet.
 const UNKNOWN_QP: Qpn = Qpn::new(0x10);
 
-/// A message of more packets is not looked through for its end.
-const MOST_PACKETS: i64 = 1 << 21;
+/// The end of a message is looked for among so many frames.
+const FAR: usize = 1 << 16;
 
 /// Room for a message whose receive an earlier, lost one took over.
 const UC_RECEIVE: u32 = 1 << 20;

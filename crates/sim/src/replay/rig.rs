@@ -65,6 +65,10 @@ pub(super) struct Rig {
     cq: CqId,
     room: Vec<u8>,
     wr_id: u64,
+    /// Memory that is given back once a request is done.
+    lent: BTreeMap<u64, LKey>,
+    /// Memory of the request that was done last.
+    done: Option<LKey>,
 }
 
 impl Rig {
@@ -77,7 +81,16 @@ impl Rig {
         let pd = device.alloc_pd().map_err(|error| error.to_string())?;
         let cq = device.create_completion_queue(4096).map_err(|error| error.to_string())?;
         let room = vec![0; Mtu::B4096.bytes() as usize + 128];
-        Ok(Self { device, now: Instant::ZERO, pd, cq, room, wr_id: 0 })
+        Ok(Self {
+            device,
+            now: Instant::ZERO,
+            pd,
+            cq,
+            room,
+            wr_id: 0,
+            lent: BTreeMap::new(),
+            done: None,
+        })
     }
 
     /// A queue pair in RTS.
@@ -193,6 +206,7 @@ impl Rig {
         self.wr_id += 1;
         let request = ReceiveRequest { wr_id: self.wr_id, sges: &sges };
         self.device.post_receive(qpn, &request).map_err(|error| error.to_string())?;
+        self.lent.insert(self.wr_id, l_key);
         Ok(host)
     }
 
@@ -278,9 +292,21 @@ impl Rig {
         true
     }
 
+    /// The memory of a request may go once it is done.
+    pub(super) fn give_back_with(&mut self, wr_id: u64, key: LKey) {
+        self.lent.insert(wr_id, key);
+    }
+
+    /// The next completion. The memory of its request stays until the one after it.
     pub(super) fn completion(&mut self) -> Option<Completion> {
+        if let Some(key) = self.done.take() {
+            // A region of our own that nobody uses any more can always go.
+            let _ = self.device.deregister_memory(key);
+        }
         let mut room = [BLANK];
-        (self.device.poll_completions(self.cq, &mut room) != 0).then(|| room[0])
+        let completion = (self.device.poll_completions(self.cq, &mut room) != 0).then(|| room[0]);
+        self.done = completion.and_then(|completion| self.lent.remove(&completion.wr_id));
+        completion
     }
 
     pub(super) fn read(&self, host: HostRegion, offset: u64, len: usize) -> Vec<u8> {

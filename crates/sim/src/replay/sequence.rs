@@ -4,6 +4,7 @@ use roxe_wire::Psn;
 use roxe_wire::opcode::Operation;
 
 use super::Connection;
+use super::meaning::{Says, View};
 use super::record::Item;
 
 /// Counts PSNs on a line: the newest one tells which turn a PSN belongs to.
@@ -13,22 +14,22 @@ pub(super) struct Turns {
     at: i64,
 }
 
-/// Requests with a wrong ICRC before the first good one may have had any PSN, but hardly one that
-/// is further away.
-const NEAR: i32 = 64;
-
 impl Turns {
     /// The PSN with which a session began, as far as can be told: the smallest that was sent before
     /// anything was answered.
     pub(super) fn first(requests: &[&Item], answers: &[&Item]) -> Option<(Psn, Self)> {
-        let good = requests.iter().find(|item| !item.is_bad())?.psn();
+        let place = requests.iter().position(|item| !item.is_bad())?;
+        let good = requests[place].psn();
         let answered = answers.first().map_or(u64::MAX, |answer| answer.number);
-        let early = requests
+        // A wrong ICRC may be a wrong PSN: it lies no further back than there were frames.
+        let bad = requests[..place].iter().filter(|item| good.since(item.psn()) <= place as i32);
+        let early = requests[place..]
             .iter()
-            .take_while(|item| item.number < answered || item.psn() == good)
-            .map(|item| item.psn())
-            .filter(|psn| psn.since(good).abs() < NEAR);
-        let first = early.fold(good, |first, psn| if psn.since(first) < 0 { psn } else { first });
+            .take_while(|item| item.number < answered)
+            .filter(|item| !item.is_bad());
+        let first = bad.chain(early).map(|item| item.psn()).fold(good, |first, psn| {
+            if psn.since(first) < 0 { psn } else { first }
+        });
         Some((first, Self { newest: first, at: 0 }))
     }
 
@@ -71,6 +72,10 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
     let mut sessions: Vec<Session<'a>> = Vec::new();
     let mut rest = requests.into_iter().peekable();
     while let Some(first) = rest.next() {
+        // A message whose beginning is not recorded can be neither sent nor received.
+        if !first.opcode.position.starts() && !first.is_bad() {
+            continue;
+        }
         let mut requests = vec![first];
         while let Some(item) = rest.next_if(|item| !item.restarts) {
             requests.push(item);
@@ -78,11 +83,18 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
         let end = rest.peek().map_or(u64::MAX, |next| next.number);
         let mut own = Vec::new();
         while let Some(answer) = answers.next_if(|answer| answer.number < end) {
-            if answer.number > first.number {
+            // What was asked before the recording began is answered into it.
+            let earlier = own.is_empty() && answer.psn().since(first.psn()) < 0;
+            let earlier = earlier && View::from(answer).says() != Some(Says::Ack);
+            if answer.number > first.number && !(earlier && !is_refusal(answer)) {
                 own.push(answer);
             }
         }
         sessions.push(Session { requests, answers: own });
     }
     sessions
+}
+
+fn is_refusal(item: &Item) -> bool {
+    matches!(View::from(item).says(), Some(Says::Refused(_) | Says::NotReady(_)))
 }
