@@ -140,7 +140,7 @@ impl Plan {
                 false => rig.register(start, bytes.clone(), rights)?,
             };
             memory.keys.insert(key, ours);
-            let known = vec![false; bytes.len()];
+            let known = vec![Known::No; bytes.len()];
             memory.regions.insert(key, Region { start, host, bytes, known });
         }
         Ok(memory)
@@ -172,7 +172,17 @@ struct Region {
     start: u64,
     host: HostRegion,
     bytes: Vec<u8>,
-    known: Vec<bool>,
+    known: Vec<Known>,
+}
+
+/// How it is known what a byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    No,
+    /// It was written or read, and the application may have changed it since.
+    Once,
+    /// An atomic left it: nobody else shall write there.
+    Atomically,
 }
 
 impl Memory {
@@ -194,13 +204,13 @@ impl Memory {
     pub(super) fn shown(&mut self, rig: &mut Rig, key: u32, va: u64, bytes: &[u8]) -> bool {
         let Some((region, at)) = self.find(key, va, bytes.len()) else { return false };
         let mut changed = false;
-        for (offset, byte) in bytes.iter().enumerate() {
-            let place = at + offset;
-            if region.known[place] && region.bytes[place] == *byte {
+        for (place, byte) in (at..).zip(bytes) {
+            let known = region.known[place] != Known::No;
+            if known && region.bytes[place] == *byte {
                 continue;
             }
-            changed |= region.known[place];
-            region.known[place] = true;
+            changed |= known;
+            region.known[place] = Known::Once;
             region.bytes[place] = *byte;
             // What cannot be written is seen when it is read.
             let _ = rig.device.host_mut().write(region.host, place as u64, &[*byte]);
@@ -208,19 +218,33 @@ impl Memory {
         changed
     }
 
+    /// Whether an atomic left a value there.
+    pub(super) fn is_atomic(&mut self, key: u32, va: u64) -> bool {
+        let left = |known: &Known| *known == Known::Atomically;
+        self.find(key, va, 8).is_some_and(|(region, at)| region.known[at..at + 8].iter().all(left))
+    }
+
     /// What is known to stand there, as a number of this machine.
     pub(super) fn number(&mut self, key: u32, va: u64) -> Option<u64> {
         let (region, at) = self.find(key, va, 8)?;
-        let known = region.known[at..at + 8].iter().all(|known| *known);
+        let known = region.known[at..at + 8].iter().all(|known| *known != Known::No);
         let bytes = region.bytes[at..at + 8].first_chunk()?;
         known.then(|| u64::from_ne_bytes(*bytes))
+    }
+
+    /// An atomic leaves this value.
+    pub(super) fn left(&mut self, key: u32, va: u64, value: u64) {
+        self.written(key, va, &value.to_ne_bytes());
+        if let Some((region, at)) = self.find(key, va, 8) {
+            region.known[at..at + 8].fill(Known::Atomically);
+        }
     }
 
     /// A peer wrote these bytes.
     pub(super) fn written(&mut self, key: u32, va: u64, bytes: &[u8]) {
         if let Some((region, at)) = self.find(key, va, bytes.len()) {
             region.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-            region.known[at..at + bytes.len()].fill(true);
+            region.known[at..at + bytes.len()].fill(Known::Once);
         }
     }
 
@@ -235,7 +259,7 @@ impl Memory {
         let wrong = |(_, region): &(&u32, &Region)| {
             let bytes = rig.read(region.host, 0, region.bytes.len());
             let mut all = bytes.iter().zip(&region.bytes).zip(&region.known);
-            bytes.len() != region.bytes.len() || all.any(|((is, shall), known)| *known && is != shall)
+            bytes.len() != region.bytes.len() || all.any(|((is, shall), known)| *known != Known::No && is != shall)
         };
         self.regions.iter().filter(wrong).map(|(key, _)| *key).collect()
     }

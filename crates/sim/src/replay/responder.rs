@@ -91,6 +91,8 @@ fn play_session(
         qpn,
         memory,
         plan: &plan,
+        expected: 0,
+        begun: 0,
         solid: -1,
         write: None,
         message: Vec::new(),
@@ -243,6 +245,9 @@ struct Player<'a> {
     qpn: Qpn,
     memory: Memory,
     plan: &'a Plan,
+    /// The PSN that comes next, and the one that the queue pair began with.
+    expected: i64,
+    begun: i64,
     /// The newest PSN executed that is not a READ's: acknowledging a READ says nothing.
     solid: i64,
     /// Where the next bytes of a WRITE go.
@@ -281,6 +286,7 @@ impl Player<'_> {
             self.side.played += 1;
             if then == Then::ExecutedAnew {
                 self.begin_anew(item)?;
+                self.begun = self.session.asked[index].at;
             }
             let executed = matches!(then, Then::Executed | Then::ExecutedAnew);
             if self.setup.service == ServiceType::Uc && !item.is_bad() {
@@ -293,9 +299,15 @@ impl Player<'_> {
             if executed && item.opcode.operation != Operation::ReadRequest {
                 self.solid = self.session.asked[index].at;
             }
-            self.compare(item, ours, fate.answers, covered);
+            self.compare(item, ours, fate.answers.clone(), covered);
             if executed {
-                self.check_effect(item);
+                let answers = &self.session.answers[fate.answers];
+                let recorded = answers.iter().find_map(|answer| match View::from(*answer).says() {
+                    Some(Says::Value(value)) => Some(value),
+                    _ => None,
+                });
+                self.check_effect(item, recorded);
+                self.expected = self.session.asked[index].at + self.session.asked[index].span;
             }
             while let Some(completion) = self.rig.completion() {
                 self.delivered(item, &completion, executed);
@@ -350,6 +362,9 @@ impl Player<'_> {
                 (Some(Says::Value(value)), _, Some(atomic)) if executed => {
                     let bytes = value.to_ne_bytes();
                     let (key, va) = (atomic.r_key.0, atomic.va);
+                    if self.memory.is_atomic(key, va) {
+                        continue; // Ours must have come to the same value.
+                    }
                     let changed = self.memory.shown(&mut self.rig, key, va, &bytes);
                     self.side.changed += u64::from(changed);
                 }
@@ -367,12 +382,13 @@ impl Player<'_> {
         ours
     }
 
-    /// Recorded answers that no request accounts for. Acknowledging more often than needed says
+    /// Recorded answers that no request accounts for. To acknowledge again what has come says
     /// nothing new.
     fn unasked(&mut self, range: Range<usize>) {
         for answer in &self.session.answers[range] {
             let view = View::from(*answer);
-            if view.says() != Some(Says::Ack) {
+            let expected = self.setup.rq_psn.advance((self.expected - self.begun) as u32);
+            if view.says() != Some(Says::Ack) || view.psn().since(expected) >= 0 {
                 let ours = "nothing".to_owned();
                 self.side.differs(answer.number, "answer", view.words(), ours);
             }
@@ -399,14 +415,13 @@ impl Player<'_> {
             self.side.compared += 1;
             let view = View::from(&sent);
             let apart = view.psn().since(recorded.psn());
-            let newest = self.setup.rq_psn.advance((self.solid & 0x00ff_ffff) as u32);
+            let newest = self.setup.rq_psn.advance((self.solid - self.begun) as u32);
             let only_reads_between = [recorded, view].iter().all(|one| {
                 one.says() == Some(Says::Ack) && one.psn().since(newest) >= 0
             });
-            if apart != 0 && only_reads_between {
-                continue;
-            }
-            if let Some(what) = answers_differ(recorded, view) {
+            let same_by_meaning = apart != 0 && only_reads_between;
+            let what = answers_differ(recorded, view).filter(|_| !same_by_meaning);
+            if let Some(what) = what {
                 self.side.differs(answer.number, what, recorded.words(), view.words());
             } else {
                 self.compare_msn(answer, &sent);
@@ -438,8 +453,9 @@ impl Player<'_> {
         }
     }
 
-    /// Whether a request did to memory what it should.
-    fn check_effect(&mut self, item: &Item) {
+    /// Whether a request did to memory what it should. `recorded` is the value that an atomic was
+    /// recorded to have found.
+    fn check_effect(&mut self, item: &Item, recorded: Option<u64>) {
         let operation = item.opcode.operation;
         if let (Operation::Write | Operation::AtomicWrite, Some(reth)) =
             (operation, item.headers.reth)
@@ -459,15 +475,22 @@ impl Player<'_> {
             (Operation::CompareSwap | Operation::FetchAdd, _, Some(atomic)) => {
                 let (key, va) = (atomic.r_key.0, atomic.va);
                 let Some(found) = self.memory.number(key, va) else { return };
-                let stored = match operation {
+                let change = |found: u64| match operation {
                     Operation::FetchAdd => found.wrapping_add(atomic.swap_add),
                     _ if found == atomic.compare => atomic.swap_add,
                     _ => found,
                 };
-                self.memory.written(key, va, &stored.to_ne_bytes());
+                let stored = change(found);
+                self.memory.left(key, va, stored);
                 if !self.memory.is_right(&self.rig, key, va, 8) {
                     let what = format!("0x{stored:x} at 0x{va:x}");
                     self.side.differs(item.number, "memory", what, "another value".to_owned());
+                }
+                // Where the recorded value was another one, ours goes on with that.
+                if let Some(recorded) = recorded.filter(|recorded| *recorded != found) {
+                    let bytes = change(recorded).to_ne_bytes();
+                    self.memory.shown(&mut self.rig, key, va, &bytes);
+                    self.memory.left(key, va, change(recorded));
                 }
             }
             (Operation::Send, ..) => {
@@ -536,7 +559,7 @@ impl Player<'_> {
             self.side.differs(item.number, "answer", "nothing".to_owned(), words);
         }
         if whole {
-            self.check_effect(item);
+            self.check_effect(item, None);
         }
         let completion = self.rig.completion();
         let expected = whole && item.opcode.completes_a_receive();
