@@ -152,7 +152,7 @@ fn verdict(side: &Side) -> String {
     words
 }
 
-fn happenings(side: &Side) -> [(u64, &'static str); 9] {
+fn happenings(side: &Side) -> [(u64, &'static str); 10] {
     [
         (side.delivered, "delivered"),
         (side.dropped, "dropped"),
@@ -161,6 +161,7 @@ fn happenings(side: &Side) -> [(u64, &'static str); 9] {
         (side.extra, "sent more"),
         (side.needless, "needless"),
         (side.unseen, "not recorded"),
+        (side.older, "older"),
         (side.gaps, "begun anew"),
         (side.changed, "app changed"),
     ]

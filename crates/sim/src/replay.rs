@@ -124,6 +124,8 @@ pub struct Side {
     pub needless: u64,
     /// Parts of READ data that ours sent, and that are missing in the recording.
     pub unseen: u64,
+    /// Repeated requests that were carried out before the recording began: not played.
+    pub older: u64,
     /// How often packets are missing in the recording, so that ours had to begin anew.
     pub gaps: u64,
     /// How often the recorded application had changed memory since it was last written or read.
@@ -184,6 +186,7 @@ impl Side {
             extra: 0,
             needless: 0,
             unseen: 0,
+            older: 0,
             gaps: 0,
             changed: 0,
             delivered: 0,

@@ -127,7 +127,7 @@ struct Decision {
 /// The prices of what may have happened.
 mod price {
     /// An answer of which another one came later that says as much.
-    pub(super) const COVERED: u32 = 10;
+    pub(super) const COVERED: u32 = 1;
     /// An acknowledgement of what was acknowledged already.
     pub(super) const EXTRA: u32 = 12;
     /// The request was lost behind the recording, or its answer before.
@@ -139,10 +139,13 @@ mod price {
     /// An answer that nobody owed.
     pub(super) const UNASKED: u32 = 500;
     /// A gap without a NAK.
-    pub(super) const NO_NAK: u32 = 90;
+    pub(super) const NO_NAK: u32 = 300;
     /// Requests came that were not recorded.
     pub(super) const NOT_RECORDED: u32 = 150;
 }
+
+/// So many acknowledgements that say nothing new may stand before an answer.
+const MOST_EXTRA: usize = 4;
 
 /// What became of each request; `expected` is the first one's PSN.
 pub(super) fn fates(asked: &[Asked], answers: &[Answered], expected: i64) -> Vec<Fate> {
@@ -211,11 +214,24 @@ impl Teller<'_> {
     }
 
     fn tell(&self, mut state: State, request: &Asked, to: &mut dyn FnMut(State, u32, Decision)) {
-        let skipped = self.skip(&mut state, request.number);
+        let mut skipped = self.skip(&mut state, request.number);
+        // An acknowledgement of what was acknowledged may stand before the answer that counts.
+        for _ in 0..=MOST_EXTRA {
+            let first = state.answers;
+            self.tell_from(state, request, &mut |state: State, price: u32, what: What| {
+                to(state, skipped + price, Decision { what, first, end: state.answers });
+            });
+            let front = self.answers.get(state.answers);
+            if front.is_none_or(|a| a.kind != Kind::Ack || a.at >= state.expected) {
+                return;
+            }
+            state.answers += 1;
+            skipped += price::EXTRA;
+        }
+    }
+
+    fn tell_from(&self, state: State, request: &Asked, tell: &mut dyn FnMut(State, u32, What)) {
         let first = state.answers;
-        let mut tell = |state: State, price: u32, what: What| {
-            to(state, skipped + price, Decision { what, first, end: state.answers });
-        };
         let came = |then: Then| What::Came { then, covered: false };
         if request.bad {
             return tell(state, 0, came(Then::Otherwise));
@@ -226,13 +242,13 @@ impl Teller<'_> {
         }
         let ahead = request.at - state.expected;
         if ahead > 0 {
-            self.too_early(state, request, &mut tell);
+            self.too_early(state, request, tell);
             if request.starts {
                 let anew = State { expected: request.at, ..state };
-                self.executed(anew, request, price::NOT_RECORDED, Then::ExecutedAnew, &mut tell);
+                self.executed(anew, request, price::NOT_RECORDED, Then::ExecutedAnew, tell);
             }
         } else if ahead < 0 {
-            self.again(state, request, &mut tell);
+            self.again(state, request, tell);
         } else {
             for (kind, broken) in [(Kind::NotReady, false), (Kind::Fatal, true)] {
                 if self.is_next(first, request, kind, request.at) {
@@ -241,7 +257,7 @@ impl Teller<'_> {
                     tell(refused, 0, came(Then::Refused));
                 }
             }
-            self.executed(state, request, 0, Then::Executed, &mut tell);
+            self.executed(state, request, 0, Then::Executed, tell);
         }
     }
 

@@ -94,6 +94,8 @@ fn play_session(
         expected: 0,
         begun: 0,
         solid: -1,
+        suspended: false,
+        in_message: false,
         write: None,
         message: Vec::new(),
         receives: BTreeMap::new(),
@@ -250,6 +252,10 @@ struct Player<'a> {
     begun: i64,
     /// The newest PSN executed that is not a READ's: acknowledging a READ says nothing.
     solid: i64,
+    /// A message is under way whose beginning is not recorded.
+    suspended: bool,
+    /// A message is under way.
+    in_message: bool,
     /// Where the next bytes of a WRITE go.
     write: Option<(u32, u64)>,
     /// The SEND under way.
@@ -273,6 +279,19 @@ impl Player<'_> {
             }
             let What::Came { then, covered } = fate.what else { continue };
             let item = self.session.requests[index];
+            let executed = matches!(then, Then::Executed | Then::ExecutedAnew);
+            // What was carried out before the recording began, and the rest of a message that
+            // began there, ours cannot answer.
+            let starts = item.opcode.position.starts();
+            self.suspended |= executed && !starts && !self.in_message && !self.is_unreliable();
+            let resumes = self.suspended && executed && starts;
+            if (self.session.asked[index].at < 0 && !item.is_bad()) || self.suspended && !resumes {
+                self.side.older += 1;
+                continue;
+            }
+            if executed {
+                self.in_message = !item.opcode.position.ends();
+            }
             if self.plan.unexplained.iter().any(|(number, _)| *number == item.number) {
                 return Ok(()); // The connection ended here.
             }
@@ -284,12 +303,12 @@ impl Player<'_> {
                 None => {}
             }
             self.side.played += 1;
-            if then == Then::ExecutedAnew {
+            if then == Then::ExecutedAnew || resumes {
+                self.suspended = false;
                 self.begin_anew(item)?;
                 self.begun = self.session.asked[index].at;
             }
-            let executed = matches!(then, Then::Executed | Then::ExecutedAnew);
-            if self.setup.service == ServiceType::Uc && !item.is_bad() {
+            if self.is_unreliable() && !item.is_bad() {
                 self.take_in_unreliable(index, item)?;
                 continue;
             }
@@ -320,6 +339,10 @@ impl Player<'_> {
             self.side.differs(last, "memory", what, "other bytes".to_owned());
         }
         Ok(())
+    }
+
+    fn is_unreliable(&self) -> bool {
+        self.setup.service == ServiceType::Uc
     }
 
     /// Packets are missing in the recording: a queue pair that expects the next one takes over.

@@ -14,6 +14,9 @@ pub(super) struct Turns {
     at: i64,
 }
 
+/// A refusal asks for a PSN that is no further back.
+const NEAR: i32 = 1 << 12;
+
 impl Turns {
     /// The PSN with which a session began, as far as can be told: the smallest that was sent before
     /// anything was answered.
@@ -27,7 +30,11 @@ impl Turns {
             .iter()
             .take_while(|item| item.number < answered)
             .filter(|item| !item.is_bad());
-        let first = bad.chain(early).map(|item| item.psn()).fold(good, |first, psn| {
+        // A responder that asks for an earlier one still waits for that.
+        let asked_for = answers.iter().take_while(|answer| is_refusal(answer));
+        let asked_for = asked_for.filter(|answer| good.since(answer.psn()) < NEAR);
+        let candidates = bad.chain(early).chain(asked_for).map(|item| item.psn());
+        let first = candidates.fold(good, |first, psn| {
             if psn.since(first) < 0 { psn } else { first }
         });
         Some((first, Self { newest: first, at: 0 }))
@@ -85,7 +92,6 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
         while let Some(answer) = answers.next_if(|answer| answer.number < end) {
             // What was asked before the recording began is answered into it.
             let earlier = own.is_empty() && answer.psn().since(first.psn()) < 0;
-            let earlier = earlier && View::from(answer).says() != Some(Says::Ack);
             if answer.number > first.number && !(earlier && !is_refusal(answer)) {
                 own.push(answer);
             }
