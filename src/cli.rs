@@ -137,14 +137,14 @@ Exit status (of several files the greatest):
 
 /// Plays captures to our adapter: does it say what was recorded?
 ///
-/// Each side of each conversation is played by itself, in virtual time. The recorded requests go to
-/// our responder, whose answers are compared with the recorded ones; the recorded answers go to our
-/// requester, which has to send the recorded requests, and to send again what was sent again.
+/// Each side of each conversation is played by itself, in virtual time. The recorded requests go
+/// to our responder, whose answers are compared with the recorded ones; the recorded answers go to
+/// our requester, which has to send the recorded requests, and to send again what was sent again.
 /// Messages of unreliable connections and datagrams are sent and delivered.
 ///
 /// Nothing has to be told: queue pairs, PSNs, path MTU, keys, memory and what is in it, rights and
 /// receives are inferred from the frames. So is what a capture cannot show: which frames were lost
-/// between the host where it was taken and the other one. Such frames are counted, as "not arrived".
+/// between the host where it was taken and the other one. They are counted, as "not arrived".
 ///
 /// What is compared is meaning: which PSNs are acknowledged, NAK codes, data of READs, results of
 /// atomics, MSNs; opcodes, keys, addresses, lengths, immediate data and payload of requests. How

@@ -55,9 +55,9 @@ fn listed() -> BTreeSet<Found> {
     for kind in ["difference", "not_comparable"] {
         for row in list[kind].as_array().expect("a list of tables") {
             let say = |name: &str| row.get(name).and_then(toml::Value::as_str).unwrap_or("-");
-            assert!(say("why").len() > 20, "{row}: why?");
+            assert!(say("why").len() > 20, "{row:?}: why?");
             let right = ["ours", "theirs", "both"].contains(&say("right"));
-            assert!(right || kind == "not_comparable", "{row}: who is right?");
+            assert!(right || kind == "not_comparable", "{row:?}: who is right?");
             for frame in row["frames"].as_array().expect("frames") {
                 let frame = frame.as_integer().and_then(|frame| u64::try_from(frame).ok());
                 let (file, role) = (say("file").to_owned(), say("role").to_owned());

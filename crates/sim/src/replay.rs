@@ -11,21 +11,22 @@
 //! | question | file |
 //! |---|---|
 //! | which frames reached the responder | `replay/reached.rs` |
+//! | what memory, rights and receives it had | `replay/inferred.rs`, `memory.rs` |
 //! | which answers the requester heard | `replay/heard.rs` |
 //! | what is the same by meaning | `replay/meaning.rs` |
 //! | which numbers are changed in played frames, and why | `replay/rig.rs` |
-//! | what is in the responder's memory | `replay/memory.rs` |
 //! | how time passes | `replay/requester.rs` |
 //!
-//! A recording is one observer's view: frames may be lost behind it or before it, and the sides do
-//! not see the same. What was lost out of sight is inferred, and the number is told. All RoCE frames
-//! of a recording are held in memory.
+//! A recording is one observer's view: frames may be lost behind it or before it, and the two sides
+//! do not see the same. What was lost out of sight is inferred, and its number is told. All RoCE
+//! frames of a recording are held in memory.
 //!
-//! Not here: extended reliable connections and reliable datagrams, which the device does not have;
+//! Not here: extended reliable connections and reliable datagrams, which the device does not know;
 //! congestion notifications; outer headers; the pace of packets and the length of timers.
 
 mod datagram;
 mod heard;
+mod inferred;
 mod likely;
 mod meaning;
 mod memory;
@@ -271,8 +272,7 @@ impl Recording {
         for flow in flows.iter().filter(|flow| !is_played(flow.service)) {
             let own = (flow.destination, Some(flow.dest_qp));
             let peer = (flow.source, flow.source_qp);
-            let mut side =
-                Side::empty(flow.conversation, flow.service, Role::Responder, own, peer);
+            let mut side = Side::empty(flow.conversation, flow.service, Role::Responder, own, peer);
             let number = flow.items.first().map_or(0, |item| item.number);
             side.not_comparable(number, format!("the device has no {}", flow.service.name()));
             sides.push(side);

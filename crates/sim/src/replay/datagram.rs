@@ -74,7 +74,8 @@ fn try_receive(datagrams: &Datagrams<'_>, side: &mut Side) -> Result<(), String>
     let mut rig = Rig::new(own)?;
     let is_gsi = qpn == Some(Qpn::GSI);
     let q_key = if is_gsi { QKey::GSI } else { datagrams.usual_key() };
-    let to = rig.queue_pair(&datagrams.setup(datagrams.items[0].addressing.source, q_key, is_gsi))?;
+    let to =
+        rig.queue_pair(&datagrams.setup(datagrams.items[0].addressing.source, q_key, is_gsi))?;
     if group.is_multicast() {
         rig.device.attach_multicast(group, to).map_err(|error| error.to_string())?;
     }

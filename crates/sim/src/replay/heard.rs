@@ -2,8 +2,8 @@
 //!
 //! The other half of [`reached`](super::reached): a recording taken on the responder's host, or
 //! before frames are dropped on the requester's, has answers that never came to the requester. It
-//! went back to a PSN then that those answers had acknowledged. So each answer is taken to have been
-//! lost or heard, as explains best from where the requester sent again.
+//! went back to a PSN then that those answers had acknowledged. So each answer is taken to have
+//! been lost or heard, as explains best from where the requester sent again.
 
 use super::likely::Stories;
 use super::reached::Kind;

@@ -1,10 +1,10 @@
 //! Of several stories of what happened out of the recording's sight, the most likely one.
 //!
-//! A recording does not show which of its frames reached the other host. A story decides that, frame
-//! by frame, and each decision has a price: nothing for what needs no explanation, more the less
-//! likely it is. Told in the order of the recording, two stories that have come to the same state
-//! differ only in their price, so the dearer one is forgotten: the search is linear in the number
-//! of frames.
+//! A recording does not show which of its frames reached the other host. A story decides that,
+//! frame by frame, and each decision has a price: nothing for what needs no explanation, more the
+//! less likely it is. Told in the order of the recording, two stories that have come to the same
+//! state differ only in their price, so the dearer one is forgotten: the search is linear in the
+//! number of frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +75,8 @@ impl<S: Copy + Ord, D: Copy> Stories<S, D> {
         let mut alive: BTreeSet<usize> = (0..self.chapters.last().map_or(0, Vec::len)).collect();
         let mut common = None;
         for at in (1..self.chapters.len()).rev() {
-            alive = alive.iter().filter_map(|one| Some(self.chapters[at].get(*one)?.after)).collect();
+            alive =
+                alive.iter().filter_map(|one| Some(self.chapters[at].get(*one)?.after)).collect();
             if alive.len() == 1 {
                 common = alive.first().map(|only| (at - 1, *only));
                 break;
@@ -85,7 +86,8 @@ impl<S: Copy + Ord, D: Copy> Stories<S, D> {
             self.settled.extend(self.backwards(at, only));
             let last = self.chapters[at].get(only).copied();
             self.chapters.drain(..at);
-            self.chapters[0] = last.map(|last| Chapter { decision: None, ..last }).into_iter().collect();
+            self.chapters[0] =
+                last.map(|last| Chapter { decision: None, ..last }).into_iter().collect();
             for chapter in self.chapters.get_mut(1).into_iter().flatten() {
                 chapter.after = 0;
             }

@@ -1,10 +1,10 @@
 //! What a packet says, whatever it says it with.
 //!
 //! Answers are compared by kind, PSN, NAK code, wait, data and value. FIRST and MIDDLE of READ
-//! data are one, LAST and ONLY too: a READ that was asked for again may begin anew or go on. Credits
-//! are not compared, nor is whether an answer carries an AETH. Requests are compared by opcode, PSN,
-//! key, address, length, operands, immediate data and payload; not by who asks for acknowledgements
-//! and how often, by migration state or by congestion bits.
+//! data are one, LAST and ONLY too: a READ that was asked for again may begin anew or go on.
+//! Credits are not compared, nor is whether an answer carries an AETH. Requests are compared by
+//! opcode, PSN, key, address, length, operands, immediate data and payload; not by who asks for
+//! acknowledgements and how often, by migration state or by congestion bits.
 
 use roxe_wire::opcode::Operation;
 use roxe_wire::{Headers, NakCode, Opcode, Psn, RnrTimer, Syndrome};

@@ -259,7 +259,8 @@ impl Memory {
         let wrong = |(_, region): &(&u32, &Region)| {
             let bytes = rig.read(region.host, 0, region.bytes.len());
             let mut all = bytes.iter().zip(&region.bytes).zip(&region.known);
-            bytes.len() != region.bytes.len() || all.any(|((is, shall), known)| *known != Known::No && is != shall)
+            bytes.len() != region.bytes.len()
+                || all.any(|((is, shall), known)| *known != Known::No && is != shall)
         };
         self.regions.iter().filter(wrong).map(|(key, _)| *key).collect()
     }

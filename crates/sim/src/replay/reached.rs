@@ -175,10 +175,8 @@ pub(super) fn fates(asked: &[Asked], answers: &[Answered], expected: i64) -> Vec
     });
     let mut decisions = stories.most_likely();
     decisions.truncate(asked.len());
-    let fate = |decision: &Decision| Fate {
-        what: decision.what,
-        answers: decision.first..decision.end,
-    };
+    let fate =
+        |decision: &Decision| Fate { what: decision.what, answers: decision.first..decision.end };
     decisions.iter().map(fate).collect()
 }
 
@@ -261,12 +259,7 @@ impl Teller<'_> {
         }
     }
 
-    fn too_early(
-        &self,
-        state: State,
-        request: &Asked,
-        tell: &mut dyn FnMut(State, u32, What),
-    ) {
+    fn too_early(&self, state: State, request: &Asked, tell: &mut dyn FnMut(State, u32, What)) {
         let what = What::Came { then: Then::Otherwise, covered: false };
         if self.is_next(state.answers, request, Kind::Sequence, state.expected) {
             let answers = state.answers + 1;

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use roxe_device::HostRegion;
 use roxe_transport::segment;
-use roxe_transport::work::{
-    AccessFlags, Completion, CompletionStatus, Remote, SendOperation, Sge,
-};
+use roxe_transport::work::{AccessFlags, Completion, CompletionStatus, Remote, SendOperation, Sge};
 use roxe_wire::opcode::{Header, Operation};
 use roxe_wire::{LKey, NakCode, Qpn};
 
@@ -58,7 +56,7 @@ fn play_session(
         return Ok(());
     };
     let (asked, _) =
-        super::responder::count(&session.requests, &session.answers, turns, connection.path_mtu);
+        super::inferred::count(&session.requests, &session.answers, turns, connection.path_mtu);
     let places: Vec<i64> = asked.iter().map(|asked| asked.at).collect();
     let messages = messages(connection, session, &places);
     if messages.is_empty() {
@@ -98,11 +96,7 @@ fn play_session(
 }
 
 /// The messages of a session, put together from the first good copy of each packet.
-fn messages(
-    connection: &Connection<'_>,
-    session: &Session<'_>,
-    places: &[i64],
-) -> Vec<Message> {
+fn messages(connection: &Connection<'_>, session: &Session<'_>, places: &[i64]) -> Vec<Message> {
     let mut packets: BTreeMap<i64, &Item> = BTreeMap::new();
     for (item, at) in session.requests.iter().zip(places) {
         if !item.is_bad() {
@@ -409,7 +403,8 @@ impl Player<'_> {
             let offset = (place - at) as usize * mtu;
             let same = |data: &Vec<u8>| self.rig.read(host, offset as u64, data.len()) == *data;
             if !recorded.iter().any(same) {
-                let what = format!("data of the answer with psn {}", self.first.advance(place as u32));
+                let what =
+                    format!("data of the answer with psn {}", self.first.advance(place as u32));
                 self.side.differs(number, "data", what, "other bytes".to_owned());
                 return;
             }

@@ -1,18 +1,18 @@
 //! Recorded requests, played to our responder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use roxe_device::HostRegion;
 use roxe_transport::qp_state::ServiceType;
-use roxe_transport::segment;
 use roxe_transport::work::{Completion, CompletionStatus, Extra};
 use roxe_wire::opcode::{Header, Operation};
-use roxe_wire::{Mtu, NakCode, Qpn, RnrTimer};
+use roxe_wire::{Qpn, RnrTimer};
 
+use super::inferred::{Inferred, count};
 use super::meaning::{Says, View, answers_differ};
-use super::memory::{Memory, Plan, Revoked, Use, Wanted, without};
-use super::reached::{Answered, Asked, Fate, Kind, Then, What, fates};
+use super::memory::{Memory, Plan, Revoked, without};
+use super::reached::{Fate, Then, What, fates};
 use super::record::Item;
 use super::rig::{Rig, Sent, Setup};
 use super::sequence::{Turns, sessions};
@@ -28,14 +28,6 @@ pub(super) fn play(connection: &Connection<'_>) -> Side {
         }
     }
     side
-}
-
-/// The requests that a session consists of, and what became of them.
-struct Session<'a> {
-    requests: &'a [&'a Item],
-    answers: &'a [&'a Item],
-    asked: Vec<Asked>,
-    fates: Vec<Fate>,
 }
 
 fn play_session(
@@ -62,7 +54,7 @@ fn play_session(
     };
     let lost = fates.iter().filter(|fate| fate.what == What::Lost).count();
     side.lost += lost as u64;
-    let session = Session { requests, answers, asked, fates };
+    let session = Inferred { requests, answers, asked, fates };
     let plan = session.plan()?;
     for (number, why) in &plan.unexplained {
         side.not_comparable(*number, why.clone());
@@ -112,136 +104,10 @@ fn wait_of(item: &Item) -> Option<RnrTimer> {
     }
 }
 
-/// Requests and answers with their PSNs counted without turns.
-pub(super) fn count(
-    requests: &[&Item],
-    answers: &[&Item],
-    mut turns: Turns,
-    mtu: Mtu,
-) -> (Vec<Asked>, Vec<Answered>) {
-    let mut asked = Vec::with_capacity(requests.len());
-    let mut answered = Vec::with_capacity(answers.len());
-    let mut rest = answers.iter();
-    let mut next = rest.next();
-    for item in requests {
-        while let Some(answer) = next.filter(|answer| answer.number < item.number) {
-            answered.extend(answer_of(answer, turns));
-            next = rest.next();
-        }
-        let at = if item.is_bad() { turns.at(item.psn()) } else { turns.advance(item.psn()) };
-        let span = match (item.opcode.operation, item.headers.reth) {
-            (Operation::ReadRequest, Some(reth)) => segment::packets(reth.dma_len, mtu),
-            _ => 1,
-        };
-        asked.push(Asked {
-            number: item.number,
-            at,
-            span: i64::from(span),
-            operation: item.opcode.operation,
-            starts: item.opcode.position.starts(),
-            ack_req: item.headers.bth.ack_req,
-            bad: item.is_bad(),
-        });
-    }
-    answered.extend(next.into_iter().chain(rest).filter_map(|answer| answer_of(answer, turns)));
-    (asked, answered)
-}
-
-fn answer_of(item: &Item, turns: Turns) -> Option<Answered> {
-    let kind = Kind::from(View::from(item).says()?);
-    Some(Answered { number: item.number, at: turns.at(item.psn()), kind })
-}
-
-impl Session<'_> {
-    /// What memory and rights the recorded responder must have had.
-    fn plan(&self) -> Result<Plan, String> {
-        let mut wanted = Vec::new();
-        let mut invalidated = BTreeSet::new();
-        for (index, item) in self.requests.iter().enumerate() {
-            let What::Came { then, .. } = self.fates[index].what else { continue };
-            let refused = match then {
-                Then::Otherwise => continue,
-                Then::Executed | Then::ExecutedAnew => None,
-                Then::Refused => match self.refusal(index) {
-                    Some(code) => Some(code),
-                    None => continue, // Not ready: it comes again.
-                },
-            };
-            let number = item.number;
-            let wants = match item.opcode.operation {
-                Operation::ReadRequest => Some(Use::Read),
-                Operation::CompareSwap | Operation::FetchAdd => Some(Use::Atomic),
-                Operation::Write | Operation::AtomicWrite => Some(Use::Write),
-                Operation::Flush => Some(Use::Flush),
-                _ => None,
-            };
-            if let (Some(wants), Some(reth)) = (wants, item.headers.reth) {
-                let (key, va, len) = (reth.r_key.0, reth.va, u64::from(reth.dma_len));
-                wanted.push(Wanted { number, wants, key, va, len, refused });
-            }
-            if let (Some(wants), Some(atomic)) = (wants, item.headers.atomic_eth) {
-                let (key, va) = (atomic.r_key.0, atomic.va);
-                wanted.push(Wanted { number, wants, key, va, len: 8, refused });
-            }
-            if let (Some(ieth), None) = (item.headers.ieth, refused) {
-                invalidated.insert(ieth.r_key.0);
-            }
-        }
-        // A WRITE that was refused behind its first packet was refused as a whole.
-        for index in 0..self.requests.len() {
-            let is_part = !self.asked[index].starts;
-            if let (true, Some(code)) = (is_part, self.refusal(index))
-                && self.asked[index].operation == Operation::Write
-                && let Some(first) = wanted.iter_mut().rev().find(|wanted| {
-                    wanted.wants == Use::Write && wanted.number < self.requests[index].number
-                })
-            {
-                first.refused = Some(code);
-            }
-        }
-        Plan::new(&wanted, invalidated)
-    }
-
-    /// The code of the fatal NAK that a request got.
-    fn refusal(&self, index: usize) -> Option<NakCode> {
-        let answers = &self.answers[self.fates[index].answers.clone()];
-        answers.iter().find_map(|answer| match View::from(*answer).says() {
-            Some(Says::Refused(NakCode::PsnSequenceError)) => None,
-            Some(Says::Refused(code)) => Some(code),
-            _ => None,
-        })
-    }
-
-    /// How long a receive the recorded responder had for the message that begins with a request:
-    /// long enough, or too short for the packet that was refused.
-    fn receive_len(&self, index: usize) -> u32 {
-        let mut len = 0;
-        let mut wanted = self.asked[index].at;
-        for later in (index..self.requests.len()).take(FAR) {
-            if self.asked[later].at != wanted || self.asked[later].bad {
-                continue;
-            }
-            let item = self.requests[later];
-            let this = item.payload().len() as u32;
-            if let Some(NakCode::InvalidRequest | NakCode::RemoteOperationalError) =
-                self.refusal(later)
-            {
-                return if later == index { this.saturating_sub(1) } else { len };
-            }
-            len += this;
-            wanted += 1;
-            if item.opcode.position.ends() {
-                break;
-            }
-        }
-        len
-    }
-}
-
 /// One device and where in its session it is.
 struct Player<'a> {
     side: &'a mut Side,
-    session: &'a Session<'a>,
+    session: &'a Inferred<'a>,
     rig: Rig,
     setup: Setup,
     qpn: Qpn,
@@ -362,8 +228,7 @@ impl Player<'_> {
         let session = self.session;
         let answers = &session.answers[session.fates[index].answers.clone()];
         let refused = session.refusal(index).is_some();
-        let begins_send =
-            item.opcode.operation == Operation::Send && item.opcode.position.starts();
+        let begins_send = item.opcode.operation == Operation::Send && item.opcode.position.starts();
         let ends_write =
             item.opcode.operation == Operation::Write && item.opcode.has(Header::ImmDt);
         if (begins_send && (executed || refused)) || (ends_write && executed) {
@@ -439,9 +304,9 @@ impl Player<'_> {
             let view = View::from(&sent);
             let apart = view.psn().since(recorded.psn());
             let newest = self.setup.rq_psn.advance((self.solid - self.begun) as u32);
-            let only_reads_between = [recorded, view].iter().all(|one| {
-                one.says() == Some(Says::Ack) && one.psn().since(newest) >= 0
-            });
+            let only_reads_between = [recorded, view]
+                .iter()
+                .all(|one| one.says() == Some(Says::Ack) && one.psn().since(newest) >= 0);
             let same_by_meaning = apart != 0 && only_reads_between;
             let what = answers_differ(recorded, view).filter(|_| !same_by_meaning);
             if let Some(what) = what {
@@ -605,9 +470,6 @@ impl Player<'_> {
 
 /// Stands for the queue pair of a peer that never got a packet.
 const UNKNOWN_QP: Qpn = Qpn::new(0x10);
-
-/// The end of a message is looked for among so many frames.
-const FAR: usize = 1 << 16;
 
 /// Room for a message whose receive an earlier, lost one took over.
 const UC_RECEIVE: u32 = 1 << 20;

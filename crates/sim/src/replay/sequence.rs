@@ -34,9 +34,8 @@ impl Turns {
         let asked_for = answers.iter().take_while(|answer| is_refusal(answer));
         let asked_for = asked_for.filter(|answer| good.since(answer.psn()) < NEAR);
         let candidates = bad.chain(early).chain(asked_for).map(|item| item.psn());
-        let first = candidates.fold(good, |first, psn| {
-            if psn.since(first) < 0 { psn } else { first }
-        });
+        let first =
+            candidates.fold(good, |first, psn| if psn.since(first) < 0 { psn } else { first });
         Some((first, Self { newest: first, at: 0 }))
     }
 
@@ -67,7 +66,8 @@ pub(super) struct Session<'a> {
 pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
     let is_request = |item: &&Item| item.opcode.operation.is_request();
     let is_answer = |item: &&Item| {
-        item.opcode.operation.is_response() && !item.doubled && !item.is_bad()
+        let says = View::from(*item).says();
+        says.is_some() && !item.doubled && !item.is_bad()
     };
     let requests: Vec<&Item> = connection
         .requests
@@ -92,7 +92,8 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
         while let Some(answer) = answers.next_if(|answer| answer.number < end) {
             // What was asked before the recording began is answered into it.
             let earlier = own.is_empty() && answer.psn().since(first.psn()) < 0;
-            if answer.number > first.number && !(earlier && !is_refusal(answer)) {
+            let counts = !earlier || is_refusal(answer);
+            if answer.number > first.number && counts {
                 own.push(answer);
             }
         }
