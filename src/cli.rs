@@ -171,7 +171,7 @@ Lines:
     sent more      packets that ours sent again and the recorded side did not
     needless       packets that the recorded side sent again though they were acknowledged
     not recorded   parts of READ data that ours sent and that are missing in the capture
-    older          repeated requests that were carried out before the capture began: not played
+    older          requests that belong to what began before the capture: not played
     begun anew     packets are missing in the capture, and ours went on behind them
     app changed    reads that found other bytes than were written before: the application's doing
   frame N          a difference: in what, what was recorded, what ours did

@@ -146,6 +146,16 @@ fn a_requester_that_asks_for_another_rest_of_a_read_differs() {
 }
 
 #[test]
+fn a_requester_that_goes_back_without_a_reason_of_ours_is_followed_by_a_timer() {
+    // Frame 5 acknowledges nothing any more: that the WRITE comes again is a timer's doing then.
+    let mut frames = frames("loss_retry_exceeded.pcap");
+    frames.remove(3);
+    let report = replay(&frames);
+    let requester = side(&report, Role::Requester);
+    assert_eq!((requester.differences.len(), requester.compared), (0, 10), "{requester:#?}");
+}
+
+#[test]
 fn a_requester_that_sends_other_bytes_again_differs() {
     let how = |_: &mut Headers, payload: &mut [u8]| payload[7] ^= 1;
     expect("loss_req_send.pcap", 14, how, Role::Requester, (14, "data"));

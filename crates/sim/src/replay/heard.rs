@@ -17,6 +17,21 @@ pub(super) enum Event {
     Answer { at: i64, kind: Kind },
 }
 
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Became {
+    /// The requester heard the answer.
+    Heard,
+    /// It did not.
+    NotHeard,
+    /// The request had to be the next one, by all that was heard before.
+    Due,
+    /// The same, after the wait that an RNR NAK asked for.
+    DueAfterWait,
+    /// Why it was sent now cannot be seen: a timer ran out, or it was not needed.
+    Anyhow,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
     /// The oldest PSN that is not acknowledged.
@@ -45,9 +60,9 @@ mod price {
     pub(super) const AFTER_END: u32 = 90;
 }
 
-/// Whether each answer among `events` was heard; requests are `true`. `fetches` are the PSNs of
-/// READs and the like, in order: from the first one up to, not with, the last.
-pub(super) fn heard(events: &[Event], fetches: &[(i64, i64)], first: i64) -> Vec<bool> {
+/// What became of each of `events`. `fetches` are the PSNs of READs and the like, in order: from the
+/// first one up to, not with, the last.
+pub(super) fn heard(events: &[Event], fetches: &[(i64, i64)], first: i64) -> Vec<Became> {
     let begin = State {
         unacknowledged: first,
         next: first,
@@ -61,14 +76,19 @@ pub(super) fn heard(events: &[Event], fetches: &[(i64, i64)], first: i64) -> Vec
         match *event {
             Event::Request { at, end } => {
                 stories.next(|state, to| {
+                    let became = match (at == state.next && !state.over, state.waiting) {
+                        (true, false) => Became::Due,
+                        (true, true) => Became::DueAfterWait,
+                        (false, _) => Became::Anyhow,
+                    };
                     let (state, price) = sent(state, at, end);
-                    to(state, price, true);
+                    to(state, price, became);
                 });
                 newest = newest.max(end);
             }
             Event::Answer { at, kind } => stories.next(|state, to| {
-                to(answered(state, at, kind, newest, fetches), 0, true);
-                to(state, price::NOT_HEARD, false);
+                to(answered(state, at, kind, newest, fetches), 0, Became::Heard);
+                to(state, price::NOT_HEARD, Became::NotHeard);
             }),
         }
     }
@@ -84,7 +104,8 @@ fn sent(state: State, at: i64, end: i64) -> (State, u32) {
         _ if at > state.unacknowledged => price::WHY_THERE,
         _ => price::NEEDLESS,
     };
-    let timed_out = at != state.next;
+    // Only a timer takes it back; what was passed over ours will have sent again.
+    let timed_out = at < state.next;
     let going_back_to = if timed_out { None } else { state.going_back_to };
     (State { next: end, waiting: false, going_back_to, ..state }, price)
 }
@@ -161,7 +182,9 @@ mod tests {
             Event::Answer { at: 0, kind: Kind::Ack },
             Event::Request { at: 1, end: 2 },
         ];
-        assert_eq!(heard(&events, &[], 0), [true, false, true, true, true]);
+        use Became::{Anyhow, Due, Heard, NotHeard};
+        // The second copy was sent because a timer ran out.
+        assert_eq!(heard(&events, &[], 0), [Due, NotHeard, Anyhow, Heard, Due]);
     }
 
     #[test]
@@ -175,7 +198,9 @@ mod tests {
             Event::Answer { at: 1, kind: Kind::Data },
             Event::Answer { at: 2, kind: Kind::Data },
         ];
-        let expected = [true, true, false, true, true, true, true];
+        use Became::{Due, Heard, NotHeard};
+        // What came behind the gap was heard, and made it ask again.
+        let expected = [Due, Heard, NotHeard, Heard, Due, Heard, Heard];
         assert_eq!(heard(&events, &[(0, 3)], 0), expected);
     }
 }

@@ -12,7 +12,7 @@ use roxe_transport::work::{AccessFlags, Completion, CompletionStatus, Remote, Se
 use roxe_wire::opcode::{Header, Operation};
 use roxe_wire::{LKey, NakCode, Qpn};
 
-use super::heard::{Event, heard};
+use super::heard::{Became, Event, heard};
 use super::meaning::{Says, View, requests_differ};
 use super::reached::Kind;
 use super::record::Item;
@@ -202,6 +202,16 @@ fn message(
     Some(Message { at, end, operation, solicited, bytes, fetches: false, anew: false })
 }
 
+/// How our requester came to send a packet.
+struct Reached {
+    /// The packet; `None` if it does not send it.
+    ours: Option<Sent>,
+    /// The first one that it sent before.
+    passed: Option<Sent>,
+    /// How often a timer ran out.
+    waits: u32,
+}
+
 /// One device and the work it still has to do.
 struct Player<'a> {
     side: &'a mut Side,
@@ -236,7 +246,12 @@ impl Player<'_> {
             }
             if !item.is_bad() {
                 turns.advance(item.psn());
-                steps.push((item, asked.at, asked.at + asked.span));
+                // Not a part of a message whose beginning is not recorded.
+                if self.is_known(asked.at) {
+                    steps.push((item, asked.at, asked.at + asked.span));
+                } else {
+                    self.side.older += 1;
+                }
             }
         }
         for answer in answers {
@@ -254,19 +269,24 @@ impl Player<'_> {
             .filter(|message| message.fetches)
             .map(|message| (message.at, message.end))
             .collect();
-        let was_heard = heard(&events, &fetches, self.messages[0].at);
-        for ((item, at, _), heard) in steps.iter().zip(was_heard) {
+        let became = heard(&events, &fetches, self.messages[0].at);
+        for ((item, at, _), became) in steps.iter().zip(became) {
             if self.over {
                 break;
             }
             match View::from(*item).says() {
-                Some(says) if heard => self.answer(item, *at, says),
+                Some(says) if became == Became::Heard => self.answer(item, *at, says),
                 Some(_) => self.side.lost += 1,
-                None => self.request(item, *at)?,
+                None => self.request(item, *at, became)?,
             }
         }
         self.completions(session.requests.last().map_or(0, |item| item.number));
         Ok(())
+    }
+
+    fn is_known(&self, at: i64) -> bool {
+        let after = self.messages.partition_point(|message| message.end <= at);
+        self.messages.get(after).is_some_and(|message| message.at <= at)
     }
 
     fn answer(&mut self, item: &Item, at: i64, says: Says<'_>) {
@@ -285,15 +305,10 @@ impl Player<'_> {
     }
 
     /// The recorded requester sent this: ours must too.
-    fn request(&mut self, item: &Item, at: i64) -> Result<(), String> {
-        let after = self.messages.partition_point(|message| message.end <= at);
-        if self.messages.get(after).is_none_or(|message| at < message.at) {
-            self.side.gaps += 1; // Part of a message whose beginning is not recorded.
-            return Ok(());
-        }
+    fn request(&mut self, item: &Item, at: i64, became: Became) -> Result<(), String> {
         self.side.played += 1;
         self.post_up_to(at)?;
-        let ours = self.reach(at);
+        let Reached { ours, passed, waits } = self.reach(at);
         self.completions(item.number);
         let recorded = View::from(item);
         let Some(ours) = ours else {
@@ -307,6 +322,21 @@ impl Player<'_> {
             return Ok(());
         };
         self.side.compared += 1;
+        // From where on ours sends again is not its own choice.
+        let allowed = match became {
+            Became::Due => Some(0),
+            Became::DueAfterWait => Some(1),
+            _ => None,
+        };
+        if let Some(allowed) = allowed.filter(|allowed| *allowed != waits || passed.is_some()) {
+            let ours = match passed {
+                Some(first) => View::from(&first).words(),
+                None if allowed == 0 => "nothing before a timer ran out".to_owned(),
+                None => "it at once".to_owned(),
+            };
+            self.side.differs(item.number, "next", recorded.words(), ours);
+            return Ok(());
+        }
         if let Some(what) = requests_differ(recorded, View::from(&ours)) {
             self.side.differs(item.number, what, recorded.words(), View::from(&ours).words());
         }
@@ -327,29 +357,25 @@ impl Player<'_> {
     }
 
     /// Lets our requester send until it sends the packet at `at`.
-    fn reach(&mut self, at: i64) -> Option<Sent> {
-        let mut waits = 0;
-        let mut packets = 0;
+    fn reach(&mut self, at: i64) -> Reached {
+        let (mut passed, mut waits, mut packets) = (None, 0, 0);
         loop {
-            match self.rig.poll() {
-                Some(sent) => {
-                    let place = self.place(&sent, at);
-                    if place == at {
-                        self.side.extra += packets;
-                        return Some(sent);
-                    }
-                    packets += 1;
-                    if place < at && packets < MOST_EXTRA {
-                        continue;
-                    }
+            if let Some(sent) = self.rig.poll() {
+                let place = self.place(&sent, at);
+                if place == at {
+                    self.side.extra += packets;
+                    return Reached { ours: Some(sent), passed, waits };
                 }
-                None if waits < MOST_WAITS => {}
-                None => return None,
+                passed.get_or_insert(sent);
+                packets += 1;
+                if place < at && packets < MOST_EXTRA {
+                    continue;
+                }
             }
             // It has gone further, or has nothing to send: only its timer can take it back.
             waits += 1;
             if waits > MOST_WAITS || !self.rig.wait() {
-                return None;
+                return Reached { ours: None, passed, waits };
             }
         }
     }
