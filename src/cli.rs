@@ -166,6 +166,7 @@ const REPLAY_LEGEND: &str = "\
 Lines:
   one a conversation and side: its number in `roxe explain`, the service, for whom our adapter
   stood, both ends, how many packets were compared, the verdict, and what else happened:
+    delivered      messages that ours delivered, or completed; of datagrams also those dropped
     not arrived    recorded frames that did not reach this side, as what followed shows
     coalesced      our ACKs that the recorded side gave together with a later one
     sent more      packets that ours sent again and the recorded side did not
@@ -174,7 +175,12 @@ Lines:
     older          requests that belong to what began before the capture: not played
     begun anew     packets are missing in the capture, and ours went on behind them
     app changed    reads that found other bytes than were written before: the application's doing
-  frame N          a difference: in what, what was recorded, what ours did
+  frame N          a difference: in what, what was recorded, what ours did. In what:
+    answer, kind   one side answers and the other does not, or with something else
+    psn, code, wait, msn, data, length, value: the answer's
+    request, next  ours sends nothing, or something else first
+    opcode, reth, operands, imm, ieth, …, data: the request's
+    memory, delivery, end: what became of memory, of a message, of the connection
   from frame N     cannot be compared, and why
 
 Exit status (of several files the greatest):

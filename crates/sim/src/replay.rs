@@ -125,7 +125,7 @@ pub struct Side {
     pub needless: u64,
     /// Parts of READ data that ours sent, and that are missing in the recording.
     pub unseen: u64,
-    /// Requests that belong to what was carried out, or had begun, before the recording: not played.
+    /// Requests that belong to what began before the recording: not played.
     pub older: u64,
     /// How often packets are missing in the recording, so that ours had to begin anew.
     pub gaps: u64,

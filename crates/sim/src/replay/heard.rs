@@ -60,8 +60,8 @@ mod price {
     pub(super) const AFTER_END: u32 = 90;
 }
 
-/// What became of each of `events`. `fetches` are the PSNs of READs and the like, in order: from the
-/// first one up to, not with, the last.
+/// What became of each of `events`. `fetches` are the PSNs of READs and the like, in order: from
+/// the first one up to, not with, the last.
 pub(super) fn heard(events: &[Event], fetches: &[(i64, i64)], first: i64) -> Vec<Became> {
     let begin = State {
         unacknowledged: first,

@@ -78,7 +78,7 @@ pub(super) enum Revoked {
     Right(AccessFlags),
 }
 
-/// More than that is not set aside for a key.
+/// More bytes than that are not set aside for a session.
 const MOST: u64 = 1 << 28;
 
 impl Plan {
@@ -91,9 +91,10 @@ impl Plan {
             let end = one.va.checked_add(one.len).ok_or("a request's memory wraps")?;
             let span = plan.spans.entry(one.key).or_insert((one.va, end, AccessFlags::NONE));
             *span = (span.0.min(one.va), span.1.max(end), span.2 | one.wants.right());
-            if span.1 - span.0 > MOST {
-                return Err(format!("the memory of key 0x{:x} is too large to hold", one.key));
-            }
+        }
+        let sum = |sum: u64, span: &(u64, u64, AccessFlags)| sum.saturating_add(span.1 - span.0);
+        if plan.spans.values().fold(0, sum) > MOST {
+            return Err("the requests' memory is too large to hold".to_owned());
         }
         for one in wanted {
             let Some(code) = one.refused else { continue };
@@ -133,15 +134,14 @@ impl Plan {
         for (&key, &(start, end, rights)) in self.spans.iter().chain(unused) {
             // Regions begin at a multiple of 8, as the atomics in them do.
             let start = start & !7;
-            let bytes = vec![0; (end - start) as usize];
+            let len = (end - start) as usize;
             let rights = rights | AccessFlags::LOCAL_WRITE;
             let (host, ours) = match self.invalidated.contains(&key) {
-                true => rig.register_fast(qpn, start, bytes.clone(), rights)?,
-                false => rig.register(start, bytes.clone(), rights)?,
+                true => rig.register_fast(qpn, start, vec![0; len], rights)?,
+                false => rig.register(start, vec![0; len], rights)?,
             };
             memory.keys.insert(key, ours);
-            let known = vec![Known::No; bytes.len()];
-            memory.regions.insert(key, Region { start, host, bytes, known });
+            memory.regions.insert(key, Region { start, host, len, pages: BTreeMap::new() });
         }
         Ok(memory)
     }
@@ -167,12 +167,29 @@ pub(super) struct Memory {
     regions: BTreeMap<u32, Region>,
 }
 
+/// A region, of which only what is known takes room.
 #[derive(Debug)]
 struct Region {
     start: u64,
     host: HostRegion,
-    bytes: Vec<u8>,
-    known: Vec<Known>,
+    len: usize,
+    pages: BTreeMap<usize, Page>,
+}
+
+/// Bytes, and how they are known.
+type Page = [(u8, Known); PAGE];
+
+const PAGE: usize = 256;
+
+impl Region {
+    fn set(&mut self, place: usize, byte: u8, known: Known) {
+        let page = self.pages.entry(place / PAGE).or_insert([(0, Known::No); PAGE]);
+        page[place % PAGE] = (byte, known);
+    }
+
+    fn get(&self, place: usize) -> (u8, Known) {
+        self.pages.get(&(place / PAGE)).map_or((0, Known::No), |page| page[place % PAGE])
+    }
 }
 
 /// How it is known what a byte is.
@@ -189,7 +206,7 @@ impl Memory {
     fn find(&mut self, key: u32, va: u64, len: usize) -> Option<(&mut Region, usize)> {
         let region = self.regions.get_mut(&key)?;
         let at = usize::try_from(va.checked_sub(region.start)?).ok()?;
-        (at.checked_add(len)? <= region.bytes.len()).then_some((region, at))
+        (at.checked_add(len)? <= region.len).then_some((region, at))
     }
 
     /// The application takes a region away.
@@ -205,13 +222,12 @@ impl Memory {
         let Some((region, at)) = self.find(key, va, bytes.len()) else { return false };
         let mut changed = false;
         for (place, byte) in (at..).zip(bytes) {
-            let known = region.known[place] != Known::No;
-            if known && region.bytes[place] == *byte {
+            let (old, known) = region.get(place);
+            if known != Known::No && old == *byte {
                 continue;
             }
-            changed |= known;
-            region.known[place] = Known::Once;
-            region.bytes[place] = *byte;
+            changed |= known != Known::No;
+            region.set(place, *byte, Known::Once);
             // What cannot be written is seen when it is read.
             let _ = rig.device.host_mut().write(region.host, place as u64, &[*byte]);
         }
@@ -220,47 +236,57 @@ impl Memory {
 
     /// Whether an atomic left a value there.
     pub(super) fn is_atomic(&mut self, key: u32, va: u64) -> bool {
-        let left = |known: &Known| *known == Known::Atomically;
-        self.find(key, va, 8).is_some_and(|(region, at)| region.known[at..at + 8].iter().all(left))
+        self.find(key, va, 8).is_some_and(|(region, at)| {
+            (at..at + 8).all(|place| region.get(place).1 == Known::Atomically)
+        })
     }
 
     /// What is known to stand there, as a number of this machine.
     pub(super) fn number(&mut self, key: u32, va: u64) -> Option<u64> {
         let (region, at) = self.find(key, va, 8)?;
-        let known = region.known[at..at + 8].iter().all(|known| *known != Known::No);
-        let bytes = region.bytes[at..at + 8].first_chunk()?;
-        known.then(|| u64::from_ne_bytes(*bytes))
+        let mut bytes = [0; 8];
+        for (place, byte) in (at..).zip(&mut bytes) {
+            let (is, known) = region.get(place);
+            (known != Known::No).then_some(())?;
+            *byte = is;
+        }
+        Some(u64::from_ne_bytes(bytes))
     }
 
     /// An atomic leaves this value.
     pub(super) fn left(&mut self, key: u32, va: u64, value: u64) {
-        self.written(key, va, &value.to_ne_bytes());
-        if let Some((region, at)) = self.find(key, va, 8) {
-            region.known[at..at + 8].fill(Known::Atomically);
-        }
+        self.put(key, va, &value.to_ne_bytes(), Known::Atomically);
     }
 
     /// A peer wrote these bytes.
     pub(super) fn written(&mut self, key: u32, va: u64, bytes: &[u8]) {
+        self.put(key, va, bytes, Known::Once);
+    }
+
+    fn put(&mut self, key: u32, va: u64, bytes: &[u8], known: Known) {
         if let Some((region, at)) = self.find(key, va, bytes.len()) {
-            region.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-            region.known[at..at + bytes.len()].fill(Known::Once);
+            (at..).zip(bytes).for_each(|(place, byte)| region.set(place, *byte, known));
         }
     }
 
     /// Whether the device's memory holds what it should there.
     pub(super) fn is_right(&mut self, rig: &Rig, key: u32, va: u64, len: usize) -> bool {
         let Some((region, at)) = self.find(key, va, len) else { return len == 0 };
-        rig.read(region.host, at as u64, len) == region.bytes[at..at + len]
+        let bytes = rig.read(region.host, at as u64, len);
+        bytes.len() == len && (at..).zip(&bytes).all(|(place, byte)| region.get(place).0 == *byte)
     }
 
     /// The keys under which the device's memory differs from what is known.
     pub(super) fn wrong_keys(&self, rig: &Rig) -> Vec<u32> {
         let wrong = |(_, region): &(&u32, &Region)| {
-            let bytes = rig.read(region.host, 0, region.bytes.len());
-            let mut all = bytes.iter().zip(&region.bytes).zip(&region.known);
-            bytes.len() != region.bytes.len()
-                || all.any(|((is, shall), known)| *known != Known::No && is != shall)
+            region.pages.iter().any(|(number, page)| {
+                let at = number * PAGE;
+                let len = PAGE.min(region.len - at);
+                let bytes = rig.read(region.host, at as u64, len);
+                let differs =
+                    |(is, (shall, known)): (&u8, &(u8, Known))| *known != Known::No && is != shall;
+                bytes.len() != len || bytes.iter().zip(page).any(differs)
+            })
         };
         self.regions.iter().filter(wrong).map(|(key, _)| *key).collect()
     }

@@ -303,18 +303,18 @@ impl Teller<'_> {
     fn own_answers(&self, from: usize, request: &Asked) -> (usize, i64) {
         let kind = if request.operation.is_atomic() { Kind::Value } else { Kind::Data };
         let mut at = from;
-        let mut missing = 0;
-        for offset in 0..request.span {
-            if self.is_next(at, request, kind, request.at + offset) {
-                at += 1;
-            } else {
-                missing += 1;
-                if at == from {
-                    // Nobody looks for the end of an answer that does not begin.
-                    return (from, request.span);
-                }
+        let mut wanted = request.at;
+        let end = request.at + request.span;
+        while let Some(answer) = self.answers.get(at).filter(|a| a.number > request.number) {
+            // One that was lost before the recording leaves a hole, but not at the beginning.
+            let follows = answer.at == wanted || at != from && (wanted..end).contains(&answer.at);
+            if answer.kind != kind || wanted == end || !follows {
+                break;
             }
+            wanted = answer.at + 1;
+            at += 1;
         }
+        let missing = request.span - (at - from) as i64;
         (at, missing)
     }
 

@@ -38,8 +38,11 @@ struct Message {
     end: i64,
     operation: SendOperation,
     solicited: bool,
-    /// What is sent; for READs and atomics, room for what comes.
+    /// What is sent.
     bytes: Vec<u8>,
+    /// How many bytes are sent, or fetched.
+    len: u32,
+    /// Whether it waits for an answer of its own.
     fetches: bool,
     /// Packets before it are missing in the recording.
     anew: bool,
@@ -87,6 +90,7 @@ fn play_session(
         first,
         messages,
         posted: 0,
+        done: 0,
         fetched: BTreeMap::new(),
         data: BTreeMap::new(),
         refused: None,
@@ -126,16 +130,16 @@ fn message(
     let mtu = connection.path_mtu;
     let headers = &first.headers;
     let remote = headers.reth.map(|reth| Remote { va: reth.va, r_key: reth.r_key });
-    let single = |operation, bytes, span, fetches| {
+    let single = |operation, bytes, len, span| {
         let solicited = headers.bth.solicited;
         let end = at + i64::from(span);
-        Some(Message { at, end, operation, solicited, bytes, fetches, anew: false })
+        Some(Message { at, end, operation, solicited, bytes, len, fetches: true, anew: false })
     };
     match first.opcode.operation {
         Operation::ReadRequest => {
-            let len = headers.reth?.dma_len;
-            let room = vec![0; len as usize];
-            return single(SendOperation::Read(remote?), room, segment::packets(len, mtu), true);
+            let len = Some(headers.reth?.dma_len).filter(|len| *len <= MOST)?;
+            let span = segment::packets(len, mtu);
+            return single(SendOperation::Read(remote?), Vec::new(), len, span);
         }
         Operation::CompareSwap | Operation::FetchAdd => {
             let atomic = headers.atomic_eth?;
@@ -148,11 +152,11 @@ fn message(
                     swap: atomic.swap_add,
                 },
             };
-            return single(operation, vec![0; 8], 1, true);
+            return single(operation, Vec::new(), 8, 1);
         }
         Operation::AtomicWrite => {
             let operation = SendOperation::AtomicWrite(remote?);
-            return single(operation, first.payload().to_vec(), 1, true);
+            return single(operation, first.payload().to_vec(), 8, 1);
         }
         Operation::Flush => {
             let (feth, reth) = headers.feth.zip(headers.reth)?;
@@ -162,7 +166,7 @@ fn message(
                 placement: feth.placement,
                 selectivity: feth.selectivity,
             };
-            return single(operation, Vec::new(), 1, true);
+            return single(operation, Vec::new(), 0, 1);
         }
         Operation::Send | Operation::Write => {}
         _ => return None,
@@ -185,10 +189,11 @@ fn message(
     }
     if !last.opcode.position.ends() {
         // Its end was never sent, or is not recorded: nobody will see what is put there.
-        let whole = headers.reth.map_or(bytes.len() + 1, |reth| reth.dma_len as usize);
+        let whole = headers.reth.map_or(bytes.len() + 1, |reth| reth.dma_len.min(MOST) as usize);
         bytes.resize(whole.max(bytes.len() + 1), 0);
     }
-    let end = at + i64::from(segment::packets(u32::try_from(bytes.len()).ok()?, mtu));
+    let len = u32::try_from(bytes.len()).ok()?;
+    let end = at + i64::from(segment::packets(len, mtu));
     let operation = match (first.opcode.operation, last.headers.imm_dt, last.headers.ieth) {
         (Operation::Send, Some(imm), _) => SendOperation::SendWithImm(imm),
         (Operation::Send, None, Some(ieth)) => SendOperation::SendWithInv(ieth.r_key),
@@ -199,7 +204,7 @@ fn message(
         _ => SendOperation::Write(remote?),
     };
     let solicited = last.headers.bth.solicited;
-    Some(Message { at, end, operation, solicited, bytes, fetches: false, anew: false })
+    Some(Message { at, end, operation, solicited, bytes, len, fetches: false, anew: false })
 }
 
 /// How our requester came to send a packet.
@@ -221,6 +226,8 @@ struct Player<'a> {
     first: roxe_wire::Psn,
     messages: Vec<Message>,
     posted: usize,
+    /// How many of them are done with.
+    done: usize,
     /// Where READs and atomics put what they fetch, by work request.
     fetched: BTreeMap<u64, (i64, i64, HostRegion)>,
     /// Recorded data of READs, by PSN.
@@ -313,7 +320,7 @@ impl Player<'_> {
         let recorded = View::from(item);
         let Some(ours) = ours else {
             // Sent again without need: nobody has to do the same.
-            if !self.over && self.was_acknowledged(at) {
+            if !self.over && self.is_done(at) {
                 self.side.needless += 1;
                 return Ok(());
             }
@@ -343,12 +350,9 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Whether our requester has nothing to send again from `at`: all that it posted up to there
-    /// has completed, or it sent further ones and waits for nothing.
-    fn was_acknowledged(&mut self, at: i64) -> bool {
-        let oldest = self.fetched.values().map(|(at, ..)| *at).min();
-        oldest.is_none_or(|oldest| oldest > at)
-            && self.rig.device.query_queue_pair(self.qpn).is_ok_and(|info| info.state.sends())
+    /// Whether the message that a PSN belongs to is done with.
+    fn is_done(&self, at: i64) -> bool {
+        self.messages.partition_point(|message| message.end <= at) < self.done
     }
 
     fn place(&self, sent: &Sent, near: i64) -> i64 {
@@ -387,15 +391,14 @@ impl Player<'_> {
                 self.setup.sq_psn = self.first.advance((message.at & 0x00ff_ffff) as u32);
                 self.qpn = self.rig.queue_pair(&self.setup)?;
                 self.fetched.clear();
+                self.done = self.posted;
                 self.side.gaps += 1;
             }
-            let len = match message.operation {
-                SendOperation::Flush { .. } => 0,
-                _ => message.bytes.len() as u32,
-            };
+            let len = message.len;
+            let mut bytes = message.bytes.clone();
+            bytes.resize(len as usize, 0);
             let access = AccessFlags::LOCAL_WRITE;
-            let (host, l_key): (HostRegion, LKey) =
-                self.rig.register(LOCAL, message.bytes.clone(), access)?;
+            let (host, l_key): (HostRegion, LKey) = self.rig.register(LOCAL, bytes, access)?;
             let sges = [Sge { va: LOCAL, len, l_key }];
             let sges = if len == 0 { &[][..] } else { &sges[..] };
             let operation = message.operation;
@@ -413,6 +416,7 @@ impl Player<'_> {
         while let Some(completion) = self.rig.completion() {
             if completion.status == CompletionStatus::Success {
                 self.side.delivered += 1;
+                self.done += 1;
                 self.check_fetched(number, &completion);
             } else if completion.status != CompletionStatus::Flushed {
                 self.ended(number, completion.status);
@@ -454,6 +458,9 @@ impl Player<'_> {
         }
     }
 }
+
+/// A READ of more bytes is not done again.
+const MOST: u32 = 1 << 28;
 
 /// Where local memory lies, as the device counts.
 const LOCAL: u64 = 0x10_0000;
