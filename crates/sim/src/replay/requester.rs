@@ -38,7 +38,7 @@ struct Message {
     end: i64,
     operation: SendOperation,
     solicited: bool,
-    /// What is sent.
+    /// What is sent, as far as it is recorded.
     bytes: Vec<u8>,
     /// How many bytes are sent, or fetched.
     len: u32,
@@ -156,7 +156,8 @@ fn message(
         }
         Operation::AtomicWrite => {
             let operation = SendOperation::AtomicWrite(remote?);
-            return single(operation, first.payload().to_vec(), 8, 1);
+            let bytes = first.payload().get(..8)?.to_vec();
+            return single(operation, bytes, 8, 1);
         }
         Operation::Flush => {
             let (feth, reth) = headers.feth.zip(headers.reth)?;
@@ -187,12 +188,13 @@ fn message(
             break;
         }
     }
-    if !last.opcode.position.ends() {
+    let known = u32::try_from(bytes.len()).ok()?;
+    let len = match (last.opcode.position.ends(), headers.reth) {
+        (true, _) => known,
         // Its end was never sent, or is not recorded: nobody will see what is put there.
-        let whole = headers.reth.map_or(bytes.len() + 1, |reth| reth.dma_len.min(MOST) as usize);
-        bytes.resize(whole.max(bytes.len() + 1), 0);
-    }
-    let len = u32::try_from(bytes.len()).ok()?;
+        (false, Some(reth)) => reth.dma_len.clamp(known.checked_add(1)?, MOST.max(known + 1)),
+        (false, None) => known.checked_add(1)?,
+    };
     let end = at + i64::from(segment::packets(len, mtu));
     let operation = match (first.opcode.operation, last.headers.imm_dt, last.headers.ieth) {
         (Operation::Send, Some(imm), _) => SendOperation::SendWithImm(imm),
@@ -395,8 +397,8 @@ impl Player<'_> {
                 self.side.gaps += 1;
             }
             let len = message.len;
-            let mut bytes = message.bytes.clone();
-            bytes.resize(len as usize, 0);
+            let mut bytes = vec![0; len as usize];
+            bytes[..message.bytes.len()].copy_from_slice(&message.bytes);
             let access = AccessFlags::LOCAL_WRITE;
             let (host, l_key): (HostRegion, LKey) = self.rig.register(LOCAL, bytes, access)?;
             let sges = [Sge { va: LOCAL, len, l_key }];
