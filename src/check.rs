@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use roxe_net::capture_file::{CaptureError, CaptureReader};
+use roxe_net::capture_file::CaptureReader;
 use roxe_trace::Rule;
 
 use crate::cli::CheckArguments;
@@ -12,11 +12,11 @@ use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
 use crate::explain::summary::{self, counted};
 use crate::outcome::{Outcome, at_end, in_file, name_of, no_file};
-use crate::progress::Progress;
+use crate::pass::{Teller, pass};
 
 /// The command.
 pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
-    let mut out = io::stdout().lock();
+    let mut out = io::stdout();
     if arguments.rules {
         for rule in Rule::ALL {
             writeln!(out, "{rule:<16}  {}", rule.says())?;
@@ -41,26 +41,14 @@ fn check(
     file: &Path,
     mut reader: CaptureReader,
     json: bool,
-    out: &mut impl Write,
+    out: &mut (impl Write + Send),
 ) -> Result<Outcome> {
     let name = name_of(file);
     let mut examiner = Examiner::default();
     let mut ink = Ink::new(false);
-    let end = find(&mut reader, &mut examiner, |batch| {
-        for entry in batch.entries() {
-            for finding in entry.findings {
-                if json {
-                    summary::finding_json(&name, &entry, finding, &mut ink);
-                } else {
-                    let number = entry.row.number;
-                    ink.display(format_args!("{name}: frame {number}: {finding}\n"));
-                }
-            }
-        }
-        out.write_all(ink.bytes())?;
-        ink.clear();
-        Ok(())
-    })?;
+    let mut reporter = Reporter { name: &name, json, ink: &mut ink, out };
+    let (end, told) = pass(&mut reader, &mut examiner, &mut reporter);
+    told?;
     if json {
         summary::json(&name, &examiner, &reader, &mut ink);
     } else {
@@ -79,34 +67,37 @@ fn check(
     })
 }
 
-/// How many frames are looked at before findings are told.
-const BATCH: usize = 256;
+/// Writes findings.
+struct Reporter<'a, W> {
+    name: &'a str,
+    json: bool,
+    ink: &'a mut Ink,
+    out: &'a mut W,
+}
 
-/// Reads a capture to its end. Tells how reading ended; fails where telling did.
-fn find(
-    reader: &mut CaptureReader,
-    examiner: &mut Examiner,
-    mut tell: impl FnMut(&Batch) -> io::Result<()>,
-) -> io::Result<Result<(), CaptureError>> {
-    let progress = Progress::of(reader);
-    let mut batch = Batch::default();
-    loop {
-        let next = reader.next();
-        if let Ok(Some(record)) = &next {
-            examiner.examine(record, &mut batch);
-            if batch.len() < BATCH {
-                continue;
+impl<W: Write + Send> Teller for Reporter<'_, W> {
+    fn wants_bytes(&self) -> bool {
+        false
+    }
+
+    fn tell(&mut self, batch: &Batch) -> io::Result<()> {
+        for entry in batch.entries() {
+            for finding in entry.findings {
+                if self.json {
+                    summary::finding_json(self.name, &entry, finding, self.ink);
+                } else {
+                    let (name, number) = (self.name, entry.row.number);
+                    self.ink.display(format_args!("{name}: frame {number}: {finding}\n"));
+                }
             }
         }
-        let end = next.map(|record| record.is_none());
-        progress.at(reader);
-        tell(&batch)?;
-        batch.clear();
-        match end {
-            Ok(false) => {}
-            Ok(true) => return Ok(Ok(())),
-            Err(error) => return Ok(Err(error)),
-        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(self.ink.bytes())?;
+        self.ink.clear();
+        Ok(())
     }
 }
 
@@ -131,6 +122,7 @@ fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
         (counts.rnr_naks + counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
         (counts.cnps, "CNP"),
         (counts.marked, "congestion mark"),
+        (counts.unclear_answers, "unclear answer"),
         (tally.cut, "cut frame"),
     ];
     let some = facts.into_iter().filter(|(count, _)| *count > 0);

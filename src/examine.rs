@@ -1,17 +1,18 @@
 //! A capture taken apart: each frame parsed, its ICRC checked, its place in a conversation found.
 //!
-//! `explain` and `check` both look at captures through this. Frames go into a [`Batch`], which
-//! holds everything that is printed about them, so that another thread can do the printing.
+//! `explain` and `check` both look at captures through this, in two steps that two threads share:
+//! a [`Dissector`] reads frames into a [`Batch`], each by itself; an [`Examiner`] follows the
+//! conversations in it. The batch then holds everything that is printed about them.
 
 use std::net::IpAddr;
 use std::ops::Range;
 
 use roxe_net::capture_file::{Record, Timestamp};
-use roxe_trace::{Finding, IcrcVerdict, Note, Observation, Rule, Seen, Tracer};
+use roxe_trace::{Finding, IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
 use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::Service;
 use roxe_wire::{
-    DropReason, FieldVisitor, Frame, Headers, Opcode, Packet, Qpn, RawFrame, TrafficClass,
+    DropReason, FieldVisitor, Frame, Opcode, Packet, Payload, Qpn, RawFrame, TrafficClass, VlanTag,
 };
 
 /// One RoCE frame: everything that is printed about it but for what [`Batch`] keeps.
@@ -37,6 +38,8 @@ pub(crate) struct Row {
     findings: Range<usize>,
     mad: Option<usize>,
     bytes: Range<usize>,
+    /// The payload of a management datagram.
+    management: Range<usize>,
 }
 
 impl Row {
@@ -57,17 +60,15 @@ impl Row {
         findings: 0..0,
         mad: None,
         bytes: 0..0,
+        management: 0..0,
     };
 }
 
 /// What stands before the packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outer {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) source_port: u16,
-    pub(crate) traffic_class: TrafficClass,
-    pub(crate) vlan: [Option<roxe_wire::VlanTag>; 2],
+    pub(crate) outside: Outside,
+    pub(crate) vlan: [Option<VlanTag>; 2],
     pub(crate) hop_limit: u8,
     /// Bytes behind the ICRC.
     pub(crate) padding: usize,
@@ -80,11 +81,8 @@ pub(crate) struct Outer {
 /// The packet, or why it is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {
-    Packet {
-        opcode: &'static Opcode,
-        headers: Headers,
-        payload_len: usize,
-    },
+    /// Without its payload.
+    Packet(Packet<'static>),
     Broken(DropReason),
     /// The capture kept less than the headers.
     Cut,
@@ -96,6 +94,8 @@ pub(crate) struct Batch {
     /// Those from `len` on are of earlier use.
     rows: Vec<Row>,
     len: usize,
+    /// Frames between them that are not RoCEv2.
+    other: u64,
     notes: Vec<Note>,
     findings: Vec<Finding>,
     mads: Vec<Management>,
@@ -125,7 +125,7 @@ impl Batch {
 
     /// Empties it, and keeps its memory.
     pub(crate) fn clear(&mut self) {
-        self.len = 0;
+        (self.len, self.other) = (0, 0);
         self.notes.clear();
         self.findings.clear();
         self.mads.clear();
@@ -185,12 +185,9 @@ pub(crate) struct Tally {
     pub(crate) findings: u64,
 }
 
-/// Looks at one frame after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Examiner {
-    pub(crate) tracer: Tracer,
-    pub(crate) tally: Tally,
-    observation: Observation,
+/// Reads one frame after the other, each by itself.
+#[derive(Debug)]
+pub(crate) struct Dissector {
     start: Option<Timestamp>,
     keep_bytes: bool,
 }
@@ -199,17 +196,17 @@ pub(crate) struct Examiner {
 /// headers.
 const KEPT: usize = 14 + 8 + 40 + 8 + roxe_wire::MAX_HEADERS_LEN;
 
-impl Examiner {
-    /// One that keeps each frame's header bytes, for those who want to see them.
-    pub(crate) fn keeping_bytes(keep_bytes: bool) -> Self {
-        Self { keep_bytes, ..Self::default() }
+impl Dissector {
+    /// One that keeps each frame's header bytes or does not.
+    pub(crate) fn new(keep_bytes: bool) -> Self {
+        Self { start: None, keep_bytes }
     }
 
     /// Takes in the next frame; adds a row if it is RoCEv2.
-    pub(crate) fn examine(&mut self, record: &Record<'_>, batch: &mut Batch) {
+    pub(crate) fn read(&mut self, record: &Record<'_>, batch: &mut Batch) {
         let raw = record.raw_frame();
         let start = self.start.get_or_insert(record.time).as_nanos();
-        let Batch { rows, len, notes, findings, mads, bytes } = batch;
+        let Batch { rows, len, other, bytes, .. } = batch;
         if rows.len() == *len {
             rows.push(Row::EMPTY);
         }
@@ -218,25 +215,21 @@ impl Examiner {
         row.time = record.time;
         row.since_start_ns = i128::from(record.time.as_nanos()) - i128::from(start);
         row.wire_len = record.wire_len;
-        (row.outer, row.icrc) = (None, IcrcVerdict::Unknown);
-        row.broken_opcode = None;
-        (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
-        (row.notes.start, row.findings.start) = (notes.len(), findings.len());
-        row.mad = None;
-        match Frame::parse(raw) {
-            Ok(frame) => self.examine_frame(&frame, record, row, notes, findings, mads),
-            Err(reason) => {
+        (row.broken_opcode, row.icrc) = (None, IcrcVerdict::Unknown);
+        row.management = 0..0;
+        // Looked at in place here and below: these are large, and to move what was just written
+        // piece by piece waits for all of it.
+        match &Frame::parse(raw) {
+            Ok(frame) => read_packet(frame, record, row, bytes),
+            &Err(reason) => {
                 row.outer = if reason.is_other_traffic() { None } else { for_roce(raw) };
                 if row.outer.is_none() {
-                    self.tally.other += 1;
+                    *other += 1;
                     return;
                 }
-                self.broken(reason, record, row, findings);
+                broken(reason, record, row);
             }
         }
-        self.tally.roce += 1;
-        (row.notes.end, row.findings.end) = (notes.len(), findings.len());
-        self.tally.findings += row.findings.len() as u64;
         row.bytes.start = bytes.len();
         if self.keep_bytes {
             bytes.extend_from_slice(&record.data[..record.data.len().min(KEPT)]);
@@ -244,85 +237,111 @@ impl Examiner {
         row.bytes.end = bytes.len();
         *len += 1;
     }
+}
 
-    fn examine_frame(
-        &mut self,
-        frame: &Frame<'_>,
-        record: &Record<'_>,
-        row: &mut Row,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-        mads: &mut Vec<Management>,
-    ) {
-        let packet_at = record.wire_len as usize - frame.padding - frame.body.len();
-        let ip_len = if frame.ip.source().is_ipv4() { 20 } else { 40 };
-        row.outer = Some(Outer {
-            source: frame.ip.source(),
-            destination: frame.ip.destination(),
-            source_port: frame.udp.source_port,
-            traffic_class: frame.ip.traffic_class(),
-            vlan: frame.vlan,
-            hop_limit: frame.ip.hop_limit(),
-            padding: frame.padding,
-            ip_at: packet_at - UDP_LEN - ip_len,
-            packet_at,
-        });
-        row.icrc = IcrcVerdict::of(frame);
-        let packet = match Packet::parse(frame.body) {
-            Ok(packet) => packet,
-            Err(reason) => return self.broken(reason, record, row, findings),
-        };
-        row.content = Content::Packet {
-            opcode: packet.opcode,
-            headers: packet.headers,
-            payload_len: packet.payload.len(),
-        };
-        let seen = Seen { number: row.number, frame, packet: &packet, icrc: row.icrc };
-        self.tracer.observe(&seen, &mut self.observation);
-        row.conversation = self.observation.conversation;
-        row.source_qp = self.observation.source_qp;
-        row.relative_psn = self.observation.relative_psn;
-        notes.append(&mut self.observation.notes);
-        findings.append(&mut self.observation.findings);
-        if packet.opcode.service == Service::Ud && packet.headers.bth.dest_qp == Qpn::GSI {
-            let [first, _] = packet.payload.pieces();
-            if let Some(mad) = Management::parse(first) {
-                row.mad = Some(mads.len());
-                mads.push(mad);
+fn read_packet(frame: &Frame<'_>, record: &Record<'_>, row: &mut Row, bytes: &mut Vec<u8>) {
+    let packet_at = record.wire_len as usize - frame.padding - frame.body.len();
+    let ip_len = if frame.ip.source().is_ipv4() { 20 } else { 40 };
+    row.outer = Some(Outer {
+        outside: Outside::of(frame),
+        vlan: frame.vlan,
+        hop_limit: frame.ip.hop_limit(),
+        padding: frame.padding,
+        ip_at: packet_at - UDP_LEN - ip_len,
+        packet_at,
+    });
+    row.icrc = IcrcVerdict::of(frame);
+    let parsed = &Packet::parse(frame.body);
+    let packet = match parsed {
+        Ok(packet) => packet,
+        &Err(reason) => return broken(reason, record, row),
+    };
+    let Packet { opcode, headers, payload } = *packet;
+    if opcode.service == Service::Ud && headers.bth.dest_qp == Qpn::GSI {
+        let start = bytes.len();
+        payload.pieces().into_iter().for_each(|piece| bytes.extend_from_slice(piece));
+        row.management = start..bytes.len();
+    }
+    let payload = Payload::Elided { len: payload.len(), digest: 0 };
+    row.content = Content::Packet(Packet { opcode, headers, payload });
+}
+
+/// A frame to port 4791 that is no packet.
+fn broken(reason: DropReason, record: &Record<'_>, row: &mut Row) {
+    if is_cut_by_capture(reason, record) {
+        row.content = Content::Cut;
+        return;
+    }
+    row.content = Content::Broken(reason);
+    let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
+    row.broken_opcode = code.and_then(|code| Opcode::from_code(*code));
+}
+
+/// Follows the conversations.
+#[derive(Debug, Default)]
+pub(crate) struct Examiner {
+    pub(crate) tracer: Tracer,
+    pub(crate) tally: Tally,
+    observation: Observation,
+}
+
+impl Examiner {
+    /// Takes in the next batch, and fills in what its frames mean.
+    pub(crate) fn examine(&mut self, batch: &mut Batch) {
+        let Batch { rows, len, other, notes, findings, mads, bytes } = batch;
+        self.tally.other += *other;
+        self.tally.roce += *len as u64;
+        for row in &mut rows[..*len] {
+            (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
+            (row.notes.start, row.findings.start) = (notes.len(), findings.len());
+            row.mad = None;
+            match (&row.content, &row.outer) {
+                (Content::Packet(packet), Some(outer)) => {
+                    let payload = Payload::bytes(&bytes[row.management.clone()]);
+                    let managing;
+                    let packet = if payload.is_empty() {
+                        packet
+                    } else {
+                        managing = Packet { payload, ..*packet };
+                        &managing
+                    };
+                    let (number, outside, icrc) = (row.number, &outer.outside, row.icrc);
+                    let seen = Seen { number, outside, packet, icrc };
+                    self.tracer.observe(&seen, &mut self.observation);
+                    row.conversation = self.observation.conversation;
+                    row.source_qp = self.observation.source_qp;
+                    row.relative_psn = self.observation.relative_psn;
+                    notes.append(&mut self.observation.notes);
+                    findings.append(&mut self.observation.findings);
+                    if let Some(mad) = Management::parse(payload.pieces()[0]) {
+                        row.mad = Some(mads.len());
+                        mads.push(mad);
+                    }
+                }
+                (Content::Broken(reason), _) if !is_manufacturers(*reason) => {
+                    self.tally.malformed += 1;
+                    findings.push(malformed(*reason, row));
+                }
+                (Content::Cut, _) => self.tally.cut += 1,
+                _ => {}
             }
+            (row.notes.end, row.findings.end) = (notes.len(), findings.len());
+            self.tally.findings += row.findings.len() as u64;
         }
     }
+}
 
-    /// A frame to port 4791 that is no packet.
-    fn broken(
-        &mut self,
-        reason: DropReason,
-        record: &Record<'_>,
-        row: &mut Row,
-        findings: &mut Vec<Finding>,
-    ) {
-        if is_cut_by_capture(reason, record) {
-            row.content = Content::Cut;
-            self.tally.cut += 1;
-            return;
-        }
-        row.content = Content::Broken(reason);
-        let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
-        row.broken_opcode = code.and_then(|code| Opcode::of_code(*code));
-        if is_manufacturers(reason) {
-            return;
-        }
-        self.tally.malformed += 1;
-        // With a wrong ICRC, whatever else is wrong may come of the same flipped bit.
-        findings.push(row.icrc.finding().unwrap_or_else(|| Finding {
-            rule: Rule::Format,
-            seen: match row.broken_opcode {
-                Some(opcode) if is_about_opcode(reason) => format!("{}: {reason}", opcode.name),
-                _ => reason.to_string(),
-            },
-            expected: String::new(),
-        }));
-    }
+/// What is wrong with a frame that is no packet. With a wrong ICRC, whatever else is wrong may come
+/// of the same flipped bit.
+fn malformed(reason: DropReason, row: &Row) -> Finding {
+    row.icrc.finding().unwrap_or_else(|| Finding {
+        rule: Rule::Format,
+        seen: match row.broken_opcode {
+            Some(opcode) if is_about_opcode(reason) => format!("{}: {reason}", opcode.name),
+            _ => reason.to_string(),
+        },
+        expected: String::new(),
+    })
 }
 
 /// Whether the frame is only too short because the capture kept its beginning.
@@ -364,7 +383,7 @@ fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
     let mut tags = vlan.iter_mut();
     while let Some(0x8100 | 0x88a8 | 0x9100 | 0x9200) = ether_type {
         if let Some(tag) = tags.next() {
-            *tag = Some(roxe_wire::VlanTag(two(ip_at)?));
+            *tag = Some(VlanTag(two(ip_at)?));
         }
         ether_type = Some(two(ip_at + 2)?);
         ip_at += 4;
@@ -407,10 +426,15 @@ fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
         (v6(8)?, v6(24)?, (two(ip_at)? >> 4).to_le_bytes()[0], *ip.get(7)?)
     };
     (two(udp_at + 2)? == roxe_wire::ROCE_PORT).then_some(Outer {
-        source,
-        destination,
-        source_port: two(udp_at)?,
-        traffic_class: TrafficClass(traffic_class),
+        outside: Outside {
+            source,
+            destination,
+            identification: if is_v4 { two(ip_at + 4)? } else { 0 },
+            traffic_class: TrafficClass(traffic_class),
+            source_port: two(udp_at)?,
+            udp_checksum: None,
+            icrc: None,
+        },
         vlan,
         hop_limit,
         padding: 0,

@@ -1,8 +1,4 @@
 //! `roxe explain`: a capture, frame by frame, in words.
-//!
-//! Two threads share the work: the caller's reads frames, checks them and follows conversations;
-//! the other turns batches of them into text and writes it. Batches go round and are used again, so
-//! a capture of any length takes the same memory.
 
 mod fields;
 pub(crate) mod filter;
@@ -13,11 +9,9 @@ pub(crate) mod summary;
 mod verbose;
 
 use std::io::{self, Write};
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
-use std::thread;
 
 use anyhow::Result;
-use roxe_net::capture_file::{CaptureError, CaptureReader};
+use roxe_net::capture_file::CaptureReader;
 
 use crate::cli::ExplainArguments;
 use crate::examine::{Batch, Examiner};
@@ -25,7 +19,7 @@ use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::lines::Lines;
 use crate::outcome::{Outcome, at_end, in_file, name_of, no_file};
-use crate::progress::Progress;
+use crate::pass::{Teller, pass};
 
 /// The command.
 pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
@@ -73,9 +67,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
             ink,
             out: &mut out,
         };
-        // Plain lines come of the parsed headers alone.
-        let keep_bytes = arguments.json || arguments.verbose || filter.is_some();
-        let mut examiner = Examiner::keeping_bytes(keep_bytes);
+        let mut examiner = Examiner::default();
         let (read, written) = pass(&mut reader, &mut examiner, &mut printer);
         written?;
         if !arguments.no_summary {
@@ -92,76 +84,6 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         });
     }
     Ok(outcome)
-}
-
-/// How many frames go to the printer at once.
-const BATCH: usize = 2048;
-
-/// How many batches go round.
-const BATCHES: usize = 4;
-
-/// Reads a capture to its end, while another thread prints it. Tells how reading ended and how
-/// writing did.
-fn pass(
-    reader: &mut CaptureReader,
-    examiner: &mut Examiner,
-    printer: &mut Printer<'_>,
-) -> (Result<(), CaptureError>, io::Result<()>) {
-    thread::scope(|scope| {
-        let (full_to, full_from) = mpsc::sync_channel(BATCHES);
-        let (empty_to, empty_from) = mpsc::channel();
-        for _ in 0..BATCHES {
-            // The other end is here.
-            let _ = empty_to.send(Batch::default());
-        }
-        let printing = thread::Builder::new()
-            .name("print".to_owned())
-            .spawn_scoped(scope, move || printer.print_all(&full_from, &empty_to));
-        let printing = match printing {
-            Ok(printing) => printing,
-            Err(error) => return (Ok(()), Err(error)),
-        };
-        let read = read_all(reader, examiner, &full_to, &empty_from);
-        drop(full_to);
-        match printing.join() {
-            Ok(written) => (read, written),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
-fn read_all(
-    reader: &mut CaptureReader,
-    examiner: &mut Examiner,
-    full: &SyncSender<Batch>,
-    empty: &Receiver<Batch>,
-) -> Result<(), CaptureError> {
-    let progress = Progress::of(reader);
-    // Through a pipe comes what happens just now, perhaps: nothing waits for company there.
-    let limit = if reader.total_len().is_some() { BATCH } else { 1 };
-    // Where the printer has given up, so do we: it says why.
-    while let Ok(mut batch) = empty.recv() {
-        batch.clear();
-        let mut end = Ok(false);
-        while batch.len() < limit {
-            match reader.next() {
-                Ok(Some(record)) => examiner.examine(&record, &mut batch),
-                Ok(None) => {
-                    end = Ok(true);
-                    break;
-                }
-                Err(error) => {
-                    end = Err(error);
-                    break;
-                }
-            }
-        }
-        progress.at(reader);
-        if full.send(batch).is_err() || end? {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Turns batches into text.
@@ -181,26 +103,13 @@ enum Printing<'a> {
 /// Text is written in blocks of about this many bytes.
 const BLOCK: usize = 256 * 1024;
 
-impl Printer<'_> {
-    fn print_all(&mut self, full: &Receiver<Batch>, empty: &Sender<Batch>) -> io::Result<()> {
-        loop {
-            let batch = match full.try_recv() {
-                Ok(batch) => batch,
-                Err(TryRecvError::Disconnected) => return self.flush(),
-                Err(TryRecvError::Empty) => {
-                    // Time to show what there is.
-                    self.flush()?;
-                    let Ok(batch) = full.recv() else { return Ok(()) };
-                    batch
-                }
-            };
-            self.print(&batch)?;
-            // The reader may be through.
-            let _ = empty.send(batch);
-        }
+impl Teller for Printer<'_> {
+    fn wants_bytes(&self) -> bool {
+        // Plain lines come of the parsed headers alone.
+        !matches!(self.style, Printing::Text { verbose: false, .. }) || self.filter.is_some()
     }
 
-    fn print(&mut self, batch: &Batch) -> io::Result<()> {
+    fn tell(&mut self, batch: &Batch) -> io::Result<()> {
         if let Printing::Text { lines, .. } = &mut self.style
             && !batch.is_empty()
         {

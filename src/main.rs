@@ -6,6 +6,7 @@ mod cli;
 mod examine;
 mod explain;
 mod outcome;
+mod pass;
 mod progress;
 mod replay;
 mod script;

@@ -8,7 +8,7 @@ use roxe_trace::{IcrcVerdict, Note, Rule};
 use roxe_wire::explain::{BTH, FieldLayout, Form, HeaderLayout, extension};
 use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::{Header, OPCODES};
-use roxe_wire::{DropReason, FieldValue, NakCode, Syndrome};
+use roxe_wire::{DropReason, FieldValue, NakCode, Packet, Syndrome};
 
 use crate::examine::{Content, Entry};
 use crate::explain::ink::Ink;
@@ -50,7 +50,7 @@ fn text(value: &str) -> Value<'_> {
 }
 
 fn syndrome(entry: &Entry<'_>) -> Option<Syndrome> {
-    let Content::Packet { headers, .. } = &entry.row.content else { return None };
+    let Content::Packet(Packet { headers, .. }) = &entry.row.content else { return None };
     Some(headers.aeth?.syndrome)
 }
 
@@ -64,19 +64,19 @@ pub(crate) const FRONT: &[Own] = &[
     Own { name: "vlan",          kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.id())) },
     Own { name: "vlan.priority", kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[0]?.priority())) },
     Own { name: "vlan.inner",    kind: Kind::Number,  get: |e| Some(number(e.row.outer?.vlan[1]?.id())) },
-    Own { name: "src",           kind: Kind::Address, get: |e| Some(Value::Plain(FieldValue::Address(e.row.outer?.source))) },
-    Own { name: "dst",           kind: Kind::Address, get: |e| Some(Value::Plain(FieldValue::Address(e.row.outer?.destination))) },
-    Own { name: "dscp",          kind: Kind::Number,  get: |e| Some(number(e.row.outer?.traffic_class.dscp())) },
-    Own { name: "ecn",           kind: Kind::Number,  get: |e| Some(number(e.row.outer?.traffic_class.0 & 3)) },
+    Own { name: "src",           kind: Kind::Address, get: |e| Some(Value::Plain(FieldValue::Address(e.row.outer?.outside.source))) },
+    Own { name: "dst",           kind: Kind::Address, get: |e| Some(Value::Plain(FieldValue::Address(e.row.outer?.outside.destination))) },
+    Own { name: "dscp",          kind: Kind::Number,  get: |e| Some(number(e.row.outer?.outside.traffic_class.dscp())) },
+    Own { name: "ecn",           kind: Kind::Number,  get: |e| Some(number(e.row.outer?.outside.traffic_class.0 & 3)) },
     Own { name: "ttl",           kind: Kind::Number,  get: |e| Some(number(e.row.outer?.hop_limit)) },
-    Own { name: "sport",         kind: Kind::Number,  get: |e| Some(number(e.row.outer?.source_port)) },
+    Own { name: "sport",         kind: Kind::Number,  get: |e| Some(number(e.row.outer?.outside.source_port)) },
 ];
 
 /// Behind the header fields.
 #[rustfmt::skip]
 pub(crate) const BACK: &[Own] = &[
     Own { name: "bth.opcode_name",            kind: Kind::Text,   get: |e| match &e.row.content {
-        Content::Packet { opcode, .. } => Some(text(opcode.name)),
+        Content::Packet(packet) => Some(text(packet.opcode.name)),
         Content::Broken(_) | Content::Cut => None,
     } },
     Own { name: "aeth.syndrome.opcode",       kind: Kind::Number, get: |e| Some(number(syndrome(e)?.to_byte() >> 5)) },
@@ -89,7 +89,7 @@ pub(crate) const BACK: &[Own] = &[
         _ => None,
     } },
     Own { name: "aeth.syndrome.error_code",   kind: Kind::Number, get: |e| match syndrome(e)? {
-        Syndrome::Nak(code) => Some(number(code.bits())),
+        Syndrome::Nak(code) => Some(number(code.code())),
         _ => None,
     } },
     Own { name: "aeth.kind",                  kind: Kind::Text,   get: |e| Some(text(match syndrome(e)? {
@@ -103,7 +103,7 @@ pub(crate) const BACK: &[Own] = &[
         Syndrome::Nak(code) => Some(text(code.name())),
     } },
     Own { name: "payload_len",                kind: Kind::Number, get: |e| match &e.row.content {
-        Content::Packet { payload_len, .. } => Some(number(*payload_len as u64)),
+        Content::Packet(packet) => Some(number(packet.payload.len() as u64)),
         Content::Broken(_) | Content::Cut => None,
     } },
     Own { name: "padding",                    kind: Kind::Number, get: |e| Some(number(e.row.outer?.padding as u64)) },
@@ -149,7 +149,7 @@ pub(crate) fn for_each_header<'a>(
     entry: &Entry<'a>,
     mut visit: impl FnMut(&'static HeaderLayout, &'a [u8]),
 ) {
-    let Content::Packet { opcode, .. } = &entry.row.content else { return };
+    let Content::Packet(Packet { opcode, .. }) = &entry.row.content else { return };
     let Some(outer) = &entry.row.outer else { return };
     let layouts = opcode.headers.iter().map(|header| extension(*header));
     let mut rest = entry.bytes.get(outer.packet_at..).unwrap_or_default();

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
-use roxe_trace::{Finding, IcrcVerdict, Note, Rule};
+use roxe_trace::{Finding, IcrcVerdict, Note, Outside, Rule};
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, QKey, Syndrome};
+use roxe_wire::{
+    Aeth, AtomicEth, Ecn, Feth, FlushSelectivity, Headers, Opcode, Packet, QKey, Syndrome,
+};
 
 use crate::examine::{Batch, Content, Entry, Outer, Row, is_about_opcode};
 use crate::explain::filter::Filter;
@@ -92,7 +94,7 @@ impl Lines {
         self.columns(row, ink);
         let start = ink.at();
         match &row.content {
-            Content::Packet { opcode, headers, .. } => details(opcode, headers, ink),
+            Content::Packet(packet) => details(packet.opcode, &packet.headers, ink),
             Content::Broken(reason) => {
                 ink.style(Style::Red);
                 ink.str("dropped: ");
@@ -141,7 +143,7 @@ impl Lines {
             }
             None => self.left(ENDPOINTS, ink, |ink| ink.byte(b'?')),
         }
-        let Content::Packet { opcode, headers, payload_len } = &row.content else {
+        let Content::Packet(Packet { opcode, headers, payload }) = &row.content else {
             ink.style(Style::Red);
             self.left(OPCODE, ink, |ink| ink.byte(b'-'));
             ink.plain();
@@ -172,7 +174,7 @@ impl Lines {
             }
         });
         self.left(FLAGS, ink, |ink| flags(row, headers, ink));
-        self.right(PAYLOAD, itoa::Buffer::new().format(*payload_len), ink);
+        self.right(PAYLOAD, itoa::Buffer::new().format(payload.len()), ink);
         self.icrc(row.icrc, ink);
     }
 
@@ -265,7 +267,8 @@ struct Endpoints {
 /// Two addresses, and how they look.
 #[derive(Debug)]
 struct Pair {
-    addresses: (IpAddr, IpAddr),
+    source: IpAddr,
+    destination: IpAddr,
     text: String,
     width: usize,
 }
@@ -273,16 +276,17 @@ struct Pair {
 impl Endpoints {
     /// Writes both; returns how many characters.
     fn write(&mut self, outer: &Outer, ink: &mut Ink) -> usize {
-        let addresses = (outer.source, outer.destination);
-        let found = self.known.iter().flatten().find(|known| known.addresses == addresses);
-        if let Some(pair) = found {
+        let Outside { source, destination, .. } = &outer.outside;
+        let is_it = |pair: &&Pair| pair.source == *source && pair.destination == *destination;
+        if let Some(pair) = self.known.iter().flatten().find(is_it) {
             ink.str(&pair.text);
             return pair.width;
         }
-        let text = format!("{} → {}", addresses.0, addresses.1);
+        let text = format!("{source} → {destination}");
         let width = text.chars().count();
         ink.str(&text);
-        self.known[self.next] = Some(Pair { addresses, text, width });
+        let (source, destination) = (*source, *destination);
+        self.known[self.next] = Some(Pair { source, destination, text, width });
         self.next = (self.next + 1) % self.known.len();
         width
     }
@@ -308,7 +312,7 @@ fn opcode_text(opcode: &Opcode, aeth: Option<Aeth>, ink: &mut Ink) {
 /// S solicited, A answer asked for, M migrated, E congestion experienced, F FECN, B BECN.
 fn flags(row: &Row, headers: &Headers, ink: &mut Ink) {
     let bth = &headers.bth;
-    let marked = row.outer.is_some_and(|outer| outer.traffic_class.ecn() == Ecn::Ce);
+    let marked = row.outer.is_some_and(|outer| outer.outside.traffic_class.ecn() == Ecn::Ce);
     let all = [
         (bth.solicited, b'S'),
         (bth.ack_req, b'A'),

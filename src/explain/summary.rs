@@ -133,6 +133,7 @@ fn facts(counts: &Summary, ink: &mut Ink) {
         let name = format!("NAK {code}");
         some(*count, &name, &format!("NAKs {code}"));
     }
+    some(counts.unclear_answers, "unclear answer", "unclear answers");
     some(counts.icrc_errors, "wrong ICRC", "wrong ICRCs");
     some(counts.cnps, "CNP", "CNPs");
     some(counts.marked, "congestion mark", "congestion marks");
@@ -246,6 +247,7 @@ fn counts(counts: &Summary, object: &mut Object<'_>) {
         };
         object.number(name, *count);
     }
+    object.number("unclear_answers", counts.unclear_answers);
     object.number("icrc_errors", counts.icrc_errors);
     object.number("cnps", counts.cnps);
     object.number("marked", counts.marked);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use roxe_wire::explain::{BTH, ETHERNET, FieldLayout, Form, HeaderLayout, IPV4, IPV6, UDP, VLAN};
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{FieldValue, Opcode};
+use roxe_wire::{FieldValue, Opcode, Packet};
 
 use crate::examine::{Content, Entry};
 use crate::explain::fields;
@@ -23,7 +23,7 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
         }
     }
     at = outer.ip_at;
-    let ip = if outer.source.is_ipv4() { &IPV4 } else { &IPV6 };
+    let ip = if outer.outside.source.is_ipv4() { &IPV4 } else { &IPV6 };
     read(ip, bytes, &mut at, ink);
     let udp_at = outer.packet_at - UDP.len();
     if at < udp_at {
@@ -31,7 +31,7 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
     }
     at = udp_at;
     read(&UDP, bytes, &mut at, ink);
-    let Content::Packet { opcode, headers, payload_len } = &entry.row.content else {
+    let Content::Packet(Packet { opcode, headers, payload }) = &entry.row.content else {
         // Whatever is wrong, a BTH that is there can be looked at.
         let len = entry.row.wire_len as usize - outer.padding;
         read(&BTH, &bytes[..bytes.len().min(len)], &mut at, ink);
@@ -48,7 +48,7 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
             ink.byte(b'\n');
         });
     }
-    title("payload", "", *payload_len, ink);
+    title("payload", "", payload.len(), ink);
     if headers.bth.pad > 0 {
         title("pad", "zeros up to a multiple of four", headers.bth.pad.into(), ink);
     }

@@ -3,8 +3,7 @@
 //! Tables grow on demand, so a high limit costs nothing until it is used. The numbers are promises
 //! to the application: the tables are made with them, and refuse beyond.
 
-use roxe_transport::work::MAX_MESSAGE_LEN;
-use roxe_wire::Mtu;
+use roxe_wire::{MAX_MESSAGE_LEN, Mtu};
 
 use crate::queue_pair_numbers::QueuePairNumbers;
 

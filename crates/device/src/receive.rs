@@ -60,7 +60,7 @@ impl<H: HostMemory> Device<H> {
         let bth = received.body.bth()?;
         let index = self.find(bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
-        let service = Service::of_code(bth.opcode).filter(|service| *service != Service::Cnp);
+        let service = Service::from_code(bth.opcode).filter(|service| *service != Service::Cnp);
         let service = service.ok_or(reason)?;
         check_slot(self.slot(index)?, service, &bth, received)?;
         self.with(index, |qp, adapter| qp.handle_reserved(&bth, adapter));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::{Device, Limits, VecMemory};
 use roxe_net::fault::Subject;
-use roxe_trace::{IcrcVerdict, Observation, Rule, Seen, Tracer};
+use roxe_trace::{IcrcVerdict, Observation, Outside, Rule, Seen, Tracer};
 use roxe_transport::Outlet;
 use roxe_wire::opcode::Service;
 use roxe_wire::{
@@ -310,7 +310,8 @@ impl<A> World<A> {
             None => (&mut self.datagrams, false),
         };
         let icrc = IcrcVerdict::of(&frame);
-        let seen = Seen { number: self.frames, frame: &frame, packet: &packet, icrc };
+        let outside = &Outside::of(&frame);
+        let seen = Seen { number: self.frames, outside, packet: &packet, icrc };
         tracer.observe(&seen, &mut self.observation);
         // Late frames of an earlier connection may be answered with what this one expects.
         let excused = |rule| again && rule == Rule::AckPsn;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use roxe_wire::mad::{Mad, MadHeader, Message, cm::CommId};
-use roxe_wire::{Frame, Packet, Payload, Psn, QKey, Qpn};
+use roxe_wire::{Payload, Psn, QKey, Qpn};
 
-use crate::{Finding, Note, Rule};
+use crate::{Finding, Note, Outside, Rule, Seen};
 
 /// How many half-open connections are remembered at once.
 const REMEMBERED_REQUESTS: usize = 4096;
@@ -42,18 +42,14 @@ type MessageKey = (IpAddr, IpAddr, u16, u64, [u8; 8]);
 
 impl Handshakes {
     /// Whether this management message was sent before.
-    pub(crate) fn repeats(
-        &mut self,
-        frame: &Frame<'_>,
-        packet: &Packet<'_>,
-        number: u64,
-    ) -> Option<Note> {
+    pub(crate) fn repeats(&mut self, seen: &Seen<'_>) -> Option<Note> {
+        let Seen { number, outside, packet, .. } = *seen;
         let [first, _] = packet.payload.pieces();
         let (header, data) = first.split_first_chunk()?;
         let header = MadHeader::parse(*header);
         let key = (
-            frame.ip.source(),
-            frame.ip.destination(),
+            outside.source,
+            outside.destination,
             header.attribute_id,
             header.transaction_id,
             *data.first_chunk()?,
@@ -72,13 +68,8 @@ impl Handshakes {
     }
 
     /// Takes in one management message; says what it teaches.
-    pub(crate) fn observe(
-        &mut self,
-        frame: &Frame<'_>,
-        number: u64,
-        mad: &Mad,
-    ) -> Option<Connected> {
-        let (source, destination) = (frame.ip.source(), frame.ip.destination());
+    pub(crate) fn observe(&mut self, seen: &Seen<'_>, mad: &Mad) -> Option<Connected> {
+        let Outside { source, destination, .. } = *seen.outside;
         match &mad.message {
             Message::Request(request) => {
                 if self.requests.len() >= REMEMBERED_REQUESTS {
@@ -89,7 +80,7 @@ impl Handshakes {
                     Requested {
                         qpn: request.local_qpn,
                         starting_psn: request.starting_psn,
-                        frame: number,
+                        frame: seen.number,
                     },
                 );
                 None
@@ -116,13 +107,13 @@ impl Handshakes {
 
 /// Judges one datagram, and reads the management message in it, if that is what it carries.
 pub(crate) fn observe(
-    frame: &Frame<'_>,
-    packet: &Packet<'_>,
+    seen: &Seen<'_>,
     notes: &mut Vec<Note>,
     findings: &mut Vec<Finding>,
 ) -> Option<Mad> {
+    let Seen { outside, packet, .. } = *seen;
     let bth = &packet.headers.bth;
-    if frame.ip.destination().is_multicast() {
+    if outside.destination.is_multicast() {
         notes.push(Note::Multicast);
     }
     if bth.dest_qp != Qpn::GSI {

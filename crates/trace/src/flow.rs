@@ -13,6 +13,9 @@ use crate::summary::{ConversationSummary, Summary};
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
 
+/// How many directions are found without a search; captures are mostly a few dialogues.
+const RECENT_FLOWS: usize = 64;
+
 /// How many directions may be looked at to find the other halves of new ones: so many at once …
 const LOOKS: u32 = 1 << 22;
 
@@ -28,6 +31,19 @@ pub(crate) struct FlowKey {
     pub(crate) dest_qp: Qpn,
     /// Datagrams name their source; connected packets do not.
     pub(crate) source_qp: Option<Qpn>,
+}
+
+impl FlowKey {
+    /// Where the flow is looked for first: mostly another place for another flow.
+    fn place(&self) -> usize {
+        let last = |address: IpAddr| match address {
+            IpAddr::V4(v4) => v4.octets()[3],
+            IpAddr::V6(v6) => v6.octets()[15],
+        };
+        let source_qp = self.source_qp.map_or(0, Qpn::get);
+        (self.dest_qp.get() ^ source_qp ^ u32::from(last(self.destination)) << 3) as usize
+            % RECENT_FLOWS
+    }
 }
 
 /// One direction.
@@ -96,8 +112,8 @@ pub(crate) struct Flows {
     /// How many more of them may be looked at.
     looks: u32,
     all: Vec<Flow>,
-    /// The two used last: captures are mostly a dialogue.
-    recent: [usize; 2],
+    /// Where those used last are, each at a place that its key tells.
+    recent: [usize; RECENT_FLOWS],
     conversations: u32,
     /// The counts of conversations that are no longer remembered.
     pub(crate) forgotten: Summary,
@@ -122,7 +138,7 @@ impl Default for Flows {
             open: BTreeMap::new(),
             looks: LOOKS,
             all: Vec::new(),
-            recent: [0; 2],
+            recent: [0; RECENT_FLOWS],
             conversations: 0,
             forgotten: Summary::default(),
             forgotten_flows: 0,
@@ -158,18 +174,18 @@ impl Flows {
         frame: u64,
     ) -> usize {
         self.looks = LOOKS.min(self.looks + LOOKS_PER_FRAME);
-        for index in self.recent {
-            if let Some(flow) = self.all.get_mut(index).filter(|flow| flow.key == key) {
-                flow.last_frame = frame;
-                return index;
-            }
+        let place = key.place();
+        let recent = self.recent[place];
+        if let Some(flow) = self.all.get_mut(recent).filter(|flow| flow.key == key) {
+            flow.last_frame = frame;
+            return recent;
         }
         let index = match self.by_key.get(&key) {
             Some(&index) => index,
             None => self.add(key, service, source_port),
         };
         self.all[index].last_frame = frame;
-        self.recent = [index, self.recent[0]];
+        self.recent[place] = index;
         index
     }
 
@@ -362,7 +378,7 @@ impl Flows {
             |(key, index): &(FlowKey, usize)| key.source_qp.is_none() && !kept[*index].sure;
         self.open = by_key.filter(is_open).collect();
         self.all = kept;
-        self.recent = [0; 2];
+        self.recent = [0; RECENT_FLOWS];
     }
 
     /// Both directions of each conversation together, in order.

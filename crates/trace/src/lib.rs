@@ -23,4 +23,4 @@ mod tracer;
 pub use note::{Cause, Note, Words};
 pub use rule::{Finding, Rule};
 pub use summary::{ConversationSummary, OperationCount, Summary};
-pub use tracer::{Endpoint, IcrcVerdict, Observation, Seen, Tracer};
+pub use tracer::{Endpoint, IcrcVerdict, Observation, Outside, Seen, Tracer, WrongChecksum};

@@ -33,6 +33,9 @@ pub struct Summary {
     pub rnr_naks: u64,
     /// NAKs by code, in the order in which codes were first seen.
     pub naks: Vec<(NakCode, u64)>,
+    /// Answers that were not judged, as several connections between the same hosts may wait for
+    /// them.
+    pub unclear_answers: u64,
     /// Frames with a wrong ICRC.
     pub icrc_errors: u64,
     /// Congestion notifications.
@@ -64,6 +67,7 @@ impl Summary {
         self.duplicates += other.duplicates;
         self.gaps += other.gaps;
         self.rnr_naks += other.rnr_naks;
+        self.unclear_answers += other.unclear_answers;
         self.icrc_errors += other.icrc_errors;
         self.cnps += other.cnps;
         self.marked += other.marked;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, mad::Mad};
+use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, TrafficClass, mad::Mad};
 
 use crate::datagram::{self, Connected, Handshakes};
 use crate::flow::{Answered, FlowKey, Flows};
@@ -49,17 +49,69 @@ impl IcrcVerdict {
     }
 }
 
-/// One frame as it was seen.
+/// One frame as it was seen: all of it that matters, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Its number, ascending: notes refer to it.
     pub number: u64,
-    /// Its outer headers.
-    pub frame: &'a Frame<'a>,
-    /// Its packet.
+    /// What stands around its packet.
+    pub outside: &'a Outside,
+    /// Its packet. Payload is only looked into where it is a management datagram.
     pub packet: &'a Packet<'a>,
     /// Whether its ICRC is right. A frame with a bad one is judged no further.
     pub icrc: IcrcVerdict,
+}
+
+/// What the headers before a packet, and the ICRC behind it, say.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside {
+    /// IP source address.
+    pub source: IpAddr,
+    /// IP destination address.
+    pub destination: IpAddr,
+    /// Of IPv4; 0 for IPv6.
+    pub identification: u16,
+    /// DSCP and ECN.
+    pub traffic_class: TrafficClass,
+    /// UDP source port.
+    pub source_port: u16,
+    /// What is wrong with the UDP checksum. One that the sender's adapter completes behind the
+    /// point of capture is not.
+    pub udp_checksum: Option<WrongChecksum>,
+    /// The ICRC that the packet carries, if its bytes are there.
+    pub icrc: Option<u32>,
+}
+
+/// A UDP checksum that is not over what it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongChecksum {
+    /// What the bytes give.
+    pub expected: u16,
+    /// What the header carries.
+    pub found: u16,
+}
+
+impl Outside {
+    /// Of this frame.
+    pub fn of(frame: &Frame<'_>) -> Self {
+        let udp_checksum = match frame.check_udp_checksum() {
+            Some(Err(DropReason::UdpChecksum { expected, found }))
+                if !is_left_to_the_adapter(frame) =>
+            {
+                Some(WrongChecksum { expected, found })
+            }
+            _ => None,
+        };
+        Self {
+            source: frame.ip.source(),
+            destination: frame.ip.destination(),
+            identification: frame.ip.identification(),
+            traffic_class: frame.ip.traffic_class(),
+            source_port: frame.udp.source_port,
+            udp_checksum,
+            icrc: frame.body.icrc(),
+        }
+    }
 }
 
 /// An address and a queue pair, where it is known.
@@ -105,15 +157,15 @@ impl Tracer {
         notes.clear();
         findings.clear();
         *relative_psn = None;
-        let Seen { number, frame, packet, icrc } = *seen;
+        let Seen { number, outside, packet, icrc } = *seen;
         let bth = &packet.headers.bth;
         let service = packet.opcode.service;
         *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
 
         // A CNP concerns what the peer sends: it belongs to the connection of its destination.
         let key = FlowKey {
-            source: frame.ip.source(),
-            destination: frame.ip.destination(),
+            source: outside.source,
+            destination: outside.destination,
             service: if service == Service::Cnp { Service::Rc } else { service } as u8,
             dest_qp: bth.dest_qp,
             source_qp: *source_qp,
@@ -138,33 +190,31 @@ impl Tracer {
             findings.push(finding);
             return;
         }
-        let index = self.flows.find_or_add(key, service, frame.udp.source_port, number);
+        let index = self.flows.find_or_add(key, service, outside.source_port, number);
         let is_first = self.flows.get(index).counts.frames == 0;
         let before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
         *conversation = flow.conversation;
         let counts = &mut flow.counts;
         counts.frames += 1;
-        if frame.ip.traffic_class().ecn() == Ecn::Ce {
+        if outside.traffic_class.ecn() == Ecn::Ce {
             counts.marked += 1;
             notes.push(Note::CongestionExperienced);
         }
-        if let Some(Err(DropReason::UdpChecksum { expected, found })) = frame.check_udp_checksum()
-            && !is_left_to_the_adapter(frame)
-        {
+        if let Some(WrongChecksum { expected, found }) = outside.udp_checksum {
             findings.push(Finding {
                 rule: Rule::UdpChecksum,
                 seen: format!("0x{found:04x}"),
                 expected: format!("0x{expected:04x} or 0"),
             });
         }
-        let group = frame.ip.destination().is_multicast();
+        let group = outside.destination.is_multicast();
         let group_qp = bth.dest_qp == Qpn::MULTICAST;
         let astray = if service == Service::Ud { group != group_qp } else { group || group_qp };
         if astray {
             findings.push(Finding {
                 rule: Rule::Destination,
-                seen: format!("QP {} at {}", bth.dest_qp, frame.ip.destination()),
+                seen: format!("QP {} at {}", bth.dest_qp, outside.destination),
                 expected: if service == Service::Ud {
                     "QP 0xffffff with a multicast address, and only there".to_owned()
                 } else {
@@ -180,8 +230,8 @@ impl Tracer {
             });
         }
         if icrc == IcrcVerdict::Good
-            && let Some(icrc) = frame.body.icrc()
-            && let Some(of) = flow.recent.take(frame.ip.identification(), icrc, number)
+            && let Some(icrc) = outside.icrc
+            && let Some(of) = flow.recent.take(outside.identification, icrc, number)
         {
             counts.duplicates += 1;
             notes.push(Note::Doubled { of });
@@ -191,9 +241,7 @@ impl Tracer {
         match service {
             Service::Cnp => {
                 counts.cnps += 1;
-                notes.push(Note::CongestionNotification {
-                    to: (frame.ip.destination(), bth.dest_qp),
-                });
+                notes.push(Note::CongestionNotification { to: (outside.destination, bth.dest_qp) });
                 if !packet.payload.is_empty() {
                     findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
@@ -211,9 +259,9 @@ impl Tracer {
                 if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
                     findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
-                if let Some(mad) = datagram::observe(frame, packet, notes, findings) {
-                    notes.extend(self.handshakes.repeats(frame, packet, number));
-                    self.learn(frame, number, &mad);
+                if let Some(mad) = datagram::observe(seen, notes, findings) {
+                    notes.extend(self.handshakes.repeats(seen));
+                    self.learn(seen, &mad);
                 }
             }
             Service::Rc | Service::Uc | Service::Rd | Service::Xrc => {
@@ -300,7 +348,10 @@ impl Tracer {
         }
         let peer = match self.flows.answered_by(index, packet) {
             Answered::By(peer) => peer,
-            Answered::Unclear => return notes.push(Note::RequestUnclear),
+            Answered::Unclear => {
+                self.flows.get_mut(index).counts.unclear_answers += 1;
+                return notes.push(Note::RequestUnclear);
+            }
             Answered::Unseen => return notes.push(Note::RequestNotSeen),
         };
         let flow = self.flows.get_mut(peer);
@@ -310,8 +361,8 @@ impl Tracer {
     }
 
     /// Joins the two directions of a connection whose handshake was seen.
-    fn learn(&mut self, frame: &Frame<'_>, number: u64, mad: &Mad) {
-        let Some(connected) = self.handshakes.observe(frame, number, mad) else { return };
+    fn learn(&mut self, seen: &Seen<'_>, mad: &Mad) {
+        let Some(connected) = self.handshakes.observe(seen, mad) else { return };
         let Connected { passive, active } = connected;
         let keys = [(active.0, passive), (passive.0, active)].map(|(source, to)| FlowKey {
             source,
@@ -321,7 +372,7 @@ impl Tracer {
             source_qp: None,
         });
         for key in keys {
-            self.flows.find_or_add(key, Service::Rc, 0, number);
+            self.flows.find_or_add(key, Service::Rc, 0, seen.number);
         }
         // Not before both are there: to make room for one all others may have moved.
         if let [Some(to_passive), Some(to_active)] = keys.map(|key| self.flows.find(&key)) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use roxe_trace::{IcrcVerdict, Note, Observation, Rule, Seen, Tracer};
+use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
 use roxe_wire::mad::Mad;
 use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Credits, Deth, Frame, FrameTemplate, Headers,
@@ -142,17 +142,32 @@ fn cnp(becn: bool, psn: u32) -> Sent {
     frame(B, A, "CNP", Headers { bth, cnp_reserved, ..Headers::default() }, &[])
 }
 
+/// Shows a frame to a tracer.
+fn show(
+    tracer: &mut Tracer,
+    number: u64,
+    (frame, packet): (&Frame<'_>, &Packet<'_>),
+    icrc: IcrcVerdict,
+    observation: &mut Observation,
+) {
+    let outside = &Outside::of(frame);
+    tracer.observe(&Seen { number, outside, packet, icrc }, observation);
+}
+
 /// Shows the frames to a tracer; gives the notes on each, and the rules broken with the frame, from
 /// 1.
 fn observe(frames: &[Sent]) -> (Vec<Vec<Note>>, Vec<(u64, Rule)>) {
-    let mut tracer = Tracer::default();
+    observe_by(&mut Tracer::default(), frames)
+}
+
+fn observe_by(tracer: &mut Tracer, frames: &[Sent]) -> (Vec<Vec<Note>>, Vec<(u64, Rule)>) {
     let mut observation = Observation::default();
     let (mut notes, mut broken) = (Vec::new(), Vec::new());
     for (number, sent) in (1..).zip(frames) {
         let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
         let packet = Packet::parse(frame.body).unwrap();
         let icrc = IcrcVerdict::of(&frame);
-        tracer.observe(&Seen { number, frame: &frame, packet: &packet, icrc }, &mut observation);
+        show(tracer, number, (&frame, &packet), icrc, &mut observation);
         notes.push(observation.notes.clone());
         broken.extend(observation.findings.iter().map(|finding| (number, finding.rule)));
     }
@@ -358,8 +373,10 @@ fn equal_psns_of_two_connections_prove_nothing() {
         to(0x20, 2, "RC_WRITE_ONLY"),
         from(0x10, "RC_ACKNOWLEDGE", 2, &[]),
     ];
-    let (notes, broken) = observe(&frames);
+    let mut tracer = Tracer::default();
+    let (notes, broken) = observe_by(&mut tracer, &frames);
     assert_eq!(broken, []);
+    assert_eq!(tracer.summary().unclear_answers, 2);
     assert_eq!(notes[2..4], [[Note::RequestUnclear], [Note::RequestUnclear]]);
     assert!(matches!(notes[6][..], [Note::AnswersRead { frame: 6, part: 1, of: 1 }]));
     assert!(matches!(notes[7][..], [Note::Acknowledges { first: 1, last: 5, packets: 2 }]));
@@ -435,7 +452,7 @@ fn two_connections_between_the_same_hosts_are_told_apart_by_what_is_answered() {
         let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
         let packet = Packet::parse(frame.body).unwrap();
         let icrc = IcrcVerdict::Good;
-        tracer.observe(&Seen { number, frame: &frame, packet: &packet, icrc }, &mut observation);
+        show(&mut tracer, number, (&frame, &packet), icrc, &mut observation);
         seen.push((observation.conversation, observation.source_qp));
     }
     assert_eq!(seen[2], (seen[1].0, Some(Qpn::new(0x21))));
@@ -473,18 +490,15 @@ fn a_handshake_is_learned_when_memory_is_full() {
         let mut packet = Packet::parse(frame.body).unwrap();
         for number in 1..=others {
             packet.headers.bth.dest_qp = Qpn::new(u32::try_from(number).unwrap() + 0x1000);
-            let seen = Seen { number, frame: &frame, packet: &packet, icrc: IcrcVerdict::Good };
-            tracer.observe(&seen, &mut observation);
+            show(&mut tracer, number, (&frame, &packet), IcrcVerdict::Good, &mut observation);
         }
         for (number, sent) in handshake(others + 1) {
             let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
             let packet = Packet::parse(frame.body).unwrap();
-            let seen = Seen { number, frame: &frame, packet: &packet, icrc: IcrcVerdict::Good };
-            tracer.observe(&seen, &mut observation);
+            show(&mut tracer, number, (&frame, &packet), IcrcVerdict::Good, &mut observation);
         }
         packet.headers.bth.dest_qp = Qpn::new(0xdef);
-        let seen = Seen { number: 50_000, frame: &frame, packet: &packet, icrc: IcrcVerdict::Good };
-        tracer.observe(&seen, &mut observation);
+        show(&mut tracer, 50_000, (&frame, &packet), IcrcVerdict::Good, &mut observation);
         assert_eq!(observation.source_qp, Some(Qpn::new(0xabc)), "{others}");
     }
 }
@@ -499,8 +513,7 @@ fn many_connections_are_forgotten_but_counted() {
     let mut packet = Packet::parse(frame.body).unwrap();
     for number in 1..=40_000 {
         packet.headers.bth.dest_qp = Qpn::new(u32::try_from(number).unwrap() + 1);
-        let seen = Seen { number, frame: &frame, packet: &packet, icrc: IcrcVerdict::Good };
-        tracer.observe(&seen, &mut observation);
+        show(&mut tracer, number, (&frame, &packet), IcrcVerdict::Good, &mut observation);
     }
     assert!(tracer.forgotten() > 0 && tracer.conversations().len() <= 16_384);
     assert_eq!(tracer.summary().frames, 40_000);
@@ -576,8 +589,7 @@ fn psns_are_counted_from_the_lowest_near_the_start() {
             let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
             let packet = Packet::parse(frame.body).unwrap();
             let icrc = IcrcVerdict::of(&frame);
-            let seen = Seen { number, frame: &frame, packet: &packet, icrc };
-            tracer.observe(&seen, &mut observation);
+            show(&mut tracer, number, (&frame, &packet), icrc, &mut observation);
             found.push(observation.relative_psn);
         }
         let counts = tracer.summary();

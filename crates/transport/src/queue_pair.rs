@@ -3,7 +3,7 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, Grh, Instant, Packet, Room};
+use roxe_wire::{Bth, Grh, Instant, MAX_MESSAGE_LEN, Packet, Room};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::emit::{Emitted, Outlet};
@@ -14,7 +14,7 @@ use crate::rc::{self, Broken, Failure};
 use crate::send_queue::SendCapacity;
 use crate::uc;
 use crate::ud;
-use crate::work::{Attributes, Data, MAX_MESSAGE_LEN, PostError, SendOperation, SendRequest};
+use crate::work::{Attributes, Data, PostError, SendOperation, SendRequest};
 
 /// One queue pair's protocol.
 #[derive(Debug)]

@@ -7,13 +7,11 @@
 
 use std::collections::VecDeque;
 
-use roxe_wire::{Mtu, Psn};
+use roxe_wire::{MAX_MESSAGE_LEN, Mtu, Psn, packets_for};
 
 use crate::adapter::SgeList;
-use crate::segment;
 use crate::work::{
-    CompletionStatus, Data, DatagramTarget, MAX_MESSAGE_LEN, PostError, SendOperation, SendRequest,
-    Sge,
+    CompletionStatus, Data, DatagramTarget, PostError, SendOperation, SendRequest, Sge,
 };
 
 /// How large a send queue is: the part of `ibv_qp_cap` that concerns it.
@@ -82,7 +80,7 @@ impl Wqe {
             | SendOperation::FetchAdd { .. }
             | SendOperation::AtomicWrite(_)
             | SendOperation::Flush { .. } => 1,
-            _ => segment::packets(self.len, mtu),
+            _ => packets_for(self.len, mtu.bytes()),
         }
     }
 }

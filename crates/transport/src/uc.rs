@@ -4,15 +4,13 @@
 //! next First or Only begins afresh, and a receive that was taken for the lost message serves it.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Headers, Packet, Psn, RKey};
+use roxe_wire::{Headers, MAX_MESSAGE_LEN, Packet, Psn, RKey};
 
 use crate::adapter::{Access, Adapter, Count, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::rc::{Requester, failed, received};
 use crate::request::{fill, request_headers};
-use crate::work::{
-    AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
-};
+use crate::work::{AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra};
 
 /// The side that takes in the peer's messages.
 #[derive(Debug, Default)]

@@ -2,10 +2,9 @@
 //!
 //! IBA vol 1 §10.7 and §11.6; the names are those of libibverbs.
 
-use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, Mtu, QKey, Qpn, RKey};
-
-/// The longest message of a connected service, in bytes. C9-94.
-pub const MAX_MESSAGE_LEN: u32 = 1 << 31;
+use roxe_wire::{
+    FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, QKey, Qpn, RKey,
+};
 
 /// A piece of registered memory: `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -71,7 +71,7 @@ impl Syndrome {
         match self {
             Self::Ack(credits) => credits.code(),
             Self::RnrNak(timer) => 0b001 << 5 | timer.code(),
-            Self::Nak(code) => 0b011 << 5 | code.bits(),
+            Self::Nak(code) => 0b011 << 5 | code.code(),
         }
     }
 }
@@ -148,7 +148,7 @@ impl NakCode {
     }
 
     /// The five bits.
-    pub const fn bits(self) -> u8 {
+    pub const fn code(self) -> u8 {
         match self {
             Self::PsnSequenceError => 0,
             Self::InvalidRequest => 1,

@@ -172,6 +172,15 @@ impl fmt::Display for PKey {
     }
 }
 
+/// The longest message of a connected service, in bytes. IBA vol 1, C9-94.
+pub const MAX_MESSAGE_LEN: u32 = 1 << 31;
+
+/// How many packets carry a message of `len` bytes, when `full` is the payload of those that are
+/// full: one even for none. IBA vol 1 §9.7.2.
+pub const fn packets_for(len: u32, full: u32) -> u32 {
+    if full == 0 || len <= full { 1 } else { len.div_ceil(full) }
+}
+
 /// A path MTU: the most payload that one packet carries. Code 1 is 256 bytes, each code doubles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mtu {
@@ -268,6 +277,13 @@ mod tests {
         assert!(!limited.matches(limited));
         assert!(!PKey(0x8000).matches(PKey(0x8000)), "partition 0 is invalid");
         assert!(!PKey(0x9234).matches(full));
+    }
+
+    #[test]
+    fn a_message_takes_a_packet_even_when_it_is_empty() {
+        let lens = [0, 1, 256, 257, 512, MAX_MESSAGE_LEN, u32::MAX];
+        assert_eq!(lens.map(|len| packets_for(len, 256)), [1, 1, 1, 2, 2, 1 << 23, 1 << 24]);
+        assert_eq!(packets_for(7, 0), 1, "an MTU of nothing divides nothing");
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String
 }
 
 fn nak_name(code: NakCode) -> &'static str {
-    NAK_CODES.get(usize::from(code.bits())).copied().unwrap_or("reserved")
+    NAK_CODES.get(usize::from(code.code())).copied().unwrap_or("reserved")
 }
 
 impl Seen {

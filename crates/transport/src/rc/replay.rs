@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Mtu, Packet, Psn, RKey, Reth};
+use roxe_wire::{Mtu, Packet, Psn, RKey, Reth, packets_for};
 
 use crate::segment;
 
@@ -190,7 +190,7 @@ impl Resources {
                 };
                 kept.start = psn;
                 kept.next = psn;
-                kept.end = psn.advance(segment::packets(reth.dma_len, mtu));
+                kept.end = psn.advance(packets_for(reth.dma_len, mtu.bytes()));
                 kept.until = until;
                 Replayed::Read
             }

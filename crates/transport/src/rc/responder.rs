@@ -5,16 +5,13 @@
 
 use roxe_wire::opcode::{Header, Operation, PayloadRule, Position, Service};
 use roxe_wire::{
-    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, Msn, NakCode, Opcode, Packet, Psn,
-    Syndrome,
+    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, MAX_MESSAGE_LEN, Msn, NakCode,
+    Opcode, Packet, Psn, Syndrome, packets_for,
 };
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::segment;
-use crate::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
-};
+use crate::work::{AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra};
 
 use super::acknowledge::Owed;
 use super::replay::{Answer, Replayed, Resources};
@@ -396,7 +393,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth.ok_or(INVALID)?;
         adapter.count(Count::ReadRequests);
-        let span = segment::packets(reth.dma_len, attributes.path_mtu);
+        let span = packets_for(reth.dma_len, attributes.path_mtu.bytes());
         let answer = Answer::Read { r_key: reth.r_key, va: reth.va, len: reth.dma_len };
         // A READ counts as completed when it is accepted. C9-148
         self.answer_with(span, answer);
