@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use roxe_transport::segment;
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Mtu, NakCode};
+use roxe_wire::{Mtu, NakCode, packets_for};
 
 use super::meaning::{Says, View};
 use super::memory::{Plan, Use, Wanted};
@@ -39,7 +38,7 @@ pub(super) fn count(
         }
         let at = if item.is_bad() { turns.at(item.psn()) } else { turns.advance(item.psn()) };
         let span = match (item.opcode.operation, item.headers.reth) {
-            (Operation::ReadRequest, Some(reth)) => segment::packets(reth.dma_len, mtu),
+            (Operation::ReadRequest, Some(reth)) => packets_for(reth.dma_len, mtu.bytes()),
             _ => 1,
         };
         asked.push(Asked {

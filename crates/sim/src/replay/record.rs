@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use roxe_trace::{IcrcVerdict, Note, Observation, Seen, Tracer};
+use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Seen, Tracer};
 use roxe_wire::opcode::Service;
 use roxe_wire::{
     Addressing, Body, DropReason, Frame, Headers, IcrcCover, IpHeader, Opcode, Packet, Psn, Qpn,
@@ -142,7 +142,8 @@ impl Gathered {
         };
         self.roce += 1;
         let icrc = IcrcVerdict::of(&frame);
-        let seen = Seen { number, frame: &frame, packet: &packet, icrc };
+        let outside = Outside::of(&frame);
+        let seen = Seen { number, outside: &outside, packet: &packet, icrc };
         self.tracer.observe(&seen, &mut self.observation);
         if packet.opcode.service == Service::Cnp {
             self.notifications += 1;

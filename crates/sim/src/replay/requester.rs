@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 
 use roxe_device::HostRegion;
-use roxe_transport::segment;
 use roxe_transport::work::{AccessFlags, Completion, CompletionStatus, Remote, SendOperation, Sge};
 use roxe_wire::opcode::{Header, Operation};
-use roxe_wire::{LKey, NakCode, Qpn};
+use roxe_wire::{LKey, NakCode, Qpn, packets_for};
 
 use super::heard::{Became, Event, heard};
 use super::meaning::{Says, View, requests_differ};
@@ -138,7 +137,7 @@ fn message(
     match first.opcode.operation {
         Operation::ReadRequest => {
             let len = Some(headers.reth?.dma_len).filter(|len| *len <= MOST)?;
-            let span = segment::packets(len, mtu);
+            let span = packets_for(len, mtu.bytes());
             return single(SendOperation::Read(remote?), Vec::new(), len, span);
         }
         Operation::CompareSwap | Operation::FetchAdd => {
@@ -195,7 +194,7 @@ fn message(
         (false, Some(reth)) => reth.dma_len.clamp(known.checked_add(1)?, MOST.max(known + 1)),
         (false, None) => known.checked_add(1)?,
     };
-    let end = at + i64::from(segment::packets(len, mtu));
+    let end = at + i64::from(packets_for(len, mtu.bytes()));
     let operation = match (first.opcode.operation, last.headers.imm_dt, last.headers.ieth) {
         (Operation::Send, Some(imm), _) => SendOperation::SendWithImm(imm),
         (Operation::Send, None, Some(ieth)) => SendOperation::SendWithInv(ieth.r_key),

@@ -138,64 +138,19 @@ impl Player<'_> {
     fn play(mut self) -> Result<(), String> {
         let mut seen = 0;
         for index in 0..self.session.requests.len() {
-            let fate = self.session.fates[index].clone();
+            let fate = &self.session.fates[index];
             if !fate.answers.is_empty() {
                 self.unasked(seen..fate.answers.start);
                 seen = fate.answers.end;
             }
             let What::Came { then, covered } = fate.what else { continue };
             let item = self.session.requests[index];
-            let executed = matches!(then, Then::Executed | Then::ExecutedAnew);
-            // What was carried out before the recording began, and the rest of a message that
-            // began there, ours cannot answer.
-            let starts = item.opcode.position.starts();
-            self.suspended |= executed && !starts && !self.in_message && !self.is_unreliable();
-            let resumes = self.suspended && executed && starts;
-            if (self.session.asked[index].at < 0 && !item.is_bad()) || self.suspended && !resumes {
-                self.side.older += 1;
-                continue;
-            }
-            if executed {
-                self.in_message = !item.opcode.position.ends();
-            }
             if self.plan.unexplained.iter().any(|(number, _)| *number == item.number) {
                 return Ok(()); // The connection ended here.
             }
-            match self.plan.revoked.get(&item.number) {
-                Some(Revoked::Key(key)) => self.memory.revoke(&mut self.rig, *key)?,
-                Some(Revoked::Right(right)) => {
-                    self.rig.grant(self.qpn, without(self.plan.rights, *right))?;
-                }
-                None => {}
-            }
-            self.side.played += 1;
-            if then == Then::ExecutedAnew || resumes {
-                self.suspended = false;
-                self.begin_anew(item)?;
-                self.begun = self.session.asked[index].at;
-            }
-            if self.is_unreliable() && !item.is_bad() {
-                self.take_in_unreliable(index, item)?;
-                continue;
-            }
-            self.make_ready(index, item, executed)?;
-            self.rig.feed(item, self.qpn, &self.memory.keys);
-            let ours = self.collect();
-            if executed && item.opcode.operation != Operation::ReadRequest {
-                self.solid = self.session.asked[index].at;
-            }
-            self.compare(item, ours, fate.answers.clone(), covered);
-            if executed {
-                let answers = &self.session.answers[fate.answers];
-                let recorded = answers.iter().find_map(|answer| match View::from(*answer).says() {
-                    Some(Says::Value(value)) => Some(value),
-                    _ => None,
-                });
-                self.check_effect(item, recorded);
+            self.came(index, then, covered)?;
+            if matches!(then, Then::Executed | Then::ExecutedAnew) {
                 self.expected = self.session.asked[index].at + self.session.asked[index].span;
-            }
-            while let Some(completion) = self.rig.completion() {
-                self.delivered(item, &completion, executed);
             }
         }
         self.unasked(seen..self.session.answers.len());
@@ -207,12 +162,67 @@ impl Player<'_> {
         Ok(())
     }
 
+    /// A request came to the recorded responder: it comes to ours.
+    fn came(&mut self, index: usize, then: Then, covered: bool) -> Result<(), String> {
+        let item = self.session.requests[index];
+        let at = self.session.asked[index].at;
+        let executed = matches!(then, Then::Executed | Then::ExecutedAnew);
+        // What was carried out before the recording began, and the rest of a message that began
+        // there, ours cannot answer.
+        let starts = item.opcode.position.starts();
+        self.suspended |= executed && !starts && !self.in_message && !self.is_unreliable();
+        let resumes = self.suspended && executed && starts;
+        if (at < 0 && !item.is_bad()) || (self.suspended && !resumes) {
+            self.side.older += 1;
+            return Ok(());
+        }
+        if executed {
+            self.in_message = !item.opcode.position.ends();
+        }
+        match self.plan.revoked.get(&item.number) {
+            Some(Revoked::Key(key)) => self.memory.revoke(&mut self.rig, *key)?,
+            Some(Revoked::Right(right)) => {
+                self.rig.grant(self.qpn, without(self.plan.rights, *right))?;
+            }
+            None => {}
+        }
+        self.side.played += 1;
+        if then == Then::ExecutedAnew || resumes {
+            self.begin_anew(item)?;
+            self.begun = at;
+        }
+        if self.is_unreliable() && !item.is_bad() {
+            return self.take_in_unreliable(index, item);
+        }
+        self.make_ready(index, item, executed)?;
+        self.rig.feed(item, self.qpn, &self.memory.keys);
+        let ours = self.collect();
+        if executed && item.opcode.operation != Operation::ReadRequest {
+            self.solid = at;
+        }
+        let answers = self.session.fates[index].answers.clone();
+        self.compare(item, ours, answers.clone(), covered);
+        if executed {
+            let mut answers = self.session.answers[answers].iter();
+            let recorded = answers.find_map(|answer| match View::from(*answer).says() {
+                Some(Says::Value(value)) => Some(value),
+                _ => None,
+            });
+            self.check_effect(item, recorded);
+        }
+        while let Some(completion) = self.rig.completion() {
+            self.delivered(item, &completion, executed);
+        }
+        Ok(())
+    }
+
     fn is_unreliable(&self) -> bool {
         self.setup.service == ServiceType::Uc
     }
 
     /// Packets are missing in the recording: a queue pair that expects the next one takes over.
     fn begin_anew(&mut self, item: &Item) -> Result<(), String> {
+        self.suspended = false;
         self.setup.rq_psn = item.psn();
         self.qpn = self.rig.queue_pair(&self.setup)?;
         self.side.gaps += 1;
