@@ -262,14 +262,14 @@ fn the_middle_of_a_recording_replays() {
 fn no_recording_makes_a_replay_panic() {
     // Each frame of a mix is in turn taken away, doubled, and damaged.
     let whole = frames("rc_mix.pcap");
-    for at in (0..whole.len()).step_by(2) {
+    for at in (0..whole.len()).step_by(4) {
         let mut frames = whole.clone();
         frames.remove(at);
         let _ = replay(&frames);
         frames.insert(at, whole[at].clone());
         frames.insert(at, whole[at].clone());
         let _ = replay(&frames);
-        for byte in (42..whole[at].len().min(80)).step_by(11) {
+        for byte in (42..whole[at].len().min(80)).step_by(17) {
             frames[at] = whole[at].clone();
             frames[at][byte] ^= 0x55;
             let _ = replay(&frames);
