@@ -32,6 +32,7 @@ pub(crate) struct QpAdapter<'a, H> {
 
 impl<H: HostMemory> QpAdapter<'_, H> {
     /// The protection domain that receive buffers are checked against: a shared queue has its own.
+    //= 05-5.5
     fn receive_pd(&self) -> Pd {
         if self.own.shared {
             self.tables.receive_queue(self.own.receive_queue).map_or(self.own.pd, |q| q.pd())
@@ -42,10 +43,12 @@ impl<H: HostMemory> QpAdapter<'_, H> {
 }
 
 impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
+    //= S02
     fn has_receive(&self) -> bool {
         self.tables.receive_queue(self.own.receive_queue).is_some_and(|q| !q.is_empty())
     }
 
+    //= S01
     fn take_receive(&mut self) -> Option<Receive> {
         let queue = self.own.receive_queue;
         let (receive, limit) = self.tables.receive_queue_mut(queue)?.take()?;
@@ -147,6 +150,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
         self.tables.complete(self.own.send_cq, completion);
     }
 
+    //= S03, R36
     fn flush_receives(&mut self) {
         if self.own.shared {
             self.event(QpEvent::LastWqeReached);

@@ -83,6 +83,8 @@ pub struct Peer {
     pub own: IpAddr,
     /// The peer's.
     pub other: IpAddr,
+    /// The VLAN of ours, 1 ..= 4094; `None` for untagged packets.
+    pub vlan: Option<u16>,
 }
 
 /// What a queue pair is made of: `ibv_qp_init_attr`.
@@ -189,13 +191,14 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
+    //= BC-058, BC-107, BC-112, 05-5.10
     pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
         let Outlet { room, elide } = outlet;
         while let Some((index, kind)) = self.turns.next() {
             let slot = self.queue_pairs.get_mut(index)?;
             let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
-            let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-            let outlet = Outlet { room, elide };
+            let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
+            let outlet = Outlet { room: lent, elide };
             let packet = match kind {
                 Kind::Response => slot.qp.poll_response(outlet, &mut adapter),
                 Kind::Request => slot.qp.poll_request(now, outlet, &mut adapter),
@@ -209,7 +212,11 @@ impl<H: HostMemory> Device<H> {
             let Some(packet) = packet else { continue };
             let Some(path) = packet.path.or(slot.path) else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
-            return Some(Transmit { path, packet });
+            let transmit = Transmit { path, packet };
+            if packet.path.is_some() {
+                self.deliver_here(now, &transmit, [&*room.first, &*room.second], elide);
+            }
+            return Some(transmit);
         }
         None
     }
@@ -254,6 +261,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// The request is refused; nothing was queued.
+    //= BC-091, BC-104, IBA C10-97.2.1
     pub fn post_receive(
         &mut self,
         qpn: Qpn,

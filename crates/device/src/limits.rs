@@ -63,6 +63,7 @@ pub struct Limits {
 
 impl Limits {
     /// Those of every device that is made without saying otherwise.
+    //= BC-077
     #[rustfmt::skip]
     pub const DEFAULT: Self = Self {
         max_qp:                QueuePairNumbers::MOST,
@@ -118,6 +119,7 @@ mod tests {
     use super::*;
 
     /// What applications and other adapters take for granted.
+    //= BC-077 test
     #[test]
     fn limits_are_as_high_as_elsewhere() {
         let limits = Limits::default();

@@ -6,10 +6,12 @@
 use roxe_transport::check_q_key;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
-use roxe_wire::{Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
+use roxe_wire::{
+    Body, Bth, DropReason, Gid, Grh, ICRC_LEN, Instant, Packet, QKey, Qpn, Received, VlanTag,
+};
 
 use crate::counters::DeviceCount;
-use crate::device::{Device, QpSlot};
+use crate::device::{Device, QpSlot, Transmit};
 use crate::host_memory::HostMemory;
 
 impl<H: HostMemory> Device<H> {
@@ -21,6 +23,7 @@ impl<H: HostMemory> Device<H> {
         }
     }
 
+    //= 01-1.9, C03
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
         // Looked at where it lies: a packet's headers are much to move.
         let parsed = Packet::parse(received.body);
@@ -35,7 +38,11 @@ impl<H: HostMemory> Device<H> {
         self.tables.counters.received(received.body.len());
         let bth = &packet.headers.bth;
         if bth.dest_qp == Qpn::MULTICAST {
-            return self.deliver_to_group(now, received, packet);
+            let from = Gid::from_ip(received.addressing.source);
+            if self.tables.gids.find_address(from, vlan_of(received)).is_some() {
+                return Err(DropReason::WrongAddress); // Our own came back: members have had it.
+            }
+            return self.deliver_to_group(now, received, packet, None);
         }
         let index = self.find(bth.dest_qp)?;
         let slot = self.slot(index)?;
@@ -46,6 +53,7 @@ impl<H: HostMemory> Device<H> {
             return Ok(());
         }
         if packet.opcode.service == Service::Ud {
+            self.check_own_address(received)?;
             let own = if bth.dest_qp == Qpn::GSI { QKey::GSI } else { slot.qp.attributes().q_key };
             check_q_key(own, packet)?;
         }
@@ -55,6 +63,7 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
+    //= 04-4.6, R35
     fn reserved(&mut self, received: &Received<'_>, reason: DropReason) -> Result<(), DropReason> {
         check_icrc(received)?;
         let bth = received.body.bth()?;
@@ -67,6 +76,7 @@ impl<H: HostMemory> Device<H> {
         Err(reason)
     }
 
+    //= F08, F16, BC-008
     fn find(&self, qpn: Qpn) -> Result<u32, DropReason> {
         self.numbers.slot_of(qpn).ok_or_else(|| DropReason::NoSuchQp { qpn: qpn.get() })
     }
@@ -75,12 +85,52 @@ impl<H: HostMemory> Device<H> {
         self.queue_pairs.get(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
     }
 
-    /// A copy for each member of the group that has the right keys.
+    /// Datagrams come from anywhere, but to an address of ours, on its VLAN.
+    //= 01-1.9, BC-118, BC-123
+    fn check_own_address(&self, received: &Received<'_>) -> Result<(), DropReason> {
+        let own = Gid::from_ip(received.addressing.destination);
+        let found = self.tables.gids.find_address(own, vlan_of(received));
+        found.map(|_| ()).ok_or(DropReason::WrongAddress)
+    }
+
+    /// Members of a group on this device hear what is sent to it from here too: no network brings
+    /// a packet back. The two pieces are where the packet stands.
+    //= BC-111
+    pub(crate) fn deliver_here(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit,
+        [first, second]: [&[u8]; 2],
+        elided: bool,
+    ) {
+        let Some(path) = self.tables.paths.get(transmit.path) else { return };
+        let addressing = path.addressing;
+        if !addressing.destination.is_multicast() {
+            return;
+        }
+        let (len, digest) = (transmit.packet.len + ICRC_LEN, transmit.packet.digest);
+        let (in_first, in_second) = (len.min(first.len()), len.saturating_sub(first.len()));
+        let body = if elided {
+            Body::Elided { start: first, len, digest }
+        } else {
+            let second = second.get(..in_second).unwrap_or_default();
+            Body::Whole { first: &first[..in_first], second }
+        };
+        let Ok(packet) = Packet::parse(body) else { return };
+        let received = Received { addressing, ip_header: None, cover: None, body };
+        let sender = packet.headers.deth.map(|deth| deth.source_qp);
+        // It was made here, so that nothing but a group is behind the address.
+        let _ = self.deliver_to_group(now, &received, &packet, sender);
+    }
+
+    /// A copy for each member of the group that has the right keys, but for the sender.
+    //= U07, BC-111
     fn deliver_to_group(
         &mut self,
         now: Instant,
         received: &Received<'_>,
         packet: &Packet<'_>,
+        sender: Option<Qpn>,
     ) -> Result<(), DropReason> {
         let group = Gid::from_ip(received.addressing.destination);
         if packet.opcode.service != Service::Ud || !group.is_multicast() {
@@ -89,6 +139,9 @@ impl<H: HostMemory> Device<H> {
         let grh = grh_of(received, Service::Ud);
         for turn in 0.. {
             let Some(&qpn) = self.tables.groups.members(group).get(turn) else { break };
+            if Some(qpn) == sender {
+                continue;
+            }
             let Ok(index) = self.find(qpn) else { continue };
             let Ok(slot) = self.slot(index) else { continue };
             let checked = check_slot(slot, Service::Ud, &packet.headers.bth, received)
@@ -108,11 +161,13 @@ impl<H: HostMemory> Device<H> {
 }
 
 /// A port that cannot see what the ICRC covers says so; elided bytes have none.
+//= F01, Q21
 fn check_icrc(received: &Received<'_>) -> Result<(), DropReason> {
     received.check_icrc().unwrap_or(Ok(()))
 }
 
 /// What the queue pair by itself asks of a packet: service, state, address, partition.
+//= F09, F11, R33
 fn check_slot(
     slot: &QpSlot,
     service: Service,
@@ -133,16 +188,26 @@ fn check_slot(
     if !slot.qp.state().receives() {
         return Err(DropReason::WrongQpState);
     }
-    if let Some(peer) = slot.peer {
-        let addressing = &received.addressing;
-        if (addressing.destination, addressing.source) != (peer.own, peer.other) {
-            return Err(DropReason::WrongAddress);
-        }
-    }
+    check_address(slot, received)?;
     if !bth.p_key.matches(slot.qp.attributes().p_key) {
         return Err(DropReason::PKeyMismatch { p_key: bth.p_key.0 });
     }
     Ok(())
+}
+
+/// A connection hears its peer only, on the VLAN of its own address.
+//= F10, BC-013, BC-118
+fn check_address(slot: &QpSlot, received: &Received<'_>) -> Result<(), DropReason> {
+    let Some(peer) = slot.peer else { return Ok(()) };
+    let addressing = &received.addressing;
+    let right = (addressing.destination, addressing.source) == (peer.own, peer.other);
+    if right && vlan_of(received) == peer.vlan { Ok(()) } else { Err(DropReason::WrongAddress) }
+}
+
+/// The VLAN that a packet came on. A tag without one only tells its priority.
+//= BC-013, 01-1.2
+fn vlan_of(received: &Received<'_>) -> Option<u16> {
+    received.addressing.vlan.map(VlanTag::id).filter(|id| *id != 0)
 }
 
 /// What a datagram's buffer begins with; nobody looks at it for the other services.

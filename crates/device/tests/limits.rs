@@ -217,6 +217,7 @@ fn vast_transfer(mtu: Mtu, len: u32, read: bool) -> (CompletionStatus, u64) {
     (status, written)
 }
 
+//= BC-077, 04-4.14 test
 #[test]
 fn the_longest_message_arrives_whole_beyond_the_wrap_of_psns() {
     let longest = (CompletionStatus::Success, u64::from(MAX_MESSAGE_LEN));

@@ -94,6 +94,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// The step or a value is refused; then nothing has changed.
+    //= 05-5.1
     pub fn modify(
         &mut self,
         to: QpState,
@@ -131,6 +132,7 @@ impl QueuePair {
     }
 
     /// Everything is forgotten, without completions.
+    //= 05-5.2
     fn reset(&mut self, adapter: &mut impl Adapter) {
         self.requester.reset();
         match &mut self.responder {
@@ -149,7 +151,7 @@ impl QueuePair {
 
     /// Goes to state Error: every request completes, flushed, in order; a failed one with its
     /// status. Only once: what is posted later is flushed when it is posted.
-    //= 05-5.2
+    //= 05-5.2, R36, BC-091
     fn enter_error(&mut self, failure: Option<Failure>, adapter: &mut impl Adapter) {
         if self.state == QpState::Error {
             return;
@@ -168,6 +170,7 @@ impl QueuePair {
     }
 
     /// A send request failed. A reliable connection ends; the others only stop sending.
+    //= V05, BC-100
     fn send_failed(&mut self, failure: Failure, adapter: &mut impl Adapter) {
         if self.service == ServiceType::Rc {
             self.enter_error(Some(failure), adapter);
@@ -181,6 +184,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// The request is refused; nothing was queued.
+    //= V04, BC-091, 05-5.7
     pub fn post_send(
         &mut self,
         request: &SendRequest<'_>,
@@ -200,6 +204,7 @@ impl QueuePair {
 
     /// Takes in a packet that is meant for this queue pair, comes from its peer and has the right
     /// keys. `grh` is what a datagram's buffer begins with.
+    //= R33, BC-033, 05-5.4
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -298,6 +303,7 @@ impl QueuePair {
     }
 
     /// Writes the next request packet, if one may be sent now.
+    //= Q20
     pub fn poll_request(
         &mut self,
         now: Instant,
@@ -320,6 +326,7 @@ impl QueuePair {
     }
 
     /// A request that failed on our side ends the queue once everything before it is done.
+    //= BC-103
     fn report_local_failure(&mut self, adapter: &mut impl Adapter) {
         if !self.state.sends() {
             return;
@@ -329,6 +336,7 @@ impl QueuePair {
         }
     }
 
+    //= Q20, 05-5.4
     fn report_drained(&mut self, adapter: &mut impl Adapter) {
         if self.state == QpState::SqDrain && self.notify_drained && self.requester.is_drained() {
             self.notify_drained = false;
@@ -381,6 +389,7 @@ fn merge(own: &mut Attributes, given: AttributeMask, values: &Attributes) {
     take(Attribute::DestQpn, &mut |own| own.dest_qp = values.dest_qp);
 }
 
+//= V02
 fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyError> {
     let checks = [
         (Attribute::RetryCnt, values.retry_cnt <= 7),
@@ -395,6 +404,7 @@ fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyE
 }
 
 /// Whether the service has this request at all. 02-2.5, `ibv_post_send(3)`
+//= 02-2.5, BC-092, BC-104
 fn check_request(service: ServiceType, request: &SendRequest<'_>) -> Result<(), PostError> {
     let operation = &request.operation;
     let supported = match service {

@@ -17,6 +17,7 @@ pub struct Segment {
 }
 
 /// The packet with number `index` (from 0) of a message of `len` bytes. `None` beyond the last.
+//= BC-075
 pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
     let packets = packets_for(len, mtu.bytes());
     if index >= packets {
@@ -44,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    //= 02-2.6 test
+    //= 02-2.6, BC-075 test
     #[test]
     fn segments_tile_the_message() {
         for mtu in Mtu::ALL {

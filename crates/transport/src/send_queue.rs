@@ -114,6 +114,7 @@ impl SendQueue {
     }
 
     /// Takes in a request that the service allows. `signaled` stands for the request's own.
+    //= BC-077, BC-104, 04-4.14
     pub(crate) fn push(
         &mut self,
         request: &SendRequest<'_>,
@@ -163,6 +164,7 @@ impl SendQueue {
     }
 
     /// Keeps what a request is about.
+    //= Q16, 05-5.7
     fn store(&mut self, data: Data<'_>) -> Stored {
         match data {
             Data::Regions(&[sge]) => Stored::Region(sge),

@@ -36,6 +36,7 @@ impl Responder {
     }
 
     /// Takes in one request.
+    //= U01, BC-037, 04-4.13
     pub(crate) fn handle_request(
         &mut self,
         attributes: &Attributes,
@@ -68,6 +69,7 @@ impl Responder {
         }
     }
 
+    //= U01
     fn keep_receive(&mut self) {
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             debug_assert!(self.spare.is_none(), "a SEND begins with the spare receive");
@@ -123,6 +125,7 @@ impl Responder {
         Ok(())
     }
 
+    //= U02
     fn write(
         &mut self,
         attributes: &Attributes,
@@ -196,6 +199,7 @@ impl Responder {
 impl Requester {
     /// Sends the next packet of an unreliable connection. A message is done when its last packet is
     /// on its way.
+    //= 04-4.13
     pub(crate) fn poll_unreliable(
         &mut self,
         attributes: &Attributes,

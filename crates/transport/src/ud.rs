@@ -14,6 +14,7 @@ use crate::segment::Segment;
 use crate::work::{Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation};
 
 /// Takes in one datagram. What is dropped is counted.
+//= U04, U06, U08, BC-074, BC-114, BC-127, 05-5.8
 pub(crate) fn handle_datagram(
     attributes: &Attributes,
     packet: &Packet<'_>,
@@ -61,6 +62,7 @@ const _: () = assert!(GRH_LEN as usize == Grh::LEN);
 ///
 /// # Errors
 /// [`DropReason::QKeyMismatch`].
+//= U03, BC-115
 pub fn check_q_key(own: QKey, packet: &Packet<'_>) -> Result<(), DropReason> {
     match packet.headers.deth {
         Some(deth) if deth.q_key == own => Ok(()),
@@ -70,6 +72,7 @@ pub fn check_q_key(own: QKey, packet: &Packet<'_>) -> Result<(), DropReason> {
 
 impl Requester {
     /// Sends the next datagram. It is done when it is on its way.
+    //= U03, U05, BC-115, IBA C10-93.1.1, IBA 3.5.3, 02-2.2
     pub(crate) fn poll_datagram(
         &mut self,
         attributes: &Attributes,

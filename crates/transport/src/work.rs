@@ -412,6 +412,7 @@ pub enum CompletionStatus {
 
 impl CompletionStatus {
     /// The number in `ibv_wc_status`.
+    //= BC-047, 05-5.3
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -468,6 +469,7 @@ pub enum CompletionOpcode {
 
 impl CompletionOpcode {
     /// What the completion of a send request says.
+    //= BC-097
     pub const fn of(operation: &SendOperation) -> Self {
         match operation {
             SendOperation::Send | SendOperation::SendWithImm(_) | SendOperation::SendWithInv(_) => {

@@ -54,6 +54,7 @@ impl Bth {
     ///
     /// # Errors
     /// [`DropReason::TransportVersion`] when the version is not 0. Any opcode is accepted.
+    //= F06, F15, BC-007, 01-1.6
     pub const fn parse(bytes: [u8; Self::LEN]) -> Result<Self, DropReason> {
         let [opcode, flags, k1, k0, congestion, q2, q1, q0, ack, p2, p1, p0] = bytes;
         let version = flags & 0x0f;
@@ -103,6 +104,7 @@ mod tests {
 
     /// Every value of every byte, the others both all zeros and all ones: what is read is written
     /// again, or refused for its version. No third outcome.
+    //= F06, F15, 01-1.6 test
     #[test]
     fn every_byte_round_trips_or_is_refused() {
         for rest in [0x00, 0xff] {

@@ -83,6 +83,7 @@ impl<'a> Frame<'a> {
     /// Those for which [`DropReason::is_other_traffic`] holds when the frame is not RoCEv2 at all;
     /// [`DropReason::Truncated`], `TooManyVlanTags`, `IpVersion`, `IpHeaderLength`, `IpOptions`,
     /// `IpChecksum`, `IpFragment`, `IpExtension`, `UdpLength` when it is broken.
+    //= F05, F07, BC-005, 01-1.1, 01-1.2
     pub fn parse(raw: RawFrame<'a>) -> Result<Self, DropReason> {
         let mut at = 0;
         let mut ethernet = None;
@@ -174,6 +175,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// [`DropReason::UdpChecksum`].
+    //= F04, BC-010, 01-1.5
     pub fn check_udp_checksum(&self) -> Option<Result<(), DropReason>> {
         let found = self.udp.checksum;
         if found == 0 {

@@ -58,6 +58,7 @@ enum HeadersEnd {
 
 impl IcrcCover<'static> {
     /// The headers as they are on the wire; the fields that may change are masked here.
+    //= F03, F14, BC-014, 03-3.1
     pub fn new(ip: IpHeader<'_>, udp: [u8; 8]) -> Self {
         let mut bytes = [0; 48];
         let (header, end) = (ip.bytes(), ip.bytes().len() + 8);
@@ -108,6 +109,7 @@ impl<'a> IcrcCover<'a> {
 
 /// The ICRC of a packet as a number (its bytes on the wire are `to_le_bytes()`): over `cover`, then
 /// over its bytes from the BTH to the last pad byte, in two pieces.
+//= BC-001, BC-011, 03-3.1
 pub fn compute(cover: &IcrcCover<'_>, first: &[u8], second: &[u8]) -> u32 {
     let crc = match cover.run_over(first) {
         Some((run, before)) => hash(cover.crc ^ before[congestion(first, second)], run),
@@ -159,6 +161,7 @@ pub fn expected(cover: &IcrcCover<'_>, body: Body<'_>) -> Option<u32> {
 /// # Errors
 /// [`DropReason::IcrcMismatch`]; [`DropReason::PacketLength`] when there are fewer bytes than a BTH
 /// and an ICRC take; [`DropReason::Truncated`] when not all of them are here.
+//= F01
 pub fn check(cover: &IcrcCover<'_>, body: Body<'_>) -> Result<(), DropReason> {
     if body.len() < Bth::LEN + ICRC_LEN {
         return Err(DropReason::PacketLength { len: body.len() });
@@ -171,6 +174,7 @@ pub fn check(cover: &IcrcCover<'_>, body: Body<'_>) -> Result<(), DropReason> {
 
 /// Writes the ICRC into the last four bytes of a packet, which `packet` holds from BTH to ICRC.
 /// Returns whether there are so many bytes.
+//= F02, BC-002, 03-3.1
 pub fn seal(cover: &IcrcCover<'_>, packet: Room<'_>) -> bool {
     let Some(covered) = packet.len().checked_sub(ICRC_LEN) else { return false };
     let Room { first, second } = packet;

@@ -190,6 +190,7 @@ pub enum PayloadRule {
 
 impl PayloadRule {
     /// Whether `len` bytes are right at path MTU `mtu` (both in bytes).
+    //= IBA C9-92
     pub const fn allows(self, len: usize, mtu: usize) -> bool {
         match self {
             Empty => len == 0,
@@ -289,6 +290,7 @@ impl fmt::Display for Opcode {
 }
 
 /// Every opcode that the specification defines, in order.
+//= 02-2.1, 02-2.2
 #[rustfmt::skip]
 pub const OPCODES: &[Opcode] = &[
     //  code  name                         service operation       position headers                      payload
@@ -476,6 +478,7 @@ mod tests {
         }
     }
 
+    //= 02-2.1, 02-2.2 test
     #[test]
     fn the_payload_follows_from_the_position() {
         for row in OPCODES {
@@ -503,6 +506,7 @@ mod tests {
         assert_eq!(Opcode::find(Rc, Write, Only, Some(Reth)), None, "that tells no rows apart");
     }
 
+    //= IBA C9-92 test
     #[test]
     fn payload_rules_know_their_limits() {
         assert!(Full.allows(1024, 1024) && !Full.allows(1023, 1024) && !Full.allows(1025, 1024));

@@ -185,6 +185,7 @@ impl<'a> Payload<'a> {
 }
 
 /// The pad bytes that bring a payload of `len` bytes to a multiple of four, 0 ..= 3.
+//= F12, 01-1.8
 #[expect(clippy::cast_possible_truncation, reason = "two bits")]
 pub const fn pad_for(len: usize) -> u8 {
     (len.wrapping_neg() & 0x3) as u8
@@ -416,6 +417,7 @@ impl<'a> Packet<'a> {
     /// [`DropReason::ReservedOpcode`], [`DropReason::HeaderMissing`], [`DropReason::PadCount`],
     /// [`DropReason::ReservedSyndrome`]; [`DropReason::Truncated`] when an elided body lacks
     /// headers.
+    //= BC-004, C05, 01-1.7
     pub fn parse(body: Body<'a>) -> Result<Self, DropReason> {
         let len = body.len();
         if len < Bth::LEN + ICRC_LEN || !len.is_multiple_of(4) {

@@ -46,6 +46,9 @@ pub(super) struct OurSide {
     pub(super) to: IpAddr,
     pub(super) traffic_class: u8,
     pub(super) hop_limit: u8,
+    /// 0 for none.
+    pub(super) vlan: u16,
+    pub(super) priority: u8,
 }
 
 /// Takes a packet apart: all its bytes, with an ICRC whose value nobody looks at.
@@ -137,6 +140,8 @@ pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String
         ("sport", Fact::Number(u64::from(addressing.source_port))),
         ("tclass", Fact::Number(u64::from(addressing.traffic_class.0))),
         ("hop", Fact::Number(u64::from(addressing.hop_limit))),
+        ("vlan", Fact::Number(addressing.vlan.map_or(0, |tag| u64::from(tag.id())))),
+        ("pcp", Fact::Number(addressing.vlan.map_or(0, |tag| u64::from(tag.priority())))),
     ]);
     let payload = parsed.payload.pieces().concat();
     let after = parsed.opcode.headers_len + payload.len();
@@ -180,6 +185,8 @@ impl Seen {
             "to" => Some(Default::Must(Fact::Address(ours.to))),
             "tclass" => number(u64::from(ours.traffic_class)),
             "hop" => number(u64::from(ours.hop_limit)),
+            "vlan" => number(u64::from(ours.vlan)),
+            "pcp" => number(u64::from(ours.priority)),
             _ => None,
         }
     }

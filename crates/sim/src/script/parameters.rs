@@ -129,6 +129,8 @@ pub(super) const DEVICE: &[Parameter] = &[
     ("address", Address),
     ("second-address", Address),
     ("peer", Address),
+    ("vlan", Number),
+    ("second-vlan", Number),
 ];
 
 const QP: &[Parameter] = &[
@@ -150,6 +152,7 @@ const QP: &[Parameter] = &[
     ("tclass", Number),
     ("hop", Number),
     ("flow-label", Number),
+    ("sl", Number),
     ("depth", Number),
     ("sge", Number),
     ("inline", Number),
@@ -180,10 +183,11 @@ pub(super) const fn of_object(object: ObjectKind) -> &'static [Parameter] {
             ("tclass", Number),
             ("hop", Number),
             ("flow-label", Number),
+            ("sl", Number),
             ("pd", Name),
         ],
         ObjectKind::Srq => &[("depth", Number), ("limit", Number), ("sge", Number), ("pd", Name)],
-        ObjectKind::Qp(Service::Rc | Service::Uc | Service::Ud) => QP,
+        ObjectKind::Qp(Service::Rc | Service::Uc | Service::Ud | Service::Gsi) => QP,
     }
 }
 
@@ -266,7 +270,10 @@ pub(super) const fn of_call(verb: CallVerb) -> &'static [Parameter] {
             ("limit", Number),
             ("depth", Number),
         ],
-        CallVerb::Destroy | CallVerb::Lose => &[],
+        CallVerb::Destroy | CallVerb::Lose | CallVerb::Hold | CallVerb::Release => &[],
+        CallVerb::AddGid | CallVerb::RemoveGid => {
+            &[("address", Address), ("vlan", Number), ("gid", Number)]
+        }
         CallVerb::Reregister => {
             &[("pd", Name), ("access", List(RIGHTS)), ("va", Number), ("len", Number)]
         }
@@ -322,6 +329,8 @@ macro_rules! frame {
             ("sport", Number),
             ("tclass", Number),
             ("hop", Number),
+            ("vlan", Number),
+            ("pcp", Number),
             $($extra,)*
         ]
     };
@@ -338,6 +347,8 @@ pub(super) const FRAME_IN: &[Parameter] = frame![
     ("udp-length", Number),
     ("checksum", Word(&["right", "bad"])),
     ("fragment", Flag),
+    ("untagged", Flag),
+    ("outer-vlan", Number),
 ];
 
 /// What a frame out of the device may say.

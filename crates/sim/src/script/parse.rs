@@ -396,7 +396,7 @@ const OBJECTS: &[(&str, ObjectKind)] = &[
 ];
 
 const SERVICES: &[(&str, Service)] =
-    &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud)];
+    &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud), ("gsi", Service::Gsi)];
 
 const SENDS: &[(&str, SendVerb)] = &[
     ("send", SendVerb::Send),
@@ -420,6 +420,10 @@ const CALLS: &[(&str, CallVerb)] = &[
     ("notify", CallVerb::Notify),
     ("resize", CallVerb::Resize),
     ("lose", CallVerb::Lose),
+    ("add-gid", CallVerb::AddGid),
+    ("remove-gid", CallVerb::RemoveGid),
+    ("hold", CallVerb::Hold),
+    ("release", CallVerb::Release),
 ];
 
 fn pairs(words: &[&'static str]) -> Vec<(&'static str, &'static str)> {

@@ -111,6 +111,8 @@ fn new_world(arguments: &Arguments) -> Result<World, String> {
     settings.address = arguments.address("address").unwrap_or(settings.address);
     settings.second_address = arguments.address("second-address");
     settings.peer = arguments.address("peer").unwrap_or(settings.peer);
+    settings.vlan = blank.number(arguments, "vlan", None)?.map(|vlan| vlan as u16);
+    settings.second_vlan = blank.number(arguments, "second-vlan", None)?.map(|vlan| vlan as u16);
     let mut world = World::new(settings);
     expect(world.prepare(), None)?;
     Ok(world)
@@ -124,6 +126,8 @@ impl Default for Settings {
             address: [192, 0, 2, 1].into(),
             second_address: None,
             peer: [192, 0, 2, 2].into(),
+            vlan: None,
+            second_vlan: None,
         }
     }
 }
@@ -299,6 +303,7 @@ impl World {
             p_key: qp.values.p_key,
             from: qp.peer_address,
             to: qp.own_address,
+            vlan: qp.vlan,
         };
         let numbers = Numbers { world: self, arguments: &form.arguments, qp: name };
         let frame = frame_in::build(form, &peer, &numbers)?;

@@ -90,6 +90,8 @@ pub(super) enum Service {
     Rc,
     Uc,
     Ud,
+    /// Queue pair 1, for management datagrams.
+    Gsi,
 }
 
 /// What a send request does.
@@ -118,6 +120,10 @@ pub(super) enum CallVerb {
     Notify,
     Resize,
     Lose,
+    AddGid,
+    RemoveGid,
+    Hold,
+    Release,
 }
 
 /// A place in a region: `m1+8`.

@@ -34,6 +34,7 @@ impl Owed {
 
     /// A response with `psn`, which acknowledges all before it, was sent; `newest` is the newest
     /// request executed.
+    //= 04-4.3
     pub(crate) fn implied_by(&mut self, psn: Psn, newest: Psn) {
         if psn.since(newest) >= 0 {
             self.acknowledgement = false;
@@ -52,6 +53,7 @@ impl Owed {
 
     /// Takes the answer that goes out next, with its PSN; `newest` is the newest request executed
     /// and `ack` what a positive answer says.
+    //= R27, 04-4.3
     pub(crate) fn take(&mut self, newest: Psn, ack: Syndrome) -> Option<(Psn, Syndrome)> {
         if let Some(refusal) = self.refusal.take() {
             return Some(refusal);

@@ -15,6 +15,7 @@ use super::requester::Requester;
 
 impl Requester {
     /// Takes in one response.
+    //= 04-4.9, Q03, Q07, BC-022
     pub(crate) fn handle_response(
         &mut self,
         now: Instant,
@@ -74,7 +75,7 @@ impl Requester {
 
     /// Everything up to and with `psn` has arrived, unless a READ or the like among it is not
     /// answered: that answer is lost then, and has to be asked for again. Says from which PSN on.
-    //= BC-021
+    //= BC-021, Q09, BC-022
     fn acknowledged(
         &mut self,
         now: Instant,
@@ -118,6 +119,7 @@ impl Requester {
     }
 
     /// A fatal NAK for the request with `psn`; all before it is acknowledged.
+    //= Q04
     fn refused(
         &mut self,
         psn: Psn,
@@ -143,6 +145,7 @@ impl Requester {
     }
 
     /// Data of a READ, or the empty answer to a FLUSH or ATOMIC WRITE.
+    //= Q10, 02-2.4
     fn read_response(
         &mut self,
         now: Instant,
@@ -189,6 +192,7 @@ impl Requester {
     }
 
     /// The value from before an atomic.
+    //= Q11
     fn atomic_response(
         &mut self,
         now: Instant,
@@ -219,6 +223,7 @@ impl Requester {
 
     /// The request whose next answer a response with `psn` is. `None` when that answer came before,
     /// or when answers before it are missing.
+    //= Q08
     fn answered_request(
         &mut self,
         now: Instant,
@@ -264,6 +269,7 @@ impl Requester {
     }
 
     /// The peer answers what was not asked: nothing can be relied on any more.
+    //= Q10, 05-5.3
     fn bad_response(&mut self, psn: Psn, adapter: &mut impl Adapter) -> Result<(), Failure> {
         adapter.count(Count::BadResponse);
         let index = self.queue.find(psn).unwrap_or(0);

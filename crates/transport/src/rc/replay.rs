@@ -90,12 +90,14 @@ impl Resources {
     /// Whether another request may be kept: the oldest one goes once it was answered. That it is
     /// being answered again, to a duplicate, does not keep it: a peer that asks for more than it
     /// may have outstanding has that answer already.
+    //= R30
     pub(crate) fn has_room(&self) -> bool {
         self.kept.len() < self.most
             || self.most != 0 && self.kept.front().is_some_and(|oldest| oldest.answered)
     }
 
     /// Keeps a request and owes its answer. The caller has asked [`Resources::has_room`].
+    //= R11
     pub(crate) fn keep(&mut self, psn: Psn, span: u32, answer: Answer) {
         if self.kept.len() >= self.most {
             let oldest = self.kept.pop_front();
@@ -123,6 +125,7 @@ impl Resources {
     }
 
     /// The next response to send, in the order of PSNs.
+    //= IBA C9-110
     pub(crate) fn next(&self, mtu: Mtu) -> Option<Due> {
         let resource = self.due()?;
         let psn = resource.next;
@@ -172,6 +175,7 @@ impl Resources {
     }
 
     /// A request with a PSN from before came again.
+    //= R07, R10, R11, BC-050, 04-4.7
     pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu) -> Replayed {
         let psn = packet.headers.bth.psn;
         let operation = packet.opcode.operation;
@@ -222,7 +226,7 @@ fn kept_index(kept: &Resource, psn: Psn) -> u32 {
 /// How many bytes of the whole a READ reaches to that was asked for again from its response `index`
 /// on: it must lie within the READ as it was first asked for, under the same key, and ask for
 /// something if that did. Comparing lengths, not ends, so that no address can wrap.
-//= BC-053
+//= BC-053, R08, R09
 fn part_of_read(whole: Reth, again: Reth, index: u32, mtu: Mtu) -> Option<u32> {
     let done = index.checked_mul(mtu.bytes())?;
     let rest = whole.dma_len.checked_sub(done)?;

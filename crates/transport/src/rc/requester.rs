@@ -66,6 +66,7 @@ impl Requester {
     }
 
     /// The queue pair becomes ready to send: everything begins at `sq_psn`.
+    //= BC-034
     pub(crate) fn begin(&mut self, attributes: &Attributes) {
         let psn = attributes.sq_psn;
         self.psn = psn;
@@ -98,6 +99,7 @@ impl Requester {
     }
 
     /// Whether every begun request has completed.
+    //= Q20
     pub(crate) fn is_drained(&self) -> bool {
         !self.queue.front().is_some_and(|wqe| wqe.begun)
     }
@@ -108,6 +110,7 @@ impl Requester {
     }
 
     /// Sends the next packet, if one may be sent now. `draining` holds back messages not begun.
+    //= 04-4.8, Q18, Q20, BC-078
     pub(crate) fn poll(
         &mut self,
         now: Instant,
@@ -140,7 +143,7 @@ impl Requester {
 
     /// Does the local requests that come next: each takes effect behind all requests before it.
     /// `None` when one of them failed, or has to wait.
-    //= IBA 10.6.5.1
+    //= IBA 10.6.5.1, BC-059
     pub(crate) fn do_local_operations(
         &mut self,
         attributes: &Attributes,
@@ -178,12 +181,14 @@ impl Requester {
     }
 
     /// The status with which the oldest request failed here, if nothing is before it any more.
+    //= BC-103
     pub(crate) fn local_failure(&self) -> Option<super::Failure> {
         let status = self.queue.front()?.failed?;
         Some(super::Failure { index: 0, status })
     }
 
     /// Whether the next request may be begun.
+    //= Q12, Q13, Q17, BC-059
     fn may_begin(&self, wqe: &Wqe, attributes: &Attributes) -> bool {
         // 04-4.8: a fence waits for READs and atomics before it, and for nothing else.
         //= IBA 10.8.3.3
@@ -202,6 +207,7 @@ impl Requester {
         u32::try_from(psn.since(self.unacknowledged)).unwrap_or(0)
     }
 
+    //= Q14, BC-028, 04-4.8
     fn send(
         &mut self,
         now: Instant,
@@ -266,6 +272,7 @@ impl Requester {
     }
 
     /// Completes the oldest requests as far as they are acknowledged and answered.
+    //= Q06
     pub(crate) fn complete_finished(
         &mut self,
         attributes: &Attributes,
@@ -288,6 +295,7 @@ impl Requester {
 
     /// Ends with a failed request: what is before it flushes (it was neither refused nor
     /// acknowledged), it completes with its status, and what is behind it flushes.
+    //= Q04, Q19, IBA 10.7.3.1
     pub(crate) fn fail(
         &mut self,
         failure: super::Failure,
@@ -326,6 +334,7 @@ impl Requester {
 impl CreditLimit {
     /// Whether a message that uses a receive buffer may begin: one beyond the limit always may, to
     /// probe. IBA vol 1 §9.7.7.2
+    //= Q17, 04-4.10
     fn allow(&self) -> bool {
         self.limit.is_none_or(|limit| self.sequence.since(limit) <= 0)
     }
@@ -338,6 +347,7 @@ impl CreditLimit {
         }
     }
 
+    //= BC-036, 04-4.10
     fn take(&mut self, credits: Credits, msn: Msn) {
         match credits.count() {
             None => (self.limit, self.never) = (None, true),

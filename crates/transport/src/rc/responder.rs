@@ -69,6 +69,7 @@ impl Responder {
     }
 
     /// The queue pair becomes ready to receive: everything begins at `rq_psn`.
+    //= BC-034
     pub(crate) fn begin(&mut self, attributes: &Attributes) {
         *self = Self {
             expected: attributes.rq_psn,
@@ -88,6 +89,7 @@ impl Responder {
     }
 
     /// Takes in one request.
+    //= 04-4.2, R03, R23, R27, R39
     pub(crate) fn handle_request(
         &mut self,
         attributes: &Attributes,
@@ -132,7 +134,7 @@ impl Responder {
     }
 
     /// An opcode that the specification does not define, with a PSN that comes next.
-    //= 04-4.6
+    //= 04-4.6, R35
     pub(crate) fn handle_reserved(
         &mut self,
         attributes: &Attributes,
@@ -148,7 +150,7 @@ impl Responder {
     }
 
     /// A packet behind a gap: one NAK a gap asks for what is missing.
-    //= 04-4.5
+    //= 04-4.5, R03, R24, BC-025
     fn out_of_sequence(&mut self, adapter: &mut impl Adapter) {
         adapter.count(Count::OutOfSequence);
         if !self.refusing {
@@ -163,8 +165,7 @@ impl Responder {
     /// lost ACK then costs one duplicate, however many packets it covered. A READ is carried out
     /// again, an atomic's saved result sent again. A bad duplicate is dropped, also one whose key
     /// was good when it came first.
-    //= IBA C9-105
-    //= BC-056
+    //= IBA C9-105, BC-056, R05, R06, 04-4.7
     fn duplicate(
         &mut self,
         attributes: &Attributes,
@@ -190,6 +191,7 @@ impl Responder {
     }
 
     /// The ladder. IBA vol 1 §9.7.4; each rung is one check.
+    //= 04-4.2, BC-030, IBA C10-87, R22
     fn carry_out(
         &mut self,
         attributes: &Attributes,
@@ -213,7 +215,7 @@ impl Responder {
     }
 
     /// First, Middle … and Last of one operation follow each other.
-    //= 02-2.3
+    //= 02-2.3, R12, R13
     fn check_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
         let starts = packet.opcode.position.starts();
         let right = match (self.message, packet.opcode.operation) {
@@ -226,6 +228,7 @@ impl Responder {
     }
 
     /// A receive buffer for what needs one, a place to keep the answer of what is answered late.
+    //= R23, R25, R30
     fn check_resources(
         &self,
         attributes: &Attributes,
@@ -249,7 +252,7 @@ impl Responder {
     }
 
     /// Payload against path MTU, message length against its bounds.
-    //= IBA C9-92
+    //= IBA C9-92, IBA C9-94, R14, R15, R16, R38
     fn check_length(&self, attributes: &Attributes, packet: &Packet<'_>) -> Result<(), Refusal> {
         let mtu = attributes.path_mtu.bytes() as usize;
         let len = packet.payload.len();
@@ -275,6 +278,7 @@ impl Responder {
     }
 
     /// The key, for the whole range at once. Returns where a WRITE's payload goes.
+    //= R18, IBA C10-87, R22
     fn check_key(
         &self,
         packet: &Packet<'_>,
@@ -306,6 +310,7 @@ impl Responder {
         }
     }
 
+    //= R01, R26, R31, R32, BC-080
     fn send(
         &mut self,
         attributes: &Attributes,
@@ -347,6 +352,7 @@ impl Responder {
         Ok(())
     }
 
+    //= R21, R25, BC-071, BC-072
     fn write(
         &mut self,
         attributes: &Attributes,
@@ -385,6 +391,7 @@ impl Responder {
         Ok(())
     }
 
+    //= R28, IBA C9-148
     fn read(
         &mut self,
         attributes: &Attributes,
@@ -401,6 +408,7 @@ impl Responder {
     }
 
     /// Executes an atomic and keeps its result, so that a duplicate is never executed.
+    //= R10, BC-050
     fn atomic(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
         let atomic = packet.headers.atomic_eth.ok_or(INVALID)?;
         let operation = packet.opcode.operation;
@@ -462,6 +470,7 @@ impl Responder {
 
     /// The connection ends: the peer is told, a receive in hand completes, the application gets an
     /// event.
+    //= R17, R12, BC-030, BC-095, IBA C9-222.1.1, 05-5.4
     fn break_off(
         &mut self,
         attributes: &Attributes,
@@ -489,6 +498,7 @@ impl Responder {
 
     /// The queue pair goes to error for another reason: what is in hand is flushed. Answers owed
     /// for what was executed, and a NAK, are still sent.
+    //= R36, 05-5.2
     pub(crate) fn flush_message(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             adapter.count(Count::ResponderFlushed);
@@ -505,6 +515,7 @@ impl Responder {
     }
 
     /// Writes the next answer that is owed, in the order of PSNs.
+    //= IBA C9-110, 04-4.3, S02, BC-058
     pub(crate) fn poll(
         &mut self,
         attributes: &Attributes,
@@ -539,6 +550,7 @@ impl Responder {
         emit(outlet, &mut headers, 0, |_| Ok::<_, KeyViolation>(()))?.ok()
     }
 
+    //= R28, BC-055
     fn send_due(
         &mut self,
         attributes: &Attributes,
@@ -592,6 +604,7 @@ impl Responder {
         }
     }
 
+    //= 04-4.12
     fn response_headers(&self, attributes: &Attributes, opcode: &Opcode, psn: Psn) -> Headers {
         Headers {
             bth: Bth {
@@ -608,7 +621,7 @@ impl Responder {
 }
 
 /// What the queue pair allows its peer, whatever memory says.
-//= 04-4.2
+//= 04-4.2, R19
 fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Result<(), Refusal> {
     let wanted = match packet.opcode.operation {
         Operation::Write | Operation::AtomicWrite => AccessFlags::REMOTE_WRITE,
@@ -635,7 +648,7 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
 }
 
 /// A request for no bytes need not carry a valid address or key.
-//= IBA C9-88
+//= IBA C9-88, R20, 04-4.14
 fn check_remote(
     adapter: &impl Adapter,
     key: roxe_wire::RKey,
@@ -651,7 +664,7 @@ fn check_remote(
 }
 
 /// Atomics address a multiple of eight.
-//= BC-062
+//= BC-062, R29
 fn check_aligned(va: u64) -> Result<(), Refusal> {
     if va.is_multiple_of(8) { Ok(()) } else { Err(INVALID) }
 }
@@ -664,6 +677,7 @@ const fn refused_key(violation: KeyViolation) -> Refusal {
 }
 
 /// How a receive in hand completes when the connection ends with a NAK. 05-5.3
+//= 05-5.3
 const fn receive_status(code: NakCode) -> CompletionStatus {
     match code {
         NakCode::RemoteAccessError | NakCode::RemoteOperationalError => {
@@ -673,6 +687,7 @@ const fn receive_status(code: NakCode) -> CompletionStatus {
     }
 }
 
+//= 04-4.15
 pub(crate) fn received(
     attributes: &Attributes,
     packet: &Packet<'_>,

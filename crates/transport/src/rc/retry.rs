@@ -45,12 +45,14 @@ impl Retry {
     }
 
     /// A packet was sent: somebody has to answer.
+    //= IBA o9-85, BC-027
     pub(super) fn sent(&mut self, now: Instant, attributes: &Attributes) {
         if self.ack_deadline.is_none() {
             self.restart(now, attributes);
         }
     }
 
+    //= BC-121
     fn restart(&mut self, now: Instant, attributes: &Attributes) {
         self.ack_deadline = attributes.timeout.duration().map(|wait| now + wait);
     }
@@ -63,6 +65,7 @@ impl Retry {
     }
 
     /// When something is to be done, if ever.
+    //= BC-041
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match (self.rnr_until, self.ack_deadline) {
             (Some(rnr), _) => Some(rnr),
@@ -78,6 +81,7 @@ impl Requester {
     }
 
     /// A response made progress: all counters begin anew, the timer too if something is awaited.
+    //= 04-4.9, IBA o9-85
     pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {
         self.restore_tries(attributes);
         self.retry.going_back_to = None;
@@ -95,6 +99,7 @@ impl Requester {
     }
 
     /// Time has passed.
+    //= Q01, Q22, BC-041
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -122,6 +127,7 @@ impl Requester {
     }
 
     /// A NAK, or a response out of turn, shows that packets from `psn` on are missing.
+    //= Q15, BC-024, BC-025
     pub(super) fn missing_from(
         &mut self,
         psn: Psn,
@@ -137,6 +143,7 @@ impl Requester {
     }
 
     /// Uses up one try and sends from `psn` again.
+    //= Q01, Q02, BC-024
     fn try_again(&mut self, psn: Psn, adapter: &mut impl Adapter) -> Result<(), Failure> {
         let Some(tries) = self.retry.tries.checked_sub(1) else {
             adapter.count(Count::RetryExceeded);
@@ -149,6 +156,7 @@ impl Requester {
     }
 
     /// The receiver had no buffer for the packet with `psn`: wait, then send from there again.
+    //= Q05, BC-041, BC-042, BC-045
     pub(super) fn receiver_not_ready(
         &mut self,
         now: Instant,

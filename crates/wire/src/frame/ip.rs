@@ -117,6 +117,7 @@ fn v6_address(header: &[u8; 40], at: usize) -> IpAddr {
 }
 
 /// The IPv4 header at `at`, and the length of what it carries.
+//= F07, 01-1.3
 pub(super) fn parse_ipv4<'a>(
     raw: &RawFrame<'a>,
     at: usize,
@@ -157,6 +158,7 @@ pub(super) fn parse_ipv4<'a>(
 }
 
 /// The IPv6 header at `at`, and the length of what it carries.
+//= BC-014, 01-1.4
 pub(super) fn parse_ipv6<'a>(
     raw: &RawFrame<'a>,
     at: usize,
