@@ -6,7 +6,8 @@
 //! the keys of the device's own memory, in RETH, AtomicETH and IETH. The frame is then sealed anew
 //! over its recorded outer headers; one whose ICRC was wrong gets one that is wrong by the same
 //! bits. All else stays as it was recorded: addresses, PSNs, virtual addresses, the peer's numbers
-//! and keys, so the device's own frames need no translation but for the source of datagrams.
+//! and keys, so the device's own frames need no translation but for the source of datagrams. VLAN
+//! tags are left out: a recording has or lacks them by where in a host it was taken.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,8 +27,8 @@ use roxe_transport::work::{
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
-    AckTimeout, Body, Gid, GidType, Headers, ICRC_LEN, Instant, LKey, Mtu, Opcode, PKey, Packet,
-    Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, StaticRate, icrc,
+    AckTimeout, Addressing, Body, Gid, GidType, Headers, ICRC_LEN, Instant, LKey, Mtu, Opcode,
+    PKey, Packet, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, StaticRate, icrc,
 };
 
 use super::record::Item;
@@ -263,7 +264,8 @@ impl Rig {
         };
         body[sealed..].copy_from_slice(&(right ^ wrong_by).to_le_bytes());
         let received = Received {
-            addressing: item.addressing,
+            // Tags are what the place of the recording made of them.
+            addressing: Addressing { vlan: None, ..item.addressing },
             ip_header: Some(item.ip.header()),
             cover: Some(item.cover),
             body: Body::whole(&body),
