@@ -8,6 +8,7 @@ mod explain;
 mod outcome;
 mod pass;
 mod progress;
+mod replay;
 mod script;
 mod sim;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Script(arguments) => script::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
     };

@@ -3,6 +3,7 @@
 //! | what | module |
 //! |---|---|
 //! | one device, and a page of text that plays everything around it | [`script`] |
+//! | one device, and a recorded conversation that plays its peer | [`replay`] |
 //! | a seed makes a world, a workload and its faults, and everything must hold | [`swarm`] |
 //! | devices, links and the clock of such a world | [`world`], [`link`] |
 //! | what its applications ask for, and what must come of it | [`workload`], [`checker`] |
@@ -14,6 +15,7 @@
 
 pub mod checker;
 pub mod link;
+pub mod replay;
 pub mod rng;
 pub mod script;
 pub mod swarm;
