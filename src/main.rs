@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(outcome) => outcome.into(),
-        Err(error) if is_closed_pipe(&error) => Outcome::Right.into(),
+        Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Outcome::Right.into(),
         Err(error) => {
             complain(format_args!("{error:#}"));
             Outcome::Unreadable.into()
