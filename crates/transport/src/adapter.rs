@@ -100,6 +100,15 @@ pub enum QpEvent {
 /// Something that happened and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Count {
+    // What happens often comes first, so that a queue pair's counters for it lie together.
+    /// An acknowledgement sent.
+    AckSent,
+    /// WRITE requests received.
+    WriteRequests,
+    /// READ requests received.
+    ReadRequests,
+    /// A packet sent again.
+    Retransmitted,
     /// A request that was received before.
     DuplicateRequest,
     /// A request behind a gap.
@@ -138,10 +147,6 @@ pub enum Count {
     RetryExceeded,
     /// Retries used up for want of a receive buffer.
     RnrRetryExceeded,
-    /// A packet sent again.
-    Retransmitted,
-    /// An acknowledgement sent.
-    AckSent,
     /// A response that answers nothing outstanding.
     GhostResponse,
     /// A response that does not fit what was asked.
@@ -170,10 +175,6 @@ pub enum Count {
     ResponderFlushed,
     /// A message that did not fit its receive buffer.
     ResponderLengthError,
-    /// WRITE requests received.
-    WriteRequests,
-    /// READ requests received.
-    ReadRequests,
     /// Atomic requests received.
     AtomicRequests,
 }

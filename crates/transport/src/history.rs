@@ -10,7 +10,7 @@ use roxe_wire::{Aeth, Bth, DropReason, Instant, Opcode, Psn, Syndrome};
 use crate::qp_state::QpState;
 
 /// How many frames and events a queue pair remembers.
-pub const REMEMBERED: usize = 32;
+pub const REMEMBERED: usize = 16;
 
 /// The ring.
 #[derive(Debug)]
@@ -251,8 +251,8 @@ mod tests {
         history.state(QpState::Error);
         let all: Vec<String> = history.records().map(|record| record.what.to_string()).collect();
         assert_eq!(all.len(), REMEMBERED);
-        let ends = (all[0].as_str(), all[30].as_str(), all[31].as_str());
-        assert_eq!(ends, ("timeout of PSN 9", "timeout of PSN 39", "state error"));
+        let ends = (all[0].as_str(), all[14].as_str(), all[15].as_str());
+        assert_eq!(ends, ("timeout of PSN 25", "timeout of PSN 39", "state error"));
         assert_eq!(history.last(), Instant::from_nanos(39), "a verb has no time of its own");
     }
 
