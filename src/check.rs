@@ -11,7 +11,7 @@ use crate::cli::CheckArguments;
 use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
 use crate::explain::summary::{self, counted};
-use crate::outcome::{Outcome, at_end, in_file, name_of, no_file};
+use crate::outcome::{Outcome, at_end, in_file, is_closed_pipe, name_of, no_file};
 use crate::pass::{Teller, pass};
 
 /// The command.
@@ -48,7 +48,11 @@ fn check(
     let mut ink = Ink::new(false);
     let mut reporter = Reporter { name: &name, json, ink: &mut ink, out };
     let (end, told) = pass(&mut reader, &mut examiner, &mut reporter);
-    told?;
+    if let Err(error) = told {
+        // Whoever has read enough still learns the verdict so far.
+        let known = is_closed_pipe(&error) && examiner.tally.findings > 0;
+        return if known { Ok(Outcome::Findings) } else { Err(error.into()) };
+    }
     if json {
         summary::json(&name, &examiner, &reader, &mut ink);
     } else {

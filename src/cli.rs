@@ -21,6 +21,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Explain(ExplainArguments),
     Check(CheckArguments),
+    Replay(ReplayArguments),
     Script(ScriptArguments),
     Sim(SimArguments),
 }
@@ -133,6 +134,60 @@ Exit status (of several files the greatest):
   1  findings
   2  a usage error, or a file that cannot be read or ends in the middle of a record: what is there
      was judged, the rest was not";
+
+/// Plays captures to our adapter: does it say what was recorded?
+///
+/// Each side of each conversation is played by itself, in virtual time. The recorded requests go
+/// to our responder, whose answers are compared with the recorded ones; the recorded answers go to
+/// our requester, which has to send the recorded requests, and to send again what was sent again.
+/// Messages of unreliable connections and datagrams are sent and delivered.
+///
+/// Nothing has to be told: queue pairs, PSNs, path MTU, keys, memory and what is in it, rights and
+/// receives are inferred from the frames. So is what a capture cannot show: which frames were lost
+/// between the host where it was taken and the other one. They are counted, as "not arrived".
+///
+/// What is compared is meaning: which PSNs are acknowledged, NAK codes, data of READs, results of
+/// atomics, MSNs; opcodes, keys, addresses, lengths, immediate data and payload of requests. How
+/// many ACKs say it, credits, who asks for an ACK, and the pace of packets may differ.
+#[derive(Debug, Args)]
+#[command(after_long_help = REPLAY_LEGEND)]
+pub(crate) struct ReplayArguments {
+    /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// JSON Lines: a flat object a difference, a frame that cannot be compared and a side, then one
+    /// for the file
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to read the lines, and how it ends.
+const REPLAY_LEGEND: &str = "\
+Lines:
+  one a conversation and side: its number in `roxe explain`, the service, for whom our adapter
+  stood, both ends, how many packets were compared, the verdict, and what else happened:
+    delivered      messages that ours delivered, or completed; of datagrams also those dropped
+    not arrived    recorded frames that did not reach this side, as what followed shows
+    coalesced      our ACKs that the recorded side gave together with a later one
+    sent more      packets that ours sent again and the recorded side did not
+    needless       packets that the recorded side sent again though they were acknowledged
+    not recorded   parts of READ data that ours sent and that are missing in the capture
+    older          requests that belong to what began before the capture: not played
+    begun anew     packets are missing in the capture, and ours went on behind them
+    app changed    reads that found other bytes than were written before: the application's doing
+  frame N          a difference: in what, what was recorded, what ours did. In what:
+    answer, kind   one side answers and the other does not, or with something else
+    psn, code, wait, msn, data, length, value: the answer's
+    request, next  ours sends nothing, or something else first
+    opcode, reth, operands, imm, ieth, …, data: the request's
+    memory, delivery, end: what became of memory, of a message, of the connection
+  from frame N     cannot be compared, and why
+
+Exit status (of several files the greatest):
+  0  no difference
+  1  differences
+  2  a usage error, a file that cannot be read or ends in the middle of a record, or one in which
+     there is nothing to replay";
 
 /// Plays scripts: what peers and the application do to one adapter, and what it must answer.
 ///

@@ -80,6 +80,7 @@ pub(crate) struct Outer {
 
 /// The packet, or why it is none.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are packets")]
 pub(crate) enum Content {
     /// Without its payload.
     Packet(Packet<'static>),
@@ -259,7 +260,8 @@ fn read_packet(frame: &Frame<'_>, record: &Record<'_>, row: &mut Row, bytes: &mu
     let Packet { opcode, headers, payload } = *packet;
     if opcode.service == Service::Ud && headers.bth.dest_qp == Qpn::GSI {
         let start = bytes.len();
-        payload.pieces().into_iter().for_each(|piece| bytes.extend_from_slice(piece));
+        let all = payload.pieces().into_iter().flatten();
+        bytes.extend(all.take(Mad::LEN));
         row.management = start..bytes.len();
     }
     let payload = Payload::Elided { len: payload.len(), digest: 0 };
@@ -274,7 +276,7 @@ fn broken(reason: DropReason, record: &Record<'_>, row: &mut Row) {
     }
     row.content = Content::Broken(reason);
     let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
-    row.broken_opcode = code.and_then(|code| Opcode::of_code(*code));
+    row.broken_opcode = code.and_then(|code| Opcode::from_code(*code));
 }
 
 /// Follows the conversations.
@@ -403,11 +405,17 @@ fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
             loop {
                 match next {
                     UDP => break at,
-                    // Hop by hop, routing, destination options; a fragment's header.
-                    0 | 43 | 60 => {
+                    // Hop by hop, routing, destination options, mobility, HIP, shim6.
+                    0 | 43 | 60 | 135 | 139 | 140 => {
                         next = *bytes.get(at)?;
                         at += (usize::from(*bytes.get(at + 1)?) + 1) * 8;
                     }
+                    // Authentication.
+                    51 => {
+                        next = *bytes.get(at)?;
+                        at += (usize::from(*bytes.get(at + 1)?) + 2) * 4;
+                    }
+                    // A fragment.
                     44 if two(at + 2)? & 0xfff8 == 0 => {
                         next = *bytes.get(at)?;
                         at += 8;

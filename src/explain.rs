@@ -3,7 +3,7 @@
 mod fields;
 pub(crate) mod filter;
 pub(crate) mod ink;
-mod json;
+pub(crate) mod json;
 mod lines;
 pub(crate) mod summary;
 mod verbose;

@@ -8,6 +8,7 @@ mod explain;
 mod outcome;
 mod pass;
 mod progress;
+mod replay;
 mod script;
 mod sim;
 
@@ -22,12 +23,13 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Script(arguments) => script::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),
-        Err(error) if is_closed_pipe(&error) => Outcome::Right.into(),
+        Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Outcome::Right.into(),
         Err(error) => {
             complain(format_args!("{error:#}"));
             Outcome::Unreadable.into()

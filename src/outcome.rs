@@ -34,7 +34,10 @@ impl From<Outcome> for ExitCode {
 
 /// What a file is called in messages.
 pub(crate) fn name_of(file: &Path) -> String {
-    if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
+    if file == Path::new("-") {
+        return "standard input".to_owned();
+    }
+    visible(&file.display().to_string(), |_| false)
 }
 
 /// Says what is wrong with a file.
@@ -74,11 +77,25 @@ pub(crate) fn no_file(command: &str) -> Outcome {
 
 /// A line on standard error; if that is closed, nobody wants to know.
 pub(crate) fn complain(message: impl fmt::Display) {
+    let message = visible(&message.to_string(), |c| c == '\n');
     let _ = io::Write::write_all(&mut io::stderr(), format!("roxe: {message}\n").as_bytes());
 }
 
+/// Text of somebody else's with its control characters written out, so that it cannot command the
+/// terminal; but for those that are `wanted`.
+fn visible(text: &str, wanted: impl Fn(char) -> bool) -> String {
+    let mut visible = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && !wanted(c) {
+            visible.extend(c.escape_default());
+        } else {
+            visible.push(c);
+        }
+    }
+    visible
+}
+
 /// Whether an error only means that nobody reads our output any more.
-pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<io::Error>();
-    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+pub(crate) fn is_closed_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }

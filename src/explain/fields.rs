@@ -89,7 +89,7 @@ pub(crate) const BACK: &[Own] = &[
         _ => None,
     } },
     Own { name: "aeth.syndrome.error_code",   kind: Kind::Number, get: |e| match syndrome(e)? {
-        Syndrome::Nak(code) => Some(number(code.bits())),
+        Syndrome::Nak(code) => Some(number(code.code())),
         _ => None,
     } },
     Own { name: "aeth.kind",                  kind: Kind::Text,   get: |e| Some(text(match syndrome(e)? {

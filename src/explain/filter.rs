@@ -82,14 +82,11 @@ impl Filter {
     /// Whether the frame is to be shown.
     pub(crate) fn matches(&self, entry: &Entry<'_>) -> bool {
         match self {
-            Self::Compare(source, operator, literal) => holds(
-                *source,
-                entry,
-                |order| order.is_some_and(|order| operator.allows(order)),
-                literal,
-            ),
-            Self::In(source, literals) => literals.iter().any(|literal| {
-                holds(*source, entry, |order| order == Some(Ordering::Equal), literal)
+            Self::Compare(source, operator, literal) => holds(*source, entry, |value| {
+                literal.order(value).is_some_and(|order| operator.allows(order))
+            }),
+            Self::In(source, literals) => holds(*source, entry, |value| {
+                literals.iter().any(|literal| literal.order(value) == Some(Ordering::Equal))
             }),
             Self::All(filters) => filters.iter().all(|filter| filter.matches(entry)),
             Self::Any(filters) => filters.iter().any(|filter| filter.matches(entry)),
@@ -123,16 +120,11 @@ impl Operator {
     }
 }
 
-/// Whether `test` holds for the order of the frame's value and the literal.
-fn holds(
-    source: Source,
-    entry: &Entry<'_>,
-    test: impl Fn(Option<Ordering>) -> bool,
-    literal: &Literal,
-) -> bool {
-    let plain = |value: FieldValue<'_>| test(literal.order(Value::Plain(value)));
+/// Whether `test` holds for a value that the frame has.
+fn holds(source: Source, entry: &Entry<'_>, test: impl Fn(Value<'_>) -> bool) -> bool {
+    let plain = |value: FieldValue<'_>| test(Value::Plain(value));
     match source {
-        Source::Own(own) => (own.get)(entry).is_some_and(|value| test(literal.order(value))),
+        Source::Own(own) => (own.get)(entry).is_some_and(test),
         Source::Header(key, _) => {
             let mut found = false;
             fields::for_each_header(entry, |layout, header| {

@@ -72,11 +72,10 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
             None => skipped.push((interface.link_type, interface.skipped)),
         }
     }
-    lines.extend(
-        skipped.into_iter().map(|(link_type, count)| {
-            format!("{count} frames of an unsupported kind: {link_type}")
-        }),
-    );
+    lines.extend(skipped.into_iter().map(|(link_type, count)| {
+        let frames = if count == 1 { "frame" } else { "frames" };
+        format!("{count} {frames} of an unsupported kind: {link_type}")
+    }));
     lines.extend(reader.truncated().map(|truncation| truncation.to_string()));
     for line in lines {
         ink.str("  ");

@@ -54,9 +54,14 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
     }
     icrc(entry, ink);
     if outer.padding > 0 {
-        title("padding", "Ethernet's shortest frame", outer.padding, ink);
+        let why =
+            if outer.padding <= SHORTEST { "Ethernet's shortest frame" } else { "no packet's" };
+        title("padding", why, outer.padding, ink);
     }
 }
+
+/// Bytes behind an Ethernet header that the shortest frame has.
+const SHORTEST: usize = 46;
 
 /// Opens the header at `at`, if it is there, and goes behind it.
 fn read(layout: &HeaderLayout, bytes: &[u8], at: &mut usize, ink: &mut Ink) {

@@ -6,7 +6,7 @@ use roxe_transport::adapter::{
 use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation};
 use roxe_wire::{Payload, Qpn, RKey};
 
-use crate::counters::DeviceCount;
+use crate::counters::{DeviceCount, QpCounters};
 use crate::device::{CqId, Event, ReceiveQueueId};
 use crate::host_memory::HostMemory;
 use crate::protection_domain::Pd;
@@ -27,11 +27,13 @@ pub(crate) struct Belongings {
 /// The tables, in the hands of one queue pair.
 pub(crate) struct QpAdapter<'a, H> {
     pub(crate) tables: &'a mut Tables<H>,
-    pub(crate) own: Belongings,
+    pub(crate) own: &'a Belongings,
+    pub(crate) counters: &'a mut QpCounters,
 }
 
 impl<H: HostMemory> QpAdapter<'_, H> {
     /// The protection domain that receive buffers are checked against: a shared queue has its own.
+    //= 05-5.5
     fn receive_pd(&self) -> Pd {
         if self.own.shared {
             self.tables.receive_queue(self.own.receive_queue).map_or(self.own.pd, |q| q.pd())
@@ -42,6 +44,7 @@ impl<H: HostMemory> QpAdapter<'_, H> {
 }
 
 impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
+    //= S02
     fn has_receive(&self) -> bool {
         self.tables.receive_queue(self.own.receive_queue).is_some_and(|q| !q.is_empty())
     }
@@ -51,6 +54,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
         queue.filter(|_| !self.own.shared).map(|queue| queue.waiting())
     }
 
+    //= S01
     fn take_receive(&mut self) -> Option<Receive> {
         let queue = self.own.receive_queue;
         let (receive, limit) = self.tables.receive_queue_mut(queue)?.take()?;
@@ -105,7 +109,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn check_remote(&self, key: RKey, span: Span, access: Access) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.check_remote(pd, qpn, key, span, access).map(|_| ())
     }
 
@@ -120,7 +124,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn read_remote(&self, key: RKey, va: u64, place: Place<'_>) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.read_remote(pd, qpn, key, va, place, &self.tables.host)
     }
 
@@ -144,7 +148,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
     }
 
     fn local_operation(&mut self, operation: &LocalOperation) -> Result<(), KeyViolation> {
-        let Belongings { pd, qpn, .. } = self.own;
+        let &Belongings { pd, qpn, .. } = self.own;
         self.tables.memory.local_operation(pd, qpn, operation).map_err(KeyViolation::from)
     }
 
@@ -152,6 +156,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
         self.tables.complete(self.own.send_cq, completion);
     }
 
+    //= S03, R36
     fn flush_receives(&mut self) {
         if self.own.shared {
             self.event(QpEvent::LastWqeReached);
@@ -171,6 +176,7 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
 
     fn count(&mut self, what: Count) {
         self.tables.counters.transport(what);
+        self.counters.count(what);
     }
 }
 

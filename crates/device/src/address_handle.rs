@@ -33,7 +33,7 @@ impl AddressVector {
     ///
     /// # Errors
     /// [`AddressError`].
-    //= 05-5.9
+    //= 05-5.9, BC-013, BC-120, BC-123
     pub fn resolve(&self, gids: &GidTable, source_port: u16) -> Result<Addressing, AddressError> {
         let source = gids.get(self.source_gid).ok_or(AddressError::NoSuchGid)?;
         if source.gid_type != GidType::RoceV2 {

@@ -6,7 +6,8 @@
 //! **Overrun.** A completion that finds the queue full is lost, and the queue is in error from then
 //! on: the event is reported once, what was in the queue can still be polled, and nothing is added
 //! any more, however much room there is. Whoever polls thus sees a true beginning of what happened,
-//! never one with a hole.
+//! never one with a hole. The queue pair whose completion was lost goes to state Error with a fatal
+//! event, each one when it loses one: as mlx5 does, and as IBA vol 1 §11.6.3 lists the events.
 //!
 //! **Notification.** Arming asks for one event, at the next completion *that is added after it*.
 //! What was in the queue before gives none, so an application arms, polls once more, and only then
@@ -111,6 +112,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// [`ResizeError`]: more is in the queue. Then nothing changes.
+    //= BC-101
     pub fn resize(&mut self, depth: u32) -> Result<(), ResizeError> {
         let waiting = self.ring.len() as u32;
         if depth < waiting {
@@ -122,7 +124,7 @@ impl CompletionQueue {
     }
 
     /// Takes out what belongs to a queue pair that is reset or destroyed.
-    //= 05-5.2
+    //= 05-5.2, BC-106
     pub fn purge(&mut self, qpn: Qpn) {
         self.ring.retain(|completion| completion.qpn != qpn);
     }
@@ -154,7 +156,7 @@ impl CompletionQueue {
 }
 
 /// What an application that waits for solicited completions wants to hear of.
-//= R34
+//= R34, 04-4.15
 fn is_solicited(completion: &Completion) -> bool {
     completion.solicited || completion.status != CompletionStatus::Success
 }
@@ -251,7 +253,7 @@ mod tests {
         assert_eq!(queue.push(completion(4)), None, "armed twice is armed");
     }
 
-    //= R34 test
+    //= R34, 04-4.15 test
     #[test]
     fn solicited_means_asked_for_or_failed() {
         let solicited = Completion { solicited: true, ..completion(1) };
@@ -272,6 +274,7 @@ mod tests {
         assert_eq!(queue.push(completion(0)), Some(CqEvent::Notify), "but strengthened");
     }
 
+    //= BC-101 test
     #[test]
     fn resizing_keeps_what_is_there() {
         let mut queue = full(4);
@@ -286,7 +289,7 @@ mod tests {
         assert_eq!(rest(&mut queue), [0, 1, 2, 3, 4]);
     }
 
-    //= 05-5.2 test
+    //= 05-5.2, BC-106 test
     #[test]
     fn a_queue_pair_that_goes_takes_its_completions_along() {
         let mut queue = full(5);

@@ -3,7 +3,8 @@
 //! Everything is counted once, under what it is: a [`DropReason`], a [`Count`] of the transport, a
 //! [`DeviceCount`]. The table [`NAMES`] says under which names it is shown. Some have several,
 //! because dashboards know the names of Linux's rxe and of mlx5. Where these two use one name
-//! differently, the plain name has mlx5's meaning, and rxe's has `rxe_` in front.
+//! differently, the plain name has mlx5's meaning, and rxe's has `rxe_` in front. What they have
+//! and we do not stands in [`NOT_SHOWN`]. A flushed request counts under `…_cqe_flush_error` only.
 
 use roxe_transport::adapter::Count;
 use roxe_wire::DropReason;
@@ -24,10 +25,6 @@ pub enum DeviceCount {
     BytesReceived,
     /// Packets received with the congestion mark CE.
     EcnMarked,
-    /// Congestion notifications sent.
-    CnpSent,
-    /// Congestion notifications that slowed a queue pair down.
-    CnpHandled,
     /// Congestion notifications for a queue pair that takes none.
     CnpIgnored,
     /// Completion queues that overran.
@@ -38,8 +35,6 @@ pub enum DeviceCount {
     SrqLimitReached,
     /// Copies of multicast datagrams delivered to members.
     MulticastCopies,
-    /// Queue pairs put into error because a rule that must hold inside did not.
-    BrokenInvariant,
 }
 
 /// What a counter counts.
@@ -112,12 +107,13 @@ pub const NAMES: &[Name] = &[
     row("atomic_replayed",              Ours, Transport(Count::AtomicReplayed)),
     row("duplicate_dropped",            Ours, Transport(Count::DuplicateDropped)),
     // answers received, or not
-    row("rnr_nak_retry_err",            Mlx5, Transport(Count::RnrNakReceived)),
+    row("rnr_nak_retry_err",            Mlx5, Transport(Count::RnrRetry)),
     row("rcvd_rnr_err",                 Rxe,  Transport(Count::RnrNakReceived)),
     row("packet_seq_err",               Mlx5, Transport(Count::SequenceNakReceived)),
-    row("rcvd_seq_err",                 Rxe,  Transport(Count::SequenceNakReceived)),
+    row("rcvd_seq_err",                 Rxe,  Transport(Count::SequenceNakAhead)),
     row("implied_nak_seq_err",          Mlx5, Transport(Count::ImpliedNak)),
     row("local_ack_timeout_err",        Mlx5, Transport(Count::AckTimeout)),
+    row("completer_retry_err",          Rxe,  Transport(Count::RetryStarted)),
     row("retrans_pkts",                 Ours, Transport(Count::Retransmitted)),
     row("ghost_response",               Ours, Transport(Count::GhostResponse)),
     row("bad_response",                 Ours, Transport(Count::BadResponse)),
@@ -132,14 +128,11 @@ pub const NAMES: &[Name] = &[
     row("req_cqe_flush_error",          Mlx5, Transport(Count::RequesterFlushed)),
     // congestion
     row("np_ecn_marked_roce_packets",   Mlx5, Device(DeviceCount::EcnMarked)),
-    row("np_cnp_sent",                  Mlx5, Device(DeviceCount::CnpSent)),
-    row("rp_cnp_handled",               Mlx5, Device(DeviceCount::CnpHandled)),
     row("rp_cnp_ignored",               Mlx5, Device(DeviceCount::CnpIgnored)),
     // queues
     row("cq_overrun",                   Ours, Device(DeviceCount::CqOverrun)),
     row("cqe_lost",                     Ours, Device(DeviceCount::CqeLost)),
     row("srq_limit_reached",            Ours, Device(DeviceCount::SrqLimitReached)),
-    row("broken_invariant",             Ours, Device(DeviceCount::BrokenInvariant)),
     // dropped by a queue pair
     row("drop_wrong_state",             Ours, Transport(Count::WrongState)),
     row("uc_drop_msg",                  Ours, Transport(Count::UcMessageDropped)),
@@ -178,6 +171,28 @@ pub const NAMES: &[Name] = &[
     row("addr_mismatch",                Ours, Drop("addr_mismatch")),
     row("bad_pkey",                     Ours, Drop("bad_pkey")),
     row("bad_qkey",                     Ours, Drop("bad_qkey")),
+];
+
+/// Names of rxe and mlx5 that are not shown, and why. One that were always 0 would say that all is
+/// well where nothing is known.
+#[rustfmt::skip]
+pub const NOT_SHOWN: &[(&str, &str)] = &[
+    ("ack_deffered",           "answers are never put off: the engine has no second task to wait for"),
+    ("send_err",               "a port sends; the engine does not hear what became of a frame"),
+    ("link_downed",            "a link is the port's"),
+    ("rdma_sends",             "work that goes well is counted in packets"),
+    ("rdma_recvs",             "the same"),
+    ("rx_dct_connect",         "there are no dynamically connected queue pairs"),
+    ("np_cnp_sent",            "there is no congestion control yet"),
+    ("rp_cnp_handled",         "there is no congestion control yet; rp_cnp_ignored counts them all"),
+    ("cc_rx_ce_pkts",          "the same as np_ecn_marked_roce_packets, for each flow"),
+    ("cc_rx_cnp_pkts",         "the same as rp_cnp_ignored, for each flow"),
+    ("cc_tx_cnp_pkts",         "there is no congestion control yet"),
+    ("roce_adp_retrans",       "retransmission is not adaptive"),
+    ("roce_adp_retrans_to",    "retransmission is not adaptive"),
+    ("roce_slow_restart",      "there is no slow restart"),
+    ("roce_slow_restart_cnps", "there is no slow restart"),
+    ("roce_slow_restart_trans", "there is no slow restart"),
 ];
 
 /// All counters of a device. They only ever rise, and wrap after 2⁶⁴.
@@ -250,34 +265,71 @@ impl Default for Counters {
     }
 }
 
-/// What one queue pair reported. Takes memory from the first report on, so that a queue pair which
-/// does nothing costs a pointer.
-#[derive(Clone, Debug, Default)]
-pub struct QpCounters(Option<Box<[u64; COUNTS]>>);
+/// What one queue pair counted: its reports, and frames for it that were dropped. Made with the
+/// queue pair, so that nothing is allocated when something happens.
+#[derive(Clone, Debug)]
+pub struct QpCounters(Box<QpCounts>);
+
+#[derive(Clone, Debug)]
+struct QpCounts {
+    transport: [u64; COUNTS],
+    drops: [u64; QP_DROPS.len()],
+}
+
+/// The drops of which is known for which queue pair the frame was.
+pub const QP_DROPS: [&str; 6] =
+    ["wrong_service", "wrong_qp_state", "addr_mismatch", "bad_pkey", "bad_qkey", "bad_opcode"];
 
 impl QpCounters {
     /// All 0.
-    pub const fn new() -> Self {
-        Self(None)
+    pub fn new() -> Self {
+        Self(Box::new(QpCounts { transport: [0; COUNTS], drops: [0; QP_DROPS.len()] }))
     }
 
     /// The queue pair reported something.
+    //= W02
     pub fn count(&mut self, what: Count) {
-        let counts = self.0.get_or_insert_with(|| Box::new([0; COUNTS]));
-        bump(&mut counts[what as usize], 1);
+        bump(&mut self.0.transport[what as usize], 1);
     }
 
-    /// How often it reported this.
-    pub fn value(&self, what: Count) -> u64 {
-        self.0.as_ref().map_or(0, |counts| counts[what as usize])
+    /// A frame for it was dropped. Other reasons than [`QP_DROPS`] are not known here.
+    pub fn drop(&mut self, reason: DropReason) {
+        let place = QP_DROPS.iter().position(|name| *name == reason.name());
+        if let Some(place) = place {
+            bump(&mut self.0.drops[place], 1);
+        }
+    }
+
+    /// How often something happened; 0 for what only devices count.
+    pub fn value(&self, of: Of) -> u64 {
+        self.get(of).unwrap_or(0)
+    }
+
+    fn get(&self, of: Of) -> Option<u64> {
+        match of {
+            Transport(count) => Some(self.0.transport[count as usize]),
+            Device(_) => None,
+            Drop(name) => {
+                let place = QP_DROPS.iter().position(|known| *known == name)?;
+                Some(self.0.drops[place])
+            }
+        }
+    }
+
+    /// The counter with this name; `None` when queue pairs have none such.
+    pub fn by_name(&self, name: &str) -> Option<u64> {
+        NAMES.iter().find(|row| row.name == name).and_then(|row| self.get(row.of))
     }
 
     /// All counters by name: the rows of [`NAMES`] that are about queue pairs.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        NAMES.iter().filter_map(|row| match row.of {
-            Transport(count) => Some((row.name, self.value(count))),
-            Drop(_) | Device(_) => None,
-        })
+        NAMES.iter().filter_map(|row| Some((row.name, self.get(row.of)?)))
+    }
+}
+
+impl Default for QpCounters {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -292,11 +344,80 @@ const DROPS: usize = DropReason::NAMES.len();
 const COUNTS: usize = Count::COUNT;
 
 /// One more than the last variant of [`DeviceCount`].
-const DEVICE_COUNTS: usize = DeviceCount::BrokenInvariant as usize + 1;
+const DEVICE_COUNTS: usize = DeviceCount::MulticastCopies as usize + 1;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The `hw_counters` of Linux's rxe and mlx5 drivers.
+    const KNOWN: &[&str] = &[
+        "sent_pkts",
+        "rcvd_pkts",
+        "duplicate_request",
+        "out_of_sequence",
+        "rcvd_rnr_err",
+        "send_rnr_err",
+        "rcvd_seq_err",
+        "ack_deffered",
+        "retry_exceeded_err",
+        "retry_rnr_exceeded_err",
+        "completer_retry_err",
+        "send_err",
+        "link_downed",
+        "rdma_sends",
+        "rdma_recvs",
+        "rx_write_requests",
+        "rx_read_requests",
+        "rx_atomic_requests",
+        "rx_dct_connect",
+        "out_of_buffer",
+        "rnr_nak_retry_err",
+        "packet_seq_err",
+        "implied_nak_seq_err",
+        "local_ack_timeout_err",
+        "resp_local_length_error",
+        "resp_cqe_error",
+        "req_cqe_error",
+        "req_remote_invalid_request",
+        "req_remote_access_errors",
+        "resp_remote_access_errors",
+        "resp_cqe_flush_error",
+        "req_cqe_flush_error",
+        "req_transport_retries_exceeded",
+        "req_rnr_retries_exceeded",
+        "rp_cnp_handled",
+        "rp_cnp_ignored",
+        "np_ecn_marked_roce_packets",
+        "np_cnp_sent",
+        "cc_rx_ce_pkts",
+        "cc_rx_cnp_pkts",
+        "cc_tx_cnp_pkts",
+        "rx_icrc_encapsulated",
+        "roce_adp_retrans",
+        "roce_adp_retrans_to",
+        "roce_slow_restart",
+        "roce_slow_restart_cnps",
+        "roce_slow_restart_trans",
+        "rdma_tx_packets",
+        "rdma_tx_bytes",
+        "rdma_rx_packets",
+        "rdma_rx_bytes",
+    ];
+
+    //= W02 test
+    #[test]
+    fn each_name_that_users_know_is_shown_or_explained() {
+        for name in KNOWN {
+            let shown = NAMES.iter().any(|row| row.name == *name);
+            let explained = NOT_SHOWN.iter().any(|(other, _)| other == name);
+            assert!(shown != explained, "{name}");
+        }
+        for row in NAMES.iter().filter(|row| row.whose != Ours) {
+            let name = row.name.trim_start_matches("rxe_");
+            assert!(KNOWN.contains(&name), "{name} is nobody's");
+        }
+    }
 
     #[test]
     fn a_drop_is_counted_under_its_name() {
@@ -327,6 +448,7 @@ mod tests {
         let mut names: Vec<&str> = NAMES.iter().map(|row| row.name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+        assert!(NOT_SHOWN.iter().all(|(name, _)| !names.contains(name)));
         assert_eq!(Counters::new().by_name("no_such_counter"), None);
     }
 
@@ -357,13 +479,16 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_queue_pair_costs_a_pointer() {
-        assert_eq!(size_of::<QpCounters>(), size_of::<usize>());
+    fn a_queue_pair_counts_what_it_can_know() {
         let mut counters = QpCounters::new();
-        assert_eq!(counters.value(Count::AckTimeout), 0);
         counters.count(Count::AckTimeout);
         counters.count(Count::AckTimeout);
+        counters.drop(DropReason::WrongAddress);
+        counters.drop(DropReason::NotUdp { protocol: 6 });
         let shown: Vec<_> = counters.iter().filter(|(_, value)| *value > 0).collect();
-        assert_eq!(shown, [("local_ack_timeout_err", 2)]);
+        assert_eq!(shown, [("local_ack_timeout_err", 2), ("addr_mismatch", 1)]);
+        let absent = ["not_udp", "rdma_tx_packets", "no_such_counter"];
+        assert_eq!(absent.map(|name| counters.by_name(name)), [None; 3]);
+        assert!(QP_DROPS.iter().all(|name| DropReason::NAMES.contains(name)));
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use roxe_transport::adapter::QpEvent;
+use roxe_transport::adapter::{Count, QpEvent};
 use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
@@ -14,7 +14,7 @@ use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
 use roxe_wire::{ICRC_LEN, Instant, Qpn};
 
 use crate::adapter::{Belongings, QpAdapter, flushed};
-use crate::counters::Counters;
+use crate::counters::{Counters, QpCounters};
 use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
 use crate::limits::Limits;
@@ -38,7 +38,7 @@ pub struct Device<H> {
     pub(crate) turns: Turns,
     /// How queue pairs behave that are made from now on.
     pub(crate) conduct: Conduct,
-    timers: Timers,
+    pub(crate) timers: Timers,
 }
 
 /// A queue pair and what the device keeps about it.
@@ -51,6 +51,35 @@ pub(crate) struct QpSlot {
     pub(crate) path: Option<PathId>,
     pub(crate) standing: Standing,
     pub(crate) armed: Armed,
+    pub(crate) counters: QpCounters,
+}
+
+impl QpSlot {
+    /// [`Device::with`], for who has the slot already.
+    #[inline]
+    pub(crate) fn run<H: HostMemory, R>(
+        &mut self,
+        index: u32,
+        tables: &mut Tables<H>,
+        turns: &mut Turns,
+        timers: &mut Timers,
+        call: impl FnOnce(&mut QueuePair, &mut QpAdapter<'_, H>) -> R,
+    ) -> R {
+        let Self { qp, own, counters, .. } = self;
+        let mut adapter = QpAdapter { tables, own, counters };
+        let result = call(qp, &mut adapter);
+        if adapter.tables.completion_lost {
+            completion_lost(qp, &mut adapter);
+        }
+        if self.qp.has_response() {
+            turns.ready(index, &mut self.standing, Kind::Response);
+        }
+        if self.qp.has_request() {
+            turns.ready(index, &mut self.standing, Kind::Request);
+        }
+        timers.arm(index, &mut self.armed, self.qp.deadline());
+        result
+    }
 }
 
 /// The queue pairs, each in the slot that its number leads to.
@@ -64,6 +93,10 @@ impl ByNumber {
 
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut QpSlot> {
         self.0.get_mut(index as usize)?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &QpSlot> {
+        self.0.iter().flatten()
     }
 
     pub(crate) fn put(&mut self, index: u32, slot: QpSlot) {
@@ -86,6 +119,8 @@ pub struct Peer {
     pub own: IpAddr,
     /// The peer's.
     pub other: IpAddr,
+    /// The VLAN of ours, 1 ..= 4094; `None` for untagged packets.
+    pub vlan: Option<u16>,
 }
 
 /// What a queue pair is made of: `ibv_qp_init_attr`.
@@ -165,6 +200,7 @@ impl<H: HostMemory> Device<H> {
                 groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),
                 counters: Counters::new(),
                 events: VecDeque::new(),
+                completion_lost: false,
             },
             turns: Turns::default(),
             conduct: Conduct::DEFAULT,
@@ -185,30 +221,26 @@ impl<H: HostMemory> Device<H> {
         call: impl FnOnce(&mut QueuePair, &mut QpAdapter<'_, H>) -> R,
     ) -> Option<R> {
         let slot = self.queue_pairs.get_mut(index)?;
-        let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
-        let result = call(&mut slot.qp, &mut adapter);
-        if slot.qp.has_response() {
-            self.turns.ready(index, &mut slot.standing, Kind::Response);
-        }
-        if slot.qp.has_request() {
-            self.turns.ready(index, &mut slot.standing, Kind::Request);
-        }
-        self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
-        Some(result)
+        Some(slot.run(index, &mut self.tables, &mut self.turns, &mut self.timers, call))
     }
 
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
+    //= BC-058, BC-107, BC-112, 05-5.10
     pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
         let Outlet { room, elide } = outlet;
         while let Some((index, kind)) = self.turns.next() {
             let slot = self.queue_pairs.get_mut(index)?;
-            let mut adapter = QpAdapter { tables: &mut self.tables, own: slot.own };
-            let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-            let outlet = Outlet { room, elide };
+            let QpSlot { qp, own, counters, .. } = slot;
+            let mut adapter = QpAdapter { tables: &mut self.tables, own, counters };
+            let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
+            let outlet = Outlet { room: lent, elide };
             let packet = match kind {
-                Kind::Response => slot.qp.poll_response(outlet, &mut adapter),
-                Kind::Request => slot.qp.poll_request(now, outlet, &mut adapter),
+                Kind::Response => qp.poll_response(now, outlet, &mut adapter),
+                Kind::Request => qp.poll_request(now, outlet, &mut adapter),
             };
+            if adapter.tables.completion_lost {
+                completion_lost(qp, &mut adapter);
+            }
             let more = match kind {
                 Kind::Response => slot.qp.has_response(),
                 Kind::Request => slot.qp.has_request(),
@@ -218,7 +250,11 @@ impl<H: HostMemory> Device<H> {
             let Some(packet) = packet else { continue };
             let Some(path) = packet.path.or(slot.path) else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
-            return Some(Transmit { path, packet });
+            let transmit = Transmit { path, packet };
+            if packet.path.is_some() {
+                self.deliver_here(now, &transmit, [&*room.first, &*room.second], elide);
+            }
+            return Some(transmit);
         }
         None
     }
@@ -263,6 +299,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// The request is refused; nothing was queued.
+    //= BC-091, BC-104, IBA C10-97.2.1
     pub fn post_receive(
         &mut self,
         qpn: Qpn,
@@ -271,7 +308,7 @@ impl<H: HostMemory> Device<H> {
         let slot = self
             .numbers
             .slot_of(qpn)
-            .and_then(|index| self.queue_pairs.get(index))
+            .and_then(|index| self.queue_pairs.get_mut(index))
             .ok_or(PostError::NoSuchQueue)?;
         if slot.own.shared {
             return Err(PostError::SharedReceiveQueue);
@@ -279,9 +316,12 @@ impl<H: HostMemory> Device<H> {
         match slot.qp.state() {
             QpState::Reset => Err(PostError::WrongState),
             QpState::Error => {
+                self.tables.counters.transport(Count::ResponderFlushed);
+                slot.counters.count(Count::ResponderFlushed);
                 let completion = flushed(request.wr_id, qpn);
                 let cq = slot.own.receive_cq;
                 self.tables.complete(cq, completion);
+                self.tables.completion_lost = false; // It is in error already.
                 Ok(())
             }
             _ => {
@@ -296,4 +336,13 @@ impl<H: HostMemory> Device<H> {
     pub fn poll_completions(&mut self, cq: CqId, room: &mut [Completion]) -> usize {
         self.tables.cq_mut(cq).map_or(0, |queue| queue.poll(room))
     }
+}
+
+/// A queue pair whose completion found no room ends: nobody may go on as if nothing were missing.
+/// What is lost while it flushes is lost too.
+//= 05-5.4b
+#[cold]
+fn completion_lost<H: HostMemory>(qp: &mut QueuePair, adapter: &mut QpAdapter<'_, H>) {
+    qp.completion_lost(adapter);
+    adapter.tables.completion_lost = false;
 }

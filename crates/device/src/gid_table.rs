@@ -22,7 +22,7 @@ pub struct GidEntry {
     pub gid: Gid,
     /// How packets with it look.
     pub gid_type: GidType,
-    /// The VLAN that it belongs to, 0 ..= 4095; `None` for untagged packets.
+    /// The VLAN that it belongs to, 1 ..= 4094; `None` for untagged packets.
     pub vlan: Option<u16>,
 }
 

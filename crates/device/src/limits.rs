@@ -3,8 +3,7 @@
 //! Tables grow on demand, so a high limit costs nothing until it is used. The numbers are promises
 //! to the application: the tables are made with them, and refuse beyond.
 
-use roxe_transport::work::MAX_MESSAGE_LEN;
-use roxe_wire::Mtu;
+use roxe_wire::{MAX_MESSAGE_LEN, Mtu};
 
 use crate::queue_pair_numbers::QueuePairNumbers;
 
@@ -64,6 +63,7 @@ pub struct Limits {
 
 impl Limits {
     /// Those of every device that is made without saying otherwise.
+    //= BC-077
     #[rustfmt::skip]
     pub const DEFAULT: Self = Self {
         max_qp:                QueuePairNumbers::MOST,
@@ -119,6 +119,7 @@ mod tests {
     use super::*;
 
     /// What applications and other adapters take for granted.
+    //= BC-077 test
     #[test]
     fn limits_are_as_high_as_elsewhere() {
         let limits = Limits::default();

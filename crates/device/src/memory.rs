@@ -230,6 +230,7 @@ impl MemoryTable {
     /// [`KeyViolation::NoSuchKey`]: also when it is not valid now, or nothing that a peer may use.
     /// [`KeyViolation::WrongDomain`]; [`KeyViolation::AccessDenied`] for objects that are not
     /// invalidated.
+    //= R31, R32, BC-080
     pub fn invalidate_remote(&mut self, pd: Pd, qpn: Qpn, key: RKey) -> Result<(), KeyViolation> {
         let slot = self.valid(key.0).map_err(KeyViolation::from)?;
         let grant = self.grant(key.0).ok_or(KeyViolation::NoSuchKey)?;
@@ -503,7 +504,7 @@ enum GrantKind {
 impl Grant {
     /// Regions and type 1 windows are for their protection domain, a type 2B window besides for one
     /// queue pair.
-    //= 05-5.6
+    //= 05-5.6, R37
     fn check_domain(&self, pd: Pd, qpn: Qpn) -> Result<(), KeyViolation> {
         let other_qp = matches!(self.kind, GrantKind::WindowOf(bound) if bound != qpn);
         if self.pd != pd || other_qp {
@@ -513,7 +514,7 @@ impl Grant {
     }
 
     /// The right that each request needs.
-    //= 05-5.6
+    //= 05-5.6, R19
     fn check_right(&self, access: Access) -> Result<(), KeyViolation> {
         let right = match access {
             Access::Write => AccessFlags::REMOTE_WRITE,
@@ -527,7 +528,7 @@ impl Grant {
 
     /// Where the bytes of a span are, if all of them lie inside. Differences only: a sum could
     /// overflow.
-    //= 05-5.6
+    //= 05-5.6, R18, BC-084
     fn place(&self, span: Span) -> Result<HostPlace, KeyViolation> {
         match span.va.checked_sub(self.start) {
             Some(at) if at <= self.len && span.len <= self.len - at => {
@@ -560,7 +561,7 @@ impl Population {
 }
 
 /// Who lets peers change memory must be able to change it as well.
-//= 05-5.6
+//= 05-5.6, V03
 fn check_rights(access: AccessFlags) -> Result<(), MemoryError> {
     if access.contain_any(CHANGING_RIGHTS) && !access.contain(AccessFlags::LOCAL_WRITE) {
         return Err(MemoryError::NeedsLocalWrite);
@@ -569,6 +570,7 @@ fn check_rights(access: AccessFlags) -> Result<(), MemoryError> {
 }
 
 /// The last byte must have an address.
+//= R18
 fn check_wrap(start: u64, len: u64) -> Result<(), MemoryError> {
     let last = len.checked_sub(1).map_or(Some(start), |last| start.checked_add(last));
     last.map(|_| ()).ok_or(MemoryError::RangeWraps)

@@ -8,12 +8,14 @@ use std::fmt;
 use roxe_transport::QueuePair;
 use roxe_transport::qp_state::{Attribute, AttributeMask, ModifyError, QpState, ServiceType};
 use roxe_transport::work::{AccessFlags, Attributes, PathId, PostError, ReceiveRequest};
-use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, source_port};
+use roxe_wire::{
+    AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, VlanTag, source_port,
+};
 
 use crate::adapter::Belongings;
 use crate::address_handle::{AddressError, AddressVector};
 use crate::completion_queue::{CompletionQueue, ResizeError};
-use crate::counters::Counters;
+use crate::counters::{Counters, DeviceCount, QpCounters};
 use crate::device::{CqId, Device, Peer, QpSlot, QueuePairInit, ReceiveQueueId};
 use crate::gid_table::{GidEntry, GidError, GidTable};
 use crate::host_memory::{HostMemory, HostRegion};
@@ -149,6 +151,7 @@ impl<H: HostMemory> Device<H> {
     }
 
     /// The port lost an address. Queue pairs that use it keep their path.
+    //= BC-123
     pub fn remove_gid(&mut self, index: u32) -> Option<GidEntry> {
         self.tables.gids.remove(index)
     }
@@ -353,6 +356,7 @@ impl<H: HostMemory> Device<H> {
         if let Some(limit) = limit
             && queue.arm(limit)?.is_some()
         {
+            self.tables.counters.device(DeviceCount::SrqLimitReached, 1);
             self.tables.events.push_back(crate::device::Event::SrqLimitReached(srq));
         }
         Ok(())
@@ -395,6 +399,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// [`VerbError`]; also when there is one already.
+    //= BC-127
     pub fn create_gsi_queue_pair(&mut self, init: &QueuePairInit) -> Result<Qpn, VerbError> {
         self.create_numbered(init, true)
     }
@@ -456,6 +461,7 @@ impl<H: HostMemory> Device<H> {
                 path: None,
                 standing: Standing::default(),
                 armed: Armed::default(),
+                counters: QpCounters::new(),
             },
         );
         Ok(qpn)
@@ -480,6 +486,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// [`VerbError::NoSuchObject`].
+    //= BC-100
     pub fn query_queue_pair(&self, qpn: Qpn) -> Result<QueuePairInfo, VerbError> {
         let slot = self.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
         Ok(QueuePairInfo {
@@ -506,6 +513,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// The step or a value is refused; then nothing has changed.
+    //= F13, BC-123
     pub fn modify_queue_pair(
         &mut self,
         qpn: Qpn,
@@ -556,7 +564,11 @@ impl<H: HostMemory> Device<H> {
             }
         }
         if slot.qp.service() != ServiceType::Ud {
-            slot.peer = Some(Peer { own: addressing.source, other: addressing.destination });
+            slot.peer = Some(Peer {
+                own: addressing.source,
+                other: addressing.destination,
+                vlan: addressing.vlan.map(VlanTag::id),
+            });
         }
         Ok(())
     }
@@ -586,7 +598,7 @@ impl<H: HostMemory> Device<H> {
     ///
     /// # Errors
     /// [`VerbError::InUse`] while it is a member of a multicast group.
-    //= IBA o10-2.2.3
+    //= IBA o10-2.2.3, BC-106, BC-107
     pub fn destroy_queue_pair(&mut self, qpn: Qpn) -> Result<(), VerbError> {
         let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
         self.tables.groups.check_destroy(qpn)?;

@@ -6,10 +6,13 @@
 use roxe_transport::check_q_key;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
-use roxe_wire::{Bth, DropReason, Gid, Grh, Instant, Packet, QKey, Qpn, Received};
+use roxe_wire::{
+    Body, Bth, DropReason, Ecn, Gid, Grh, ICRC_LEN, Instant, Packet, QKey, Qpn, Received, VlanTag,
+};
 
 use crate::counters::DeviceCount;
-use crate::device::{Device, QpSlot};
+use crate::device::{Device, QpSlot, Transmit};
+use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
 
 impl<H: HostMemory> Device<H> {
@@ -21,25 +24,36 @@ impl<H: HostMemory> Device<H> {
         }
     }
 
+    //= 01-1.9, C03
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
         // Looked at where it lies: a packet's headers are much to move.
         let parsed = Packet::parse(received.body);
         let packet = match &parsed {
             Ok(packet) => packet,
             Err(reason @ DropReason::ReservedOpcode { .. }) => {
-                return self.reserved(received, *reason);
+                return self.reserved(now, received, *reason);
             }
             Err(reason) => return Err(*reason),
         };
         check_icrc(received)?;
         self.tables.counters.received(received.body.len());
+        if received.addressing.traffic_class.ecn() == Ecn::Ce {
+            self.tables.counters.device(DeviceCount::EcnMarked, 1);
+        }
         let bth = &packet.headers.bth;
         if bth.dest_qp == Qpn::MULTICAST {
-            return self.deliver_to_group(now, received, packet);
+            let from = Gid::from_ip(received.addressing.source);
+            if self.tables.gids.find_address(from, vlan_of(received)).is_some() {
+                return Err(DropReason::WrongAddress); // Our own came back: members have had it.
+            }
+            return self.deliver_to_group(now, received, packet, None);
         }
         let index = self.find(bth.dest_qp)?;
-        let slot = self.slot(index)?;
-        check_slot(slot, packet.opcode.service, bth, received)?;
+        let slot = self.queue_pairs.get_mut(index);
+        let slot = slot.ok_or_else(|| DropReason::NoSuchQp { qpn: bth.dest_qp.get() })?;
+        if let Err(reason) = check_slot(slot, packet.opcode.service, bth, received) {
+            return Err(slot.refuse(now, bth, reason));
+        }
         if packet.opcode.service == Service::Cnp {
             // Nobody here slows down yet: the notification changes nothing, and is counted.
             self.tables.counters.device(DeviceCount::CnpIgnored, 1);
@@ -47,72 +61,154 @@ impl<H: HostMemory> Device<H> {
         }
         if packet.opcode.service == Service::Ud {
             let own = if bth.dest_qp == Qpn::GSI { QKey::GSI } else { slot.qp.attributes().q_key };
-            check_q_key(own, packet)?;
+            let checked = check_own_address(&self.tables.gids, received)
+                .and_then(|()| check_q_key(own, packet));
+            if let Err(reason) = checked {
+                return Err(slot.refuse(now, bth, reason));
+            }
         }
-        let grh = grh_of(received, packet.opcode.service);
-        self.with(index, |qp, adapter| qp.handle_packet(now, packet, &grh, adapter));
+        slot.qp.note_received(now, start_of(received.body));
+        let read;
+        let grh = if packet.opcode.service == Service::Ud {
+            read = grh_of(received);
+            &read
+        } else {
+            &NO_GRH
+        };
+        let Self { tables, turns, timers, .. } = self;
+        slot.run(index, tables, turns, timers, |qp, adapter| {
+            qp.handle_packet(now, packet, grh, adapter);
+        });
         Ok(())
     }
 
     /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
-    fn reserved(&mut self, received: &Received<'_>, reason: DropReason) -> Result<(), DropReason> {
+    //= 04-4.6, R35
+    fn reserved(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        reason: DropReason,
+    ) -> Result<(), DropReason> {
         check_icrc(received)?;
         let bth = received.body.bth()?;
         let index = self.find(bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
-        let service = Service::of_code(bth.opcode).filter(|service| *service != Service::Cnp);
+        let service = Service::from_code(bth.opcode).filter(|service| *service != Service::Cnp);
         let service = service.ok_or(reason)?;
-        check_slot(self.slot(index)?, service, &bth, received)?;
-        self.with(index, |qp, adapter| qp.handle_reserved(&bth, adapter));
+        let slot = self.slot_mut(index)?;
+        if let Err(reason) = check_slot(slot, service, &bth, received) {
+            return Err(slot.refuse(now, &bth, reason));
+        }
+        slot.refuse(now, &bth, reason);
+        self.with(index, |qp, adapter| qp.handle_reserved(now, &bth, adapter));
         Err(reason)
     }
 
+    //= F08, F16, BC-008
     fn find(&self, qpn: Qpn) -> Result<u32, DropReason> {
         self.numbers.slot_of(qpn).ok_or_else(|| DropReason::NoSuchQp { qpn: qpn.get() })
     }
 
-    fn slot(&self, index: u32) -> Result<&QpSlot, DropReason> {
-        self.queue_pairs.get(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
+    fn slot_mut(&mut self, index: u32) -> Result<&mut QpSlot, DropReason> {
+        self.queue_pairs.get_mut(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
     }
 
-    /// A copy for each member of the group that has the right keys.
+    /// Members of a group on this device hear what is sent to it from here too: no network brings
+    /// a packet back. The two pieces are where the packet stands.
+    //= BC-111
+    pub(crate) fn deliver_here(
+        &mut self,
+        now: Instant,
+        transmit: &Transmit,
+        [first, second]: [&[u8]; 2],
+        elided: bool,
+    ) {
+        let Some(path) = self.tables.paths.get(transmit.path) else { return };
+        let addressing = path.addressing;
+        if !addressing.destination.is_multicast() {
+            return;
+        }
+        let (len, digest) = (transmit.packet.len + ICRC_LEN, transmit.packet.digest);
+        let (in_first, in_second) = (len.min(first.len()), len.saturating_sub(first.len()));
+        let body = if elided {
+            Body::Elided { start: first, len, digest }
+        } else {
+            let second = second.get(..in_second).unwrap_or_default();
+            Body::Whole { first: &first[..in_first], second }
+        };
+        let Ok(packet) = Packet::parse(body) else { return };
+        let received = Received { addressing, ip_header: None, cover: None, body };
+        let sender = packet.headers.deth.map(|deth| deth.source_qp);
+        // It was made here, so that nothing but a group is behind the address.
+        let _ = self.deliver_to_group(now, &received, &packet, sender);
+    }
+
+    /// A copy for each member of the group that has the right keys, but for the sender.
+    //= U07, BC-111
     fn deliver_to_group(
         &mut self,
         now: Instant,
         received: &Received<'_>,
         packet: &Packet<'_>,
+        sender: Option<Qpn>,
     ) -> Result<(), DropReason> {
         let group = Gid::from_ip(received.addressing.destination);
         if packet.opcode.service != Service::Ud || !group.is_multicast() {
             return Err(DropReason::WrongService);
         }
-        let grh = grh_of(received, Service::Ud);
+        let grh = grh_of(received);
         for turn in 0.. {
             let Some(&qpn) = self.tables.groups.members(group).get(turn) else { break };
+            if Some(qpn) == sender {
+                continue;
+            }
             let Ok(index) = self.find(qpn) else { continue };
-            let Ok(slot) = self.slot(index) else { continue };
+            let Ok(slot) = self.slot_mut(index) else { continue };
             let checked = check_slot(slot, Service::Ud, &packet.headers.bth, received)
                 .and_then(|()| check_q_key(slot.qp.attributes().q_key, packet));
             match checked {
                 Ok(()) => {
+                    slot.qp.note_received(now, start_of(received.body));
                     self.tables.counters.device(DeviceCount::MulticastCopies, 1);
                     self.with(index, |qp, adapter| {
                         qp.handle_packet(now, packet, &grh, adapter);
                     });
                 }
-                Err(reason) => self.tables.counters.drop(reason),
+                Err(reason) => {
+                    let reason = slot.refuse(now, &packet.headers.bth, reason);
+                    self.tables.counters.drop(reason);
+                }
             }
         }
         Ok(())
     }
 }
 
+impl QpSlot {
+    /// A frame for this queue pair is dropped.
+    fn refuse(&mut self, now: Instant, bth: &Bth, reason: DropReason) -> DropReason {
+        self.counters.drop(reason);
+        self.qp.note_dropped(now, bth, reason);
+        reason
+    }
+}
+
+/// The bytes that a packet begins with; all headers, if they lie in one piece.
+const fn start_of(body: Body<'_>) -> &[u8] {
+    match body {
+        Body::Whole { first, .. } | Body::Elided { start: first, .. } => first,
+    }
+}
+
 /// A port that cannot see what the ICRC covers says so; elided bytes have none.
+//= F01, Q21
 fn check_icrc(received: &Received<'_>) -> Result<(), DropReason> {
     received.check_icrc().unwrap_or(Ok(()))
 }
 
 /// What the queue pair by itself asks of a packet: service, state, address, partition.
+//= F09, F11, R33
 fn check_slot(
     slot: &QpSlot,
     service: Service,
@@ -133,20 +229,40 @@ fn check_slot(
     if !slot.qp.state().receives() {
         return Err(DropReason::WrongQpState);
     }
-    if let Some(peer) = slot.peer {
-        let addressing = &received.addressing;
-        if (addressing.destination, addressing.source) != (peer.own, peer.other) {
-            return Err(DropReason::WrongAddress);
-        }
-    }
+    check_address(slot, received)?;
     if !bth.p_key.matches(slot.qp.attributes().p_key) {
         return Err(DropReason::PKeyMismatch { p_key: bth.p_key.0 });
     }
     Ok(())
 }
 
-/// What a datagram's buffer begins with; nobody looks at it for the other services.
-fn grh_of(received: &Received<'_>, service: Service) -> Grh {
-    let nothing = Grh::from_bytes([0; Grh::LEN]);
-    if service == Service::Ud { received.grh().unwrap_or(nothing) } else { nothing }
+/// Datagrams come from anywhere, but to an address of ours, on its VLAN.
+//= 01-1.9, BC-118, BC-123
+fn check_own_address(gids: &GidTable, received: &Received<'_>) -> Result<(), DropReason> {
+    let own = Gid::from_ip(received.addressing.destination);
+    let found = gids.find_address(own, vlan_of(received));
+    found.map(|_| ()).ok_or(DropReason::WrongAddress)
 }
+
+/// A connection hears its peer only, on the VLAN of its own address.
+//= F10, BC-013, BC-118
+fn check_address(slot: &QpSlot, received: &Received<'_>) -> Result<(), DropReason> {
+    let Some(peer) = slot.peer else { return Ok(()) };
+    let addressing = &received.addressing;
+    let right = (addressing.destination, addressing.source) == (peer.own, peer.other);
+    if right && vlan_of(received) == peer.vlan { Ok(()) } else { Err(DropReason::WrongAddress) }
+}
+
+/// The VLAN that a packet came on. A tag without one only tells its priority.
+//= BC-013, 01-1.2
+fn vlan_of(received: &Received<'_>) -> Option<u16> {
+    received.addressing.vlan.map(VlanTag::id).filter(|id| *id != 0)
+}
+
+/// What a datagram's buffer begins with.
+fn grh_of(received: &Received<'_>) -> Grh {
+    received.grh().unwrap_or(NO_GRH)
+}
+
+/// Nobody looks at it for services without datagrams.
+const NO_GRH: Grh = Grh::from_bytes([0; Grh::LEN]);

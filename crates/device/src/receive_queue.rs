@@ -228,7 +228,7 @@ impl ReceiveQueue {
     }
 
     /// Whether the event is due; then it is disarmed.
-    //= 05-5.5
+    //= 05-5.5, S01
     fn limit_reached(&mut self) -> Option<LimitReached> {
         if self.waiting.len >= self.limit {
             return None;

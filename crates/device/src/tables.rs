@@ -28,6 +28,8 @@ pub(crate) struct Tables<H> {
     pub(crate) groups: MulticastGroups,
     pub(crate) counters: Counters,
     pub(crate) events: VecDeque<Event>,
+    /// A completion of the queue pair that is at work found no room.
+    pub(crate) completion_lost: bool,
 }
 
 impl<H> Tables<H> {
@@ -50,6 +52,7 @@ impl<H> Tables<H> {
         let event = queue.push(completion);
         if queue.lost() != lost {
             self.counters.device(DeviceCount::CqeLost, 1);
+            self.completion_lost = true;
         }
         match event {
             Some(CqEvent::Notify) => self.events.push_back(Event::CompletionNotify(cq)),

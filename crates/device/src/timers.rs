@@ -24,12 +24,19 @@ pub(crate) struct Timers {
 const NOWHERE: u32 = u32::MAX;
 
 impl Timers {
-    /// The queue pair in `slot` wants to be called at `deadline`.
+    /// The queue pair in `slot` wants to be called at `deadline`. Mostly there is nothing to do,
+    /// and that is found out where this is called.
+    #[inline]
     pub(crate) fn arm(&mut self, slot: u32, armed: &mut Armed, deadline: Option<Instant>) {
-        let Some(deadline) = deadline else { return };
-        if armed.0.is_some_and(|at| at <= deadline) {
-            return;
+        if let Some(deadline) = deadline
+            && armed.0.is_none_or(|at| at > deadline)
+        {
+            self.enter(slot, armed, deadline);
         }
+    }
+
+    #[inline(never)]
+    fn enter(&mut self, slot: u32, armed: &mut Armed, deadline: Instant) {
         let index = slot as usize;
         if self.places.len() <= index {
             self.places.resize(index + 1, NOWHERE);

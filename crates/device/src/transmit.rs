@@ -59,6 +59,7 @@ impl Turns {
     }
 
     /// The queue pair whose turn it was sent a packet or had none, and is ready for more or not.
+    //= BC-150
     pub(crate) fn done(&mut self, standing: &mut Standing, kind: Kind, sent: bool, more: bool) {
         let (ring, inside) = match kind {
             Kind::Response => (&mut self.responses, &mut standing.in_responses),
@@ -96,6 +97,7 @@ impl Turns {
 mod tests {
     use super::*;
 
+    //= BC-150 test
     #[test]
     fn answers_go_first_and_queue_pairs_take_turns() {
         let mut turns = Turns::default();

@@ -8,11 +8,10 @@ use pair::{End, attributes, pair, remote, settle};
 use roxe_device::{HostMemory, HostRegion, Limits, MemoryGone, QueuePairInit, ReceiveCapacity};
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
-    Attributes, CompletionStatus, Data, MAX_MESSAGE_LEN, ReceiveRequest, SendOperation,
-    SendRequest, Sge,
+    Attributes, CompletionStatus, Data, ReceiveRequest, SendOperation, SendRequest, Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
-use roxe_wire::{Body, ICRC_LEN, Instant, Mtu, Psn, Qpn, Received, Room};
+use roxe_wire::{Body, ICRC_LEN, Instant, MAX_MESSAGE_LEN, Mtu, Psn, Qpn, Received, Room};
 
 const NOW: Instant = Instant::ZERO;
 
@@ -218,6 +217,7 @@ fn vast_transfer(mtu: Mtu, len: u32, read: bool) -> (CompletionStatus, u64) {
     (status, written)
 }
 
+//= BC-077, 04-4.14 test
 #[test]
 fn the_longest_message_arrives_whole_beyond_the_wrap_of_psns() {
     let longest = (CompletionStatus::Success, u64::from(MAX_MESSAGE_LEN));

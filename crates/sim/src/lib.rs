@@ -3,6 +3,7 @@
 //! | what | module |
 //! |---|---|
 //! | one device, and a page of text that plays everything around it | [`script`] |
+//! | one device, and a recorded conversation that plays its peer | [`replay`] |
 //! | a seed makes a world, a workload and its faults, and everything must hold | [`swarm`] |
 //! | devices that behave as others do | [`peer`] |
 //! | devices, links and the clock of such a world | [`world`], [`link`] |
@@ -16,6 +17,7 @@
 pub mod checker;
 pub mod link;
 pub mod peer;
+pub mod replay;
 pub mod rng;
 pub mod script;
 pub mod swarm;

@@ -15,6 +15,7 @@ use roxe_net::capture_file::{
     CaptureWriter, LinkType, NewInterface, NewRecord, Timestamp, WriteError,
 };
 use roxe_net::fault::{Faults, Rule, parse_rules};
+use roxe_transport::ending::Cause;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::{Frame, Instant, Packet, RawFrame};
 
@@ -455,6 +456,8 @@ pub struct Failure {
     pub what: String,
     /// The last frames of it.
     pub frames: VecDeque<Recorded>,
+    /// What queue pairs that ended say of it, by device.
+    pub ended: Vec<String>,
 }
 
 impl fmt::Display for Failure {
@@ -465,6 +468,9 @@ impl fmt::Display for Failure {
         writeln!(f, "  of {} with {}", self.options.peers, names.join(", "))?;
         for frame in self.frames.iter().skip(self.frames.len().saturating_sub(SHOWN)) {
             writeln!(f, "  {}", Shown(frame))?;
+        }
+        for told in self.ended.iter().take(SHOWN) {
+            writeln!(f, "  {told}")?;
         }
         Ok(())
     }
@@ -639,8 +645,22 @@ fn attempt(options: Options, record: bool) -> Outcome {
         requests: workload.posted,
         time: world.now.since(Instant::ZERO),
         digest: world.digest,
-        failure: what.map(|what| Failure { options, what, frames }),
+        failure: what.map(|what| Failure { options, what, frames, ended: who_ended(&world) }),
     }
+}
+
+/// What the queue pairs that ended say of it. Those that applications moved to state Error did what
+/// they were told.
+fn who_ended<A>(world: &World<A>) -> Vec<String> {
+    let nodes = world.nodes.iter().enumerate();
+    let stories = nodes
+        .flat_map(|(index, node)| node.device.ended_queue_pairs().map(move |story| (index, story)));
+    let told = stories
+        .filter(|(_, story)| story.ending.is_some_and(|ending| ending.cause != Cause::Modified));
+    told.map(|(index, story)| {
+        format!("device {index}, queue pair {}: {}", story.qpn.get(), story.sentence())
+    })
+    .collect()
 }
 
 /// More events than this and the world goes in circles.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use roxe_device::counters::{NAMES, Of, QP_DROPS};
 use roxe_sim::script::{Options, Outcome, run_text};
 
 /// The scripts by their path below `tests/conformance`, with their text, in order.
@@ -77,6 +78,33 @@ fn scripts_and_ledger_know_each_other() {
     assert!(without_row.is_empty(), "cited, and not in the ledger: {without_row:?}");
     let without_script: Vec<_> = kept.difference(&cited).collect();
     assert!(without_script.is_empty(), "kept, and without a script: {without_script:?}");
+}
+
+/// What the engine counts, some script sees counted. Frames that are dropped before they reach the
+/// engine are those of `roxe-wire` and `roxe-net`.
+//= W02 test
+#[test]
+fn every_counter_of_the_engine_counts_in_some_script() {
+    let scripts = scripts();
+    let lines = scripts.iter().flat_map(|(_, text)| text.lines());
+    let counted: BTreeSet<&str> = lines
+        .filter_map(|line| {
+            let (_, counter) = line.split_once("counter ")?;
+            let words: Vec<&str> = counter.split_whitespace().take(3).collect();
+            let some = |value: &str| value.parse().is_ok_and(|value: u64| value > 0);
+            match words[..] {
+                [name, value, ..] if some(value) => Some(name),
+                [_, name, value] if some(value) => Some(name),
+                _ => None,
+            }
+        })
+        .collect();
+    let ours = NAMES.iter().filter(|row| match row.of {
+        Of::Transport(_) | Of::Device(_) => true,
+        Of::Drop(name) => QP_DROPS.contains(&name),
+    });
+    let silent: Vec<_> = ours.map(|row| row.name).filter(|name| !counted.contains(name)).collect();
+    assert!(silent.is_empty(), "no script says `counter NAME N` of {silent:?}");
 }
 
 /// What the device does beyond the script fails it: so no line about the device can be left out.

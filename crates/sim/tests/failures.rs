@@ -29,6 +29,23 @@ fn a_failure_shows_the_line_what_came_instead_and_what_came_before() {
     );
 }
 
+#[test]
+fn a_failure_says_why_queue_pairs_ended() {
+    let text = "qp q1 rc\n\
+                qp q2 rc\n\
+                +0 < q1 OPCODE 0x15 psn 0\n\
+                +0 event q1 access-error";
+    let failure = failure(text);
+    assert_eq!(failure.what, "instead: event q1 request-error");
+    assert_eq!(
+        failure.before.last().map(String::as_str),
+        Some(
+            "q1 is in error: invalid request: the peer's opcode 0x15, PSN 0, 0 bytes: no such \
+             request; answered with NAK invalid request (rule 04-4.6)"
+        )
+    );
+}
+
 /// Each script with the end of what it must be told.
 #[rustfmt::skip]
 const WRONG: &[(&str, &str)] = &[
@@ -48,6 +65,9 @@ const WRONG: &[(&str, &str)] = &[
     ("qp q1 rc\n+0 call modify q1 state error fails EINVAL", "it succeeded, and should have failed: EINVAL"),
     ("qp q1 rc\n+0 call destroy q1 fails EBUSY", "it succeeded, and should have failed: EBUSY"),
     ("+0 counter no_such 0", "no counter is called no_such"),
+    ("qp q1 rc\n+0 counter q1 cq_overrun 0", "no counter is called cq_overrun"),
+    ("qp q1 rc\n+0 counter q1 ack_sent 1", "ack_sent is 0"),
+    ("qp q1 rc\n+0 why q1 \"in * rtr\"", "instead: in state rts"),
     ("+0 counter icrc_bad 1", "icrc_bad is 0"),
     ("mr m1 len 8\n+0 memory m1 \"x\"", "byte 0 of its data is 0x00, not 0x78: zeros(1)"),
     ("mr m1 len 8\nmr m1 len 8", "m1 is there already"),

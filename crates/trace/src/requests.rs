@@ -4,14 +4,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
-use roxe_wire::{Headers, Mtu, Opcode, Packet, Psn, RKey};
+use roxe_wire::{Headers, MAX_MESSAGE_LEN, Mtu, Opcode, Packet, Psn, RKey, packets_for};
 
 use crate::completed::CompletedMessages;
 use crate::note::{Cause, operation_name};
 use crate::{Finding, Note, Rule, Summary};
-
-/// The longest message there is, in bytes. C9-94.
-const MAX_MESSAGE: u32 = 1 << 31;
 
 /// A jump of so many PSNs is no loss but another connection.
 const RESTART: u32 = 1 << 20;
@@ -143,12 +140,6 @@ enum Place {
     Elsewhere,
 }
 
-/// How many packets a message of `len` bytes takes.
-const fn packets_for(len: u32, mtu: u32) -> u32 {
-    let packets = len.div_ceil(mtu);
-    if packets == 0 { 1 } else { packets }
-}
-
 impl Requests {
     /// Whether any request was seen or announced.
     pub(crate) const fn is_known(&self) -> bool {
@@ -208,7 +199,7 @@ impl Requests {
     /// The newest request, if it is a READ that takes this PSN should the path MTU be small.
     fn may_be_read(&self, psn: Psn) -> Option<&Sent> {
         let read = self.sent.back().filter(|_| self.next_is_guess)?;
-        let most = packets_for(read.announced.min(MAX_MESSAGE), Mtu::B256.bytes());
+        let most = packets_for(read.announced.min(MAX_MESSAGE_LEN), Mtu::B256.bytes());
         psn.is_within(read.psn, most).then_some(read)
     }
 
@@ -308,7 +299,7 @@ impl Requests {
         }
         self.mtu = Some(full);
         for sent in self.sent.iter_mut().filter(|sent| !sent.is_span_known) {
-            sent.span = packets_for(sent.announced.min(MAX_MESSAGE), full);
+            sent.span = packets_for(sent.announced.min(MAX_MESSAGE_LEN), full);
             sent.is_span_known = true;
         }
         if let Some(read) = self.sent.back().filter(|_| self.next_is_guess) {
@@ -453,12 +444,12 @@ impl Requests {
             self.learn_mtu(full);
         }
         if let Some(reth) = packet.headers.reth
-            && reth.dma_len > MAX_MESSAGE
+            && reth.dma_len > MAX_MESSAGE_LEN
         {
             findings.push(Finding {
                 rule: Rule::MessageLength,
                 seen: format!("a length of {} B", reth.dma_len),
-                expected: format!("at most {MAX_MESSAGE} B"),
+                expected: format!("at most {MAX_MESSAGE_LEN} B"),
             });
         }
         let written =
@@ -848,7 +839,7 @@ impl Sent {
     fn new(packet: &Packet<'_>, mtu: Option<u32>, frame: u64, ends: u64) -> Self {
         let headers = &packet.headers;
         let read = headers.reth.filter(|_| packet.opcode.operation == Operation::ReadRequest);
-        let asked = read.map_or(0, |read| read.dma_len.min(MAX_MESSAGE));
+        let asked = read.map_or(0, |read| read.dma_len.min(MAX_MESSAGE_LEN));
         Self {
             psn: headers.bth.psn,
             span: packets_for(asked, mtu.unwrap_or(Mtu::B4096.bytes())),

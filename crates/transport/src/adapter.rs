@@ -58,6 +58,18 @@ pub enum KeyViolation {
     MemoryGone,
 }
 
+impl core::fmt::Display for KeyViolation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchKey => "no region or window has this key now",
+            Self::WrongDomain => "the key belongs to another protection domain or queue pair",
+            Self::AccessDenied => "the key does not grant this right",
+            Self::OutsideRegion => "the key does not hold the whole range",
+            Self::MemoryGone => "the memory behind the key is gone",
+        })
+    }
+}
+
 /// Which of the two queues of a queue pair a completion is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
@@ -88,6 +100,15 @@ pub enum QpEvent {
 /// Something that happened and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Count {
+    // What happens often comes first, so that a queue pair's counters for it lie together.
+    /// An acknowledgement sent.
+    AckSent,
+    /// WRITE requests received.
+    WriteRequests,
+    /// READ requests received.
+    ReadRequests,
+    /// A packet sent again.
+    Retransmitted,
     /// A request that was received before.
     DuplicateRequest,
     /// A request behind a gap.
@@ -96,12 +117,16 @@ pub enum Count {
     OutOfBuffer,
     /// A receiver-not-ready NAK sent.
     RnrNakSent,
-    /// A receiver-not-ready NAK received.
+    /// A receiver-not-ready NAK received that ended a try.
     RnrNakReceived,
+    /// A receiver-not-ready NAK received after which we tried again.
+    RnrRetry,
     /// A sequence NAK sent.
     SequenceNakSent,
     /// A sequence NAK received that made us go back.
     SequenceNakReceived,
+    /// A sequence NAK received that acknowledged something besides.
+    SequenceNakAhead,
     /// A fatal NAK sent.
     FatalNakSent,
     /// A NAK received: invalid request.
@@ -112,18 +137,16 @@ pub enum Count {
     RemoteOperationError,
     /// We refused a peer's access.
     AccessRefused,
-    /// A response showed that one before it is missing.
+    /// A response showed that one before it is missing, and we went back.
     ImpliedNak,
     /// The ACK timer ran out.
     AckTimeout,
+    /// A try began again: after a timeout, a sequence NAK, or an answer that was missing.
+    RetryStarted,
     /// Retries used up for want of an answer.
     RetryExceeded,
     /// Retries used up for want of a receive buffer.
     RnrRetryExceeded,
-    /// A packet sent again.
-    Retransmitted,
-    /// An acknowledgement sent.
-    AckSent,
     /// A response that answers nothing outstanding.
     GhostResponse,
     /// A response that does not fit what was asked.
@@ -152,10 +175,6 @@ pub enum Count {
     ResponderFlushed,
     /// A message that did not fit its receive buffer.
     ResponderLengthError,
-    /// WRITE requests received.
-    WriteRequests,
-    /// READ requests received.
-    ReadRequests,
     /// Atomic requests received.
     AtomicRequests,
 }

@@ -1,6 +1,6 @@
 //! Writing one packet to where the caller lends room.
 
-use roxe_wire::{Headers, Room, pad_for};
+use roxe_wire::{Headers, ICRC_LEN, PacketWriter, Room, pad_for};
 
 use crate::adapter::Place;
 use crate::work::PathId;
@@ -38,24 +38,16 @@ pub(crate) fn emit<E>(
     fill: impl FnOnce(Place<'_>) -> Result<(), E>,
 ) -> Option<Result<Emitted, E>> {
     headers.bth.pad = pad_for(payload);
-    let pad = usize::from(headers.bth.pad);
-    let Room { first, second } = outlet.room;
-    let room_for_headers = first.len();
-    let headers_len = headers.emit(first).ok()?;
-    debug_assert!(headers_len <= room_for_headers);
-    let mut emitted = Emitted { len: headers_len + payload + pad, payload, digest: 0, path: None };
+    let mut emitted = Emitted { len: 0, payload, digest: 0, path: None };
     if outlet.elide {
+        let headers_len = headers.emit(outlet.room.first).ok()?;
+        emitted.len = headers_len + payload + usize::from(headers.bth.pad);
         let place = Place::Elided { len: payload, digest: &mut emitted.digest };
         return Some(fill(place).map(|()| emitted));
     }
-    let behind = &mut first[headers_len..];
-    let in_first = payload.min(behind.len());
-    let (payload_first, rest_first) = behind.split_at_mut(in_first);
-    let (payload_second, rest_second) = second.split_at_mut_checked(payload - in_first)?;
-    let filled = fill(Place::Bytes { first: payload_first, second: payload_second });
-    let mut pads = rest_first.iter_mut().chain(rest_second);
-    for _ in 0..pad {
-        *pads.next()? = 0;
-    }
+    let mut writer = PacketWriter::start(headers, payload, outlet.room).ok()?;
+    let fill = |[first, second]: [&mut [u8]; 2]| fill(Place::Bytes { first, second });
+    let filled = writer.fill(payload, fill).ok()?;
+    emitted.len = writer.finish_unsealed().ok()? - ICRC_LEN;
     Some(filled.map(|()| emitted))
 }

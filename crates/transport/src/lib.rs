@@ -12,12 +12,16 @@
 //! | what the adapter has to do | [`adapter`] |
 //! | what it does where it has a choice | [`conduct`] |
 //! | how messages become packets | [`segment`] |
+//! | why a queue pair ended | [`ending`] |
+//! | what happened last | [`history`] |
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod adapter;
 pub mod conduct;
 mod emit;
+pub mod ending;
+pub mod history;
 pub mod qp_state;
 mod queue_pair;
 mod rc;

@@ -44,6 +44,7 @@ impl QpState {
     pub const ALL: [Self; 7] = [Reset, Init, Rtr, Rts, SqDrain, SqError, Error];
 
     /// Whether requests of peers are handled.
+    //= R33
     pub const fn receives(self) -> bool {
         matches!(self, Rtr | Rts | SqDrain | SqError)
     }
@@ -54,11 +55,13 @@ impl QpState {
     }
 
     /// Whether receive requests may be posted. C10-97.2.1
+    //= V04, IBA C10-97.2.1
     pub const fn takes_receives(self) -> bool {
         !matches!(self, Reset)
     }
 
     /// Whether send requests may be posted. In the error states they are flushed at once.
+    //= V04
     pub const fn takes_sends(self) -> bool {
         matches!(self, Rts | SqDrain | SqError | Error)
     }
@@ -293,6 +296,7 @@ const fn step(
 ///
 /// # Errors
 /// Why not.
+//= V01, V02, 05-5.1
 pub fn check_transition(
     service: ServiceType,
     from: QpState,

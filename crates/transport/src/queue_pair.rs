@@ -3,19 +3,21 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, Grh, Instant, Packet, Room};
+use roxe_wire::{Bth, DropReason, Grh, Instant, MAX_MESSAGE_LEN, Packet, Room};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
 use crate::emit::{Emitted, Outlet};
+use crate::ending::{Cause, Ending, PeerRequest};
+use crate::history::{History, Record};
 use crate::qp_state::{
     Attribute, AttributeMask, ModifyError, QpState, ServiceType, check_transition,
 };
-use crate::rc::{self, Broken, Failure};
+use crate::rc::{self, Broken, Failure, Heard};
 use crate::send_queue::SendCapacity;
 use crate::uc;
-use crate::ud;
-use crate::work::{Attributes, Data, MAX_MESSAGE_LEN, PostError, SendOperation, SendRequest};
+use crate::ud::{self, Misplaced};
+use crate::work::{Attributes, Data, PostError, SendOperation, SendRequest};
 
 /// One queue pair's protocol.
 #[derive(Debug)]
@@ -31,6 +33,12 @@ pub struct QueuePair {
     notify_drained: bool,
     /// The peer has been heard of.
     established: bool,
+    /// When the peer last answered, since the queue pair was ready to receive.
+    answered: Option<Instant>,
+    /// When it last asked for something.
+    asked: Option<Instant>,
+    history: History,
+    ending: Option<Box<Ending>>,
 }
 
 /// The inbound side of each service.
@@ -62,6 +70,10 @@ impl QueuePair {
             },
             notify_drained: false,
             established: false,
+            answered: None,
+            asked: None,
+            history: History::new(),
+            ending: None,
         }
     }
 
@@ -78,6 +90,29 @@ impl QueuePair {
     /// How it is set.
     pub const fn attributes(&self) -> &Attributes {
         &self.attributes
+    }
+
+    /// Why it left the states in which it works; or, if it is in one of these, how a datagram's
+    /// receive failed last. `None` when nothing went wrong since Reset.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_deref()
+    }
+
+    /// Its last frames and events, oldest first: [`REMEMBERED`](crate::history::REMEMBERED) at the
+    /// most.
+    pub fn history(&self) -> impl Iterator<Item = Record> {
+        self.history.records()
+    }
+
+    /// A frame that begins with these bytes, BTH first, is about to be handled: for the history,
+    /// which packets that have been taken apart have nothing for.
+    pub fn note_received(&mut self, now: Instant, bytes: &[u8]) {
+        self.history.received(now, bytes);
+    }
+
+    /// A frame for it was dropped before it came here.
+    pub fn note_dropped(&mut self, now: Instant, bth: &Bth, reason: DropReason) {
+        self.history.dropped(now, bth, reason);
     }
 
     /// How large its send queue is.
@@ -103,6 +138,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// The step or a value is refused; then nothing has changed.
+    //= 05-5.1
     pub fn modify(
         &mut self,
         to: QpState,
@@ -115,8 +151,13 @@ impl QueuePair {
         let from = self.state;
         merge(&mut self.attributes, given, values);
         if to == QpState::Error {
+            let at = self.history.last();
+            self.remember(at, to, Cause::Modified);
             self.enter_error(None, adapter);
             return Ok(());
+        }
+        if to != from {
+            self.history.state(to);
         }
         self.state = to;
         if given.contains(Attribute::RetryCnt) || given.contains(Attribute::RnrRetry) {
@@ -124,6 +165,7 @@ impl QueuePair {
         }
         match (from, to) {
             (_, QpState::Reset) => self.reset(adapter),
+            (QpState::SqError, QpState::Rts) => self.ending = None,
             (_, QpState::Rtr) => match &mut self.responder {
                 Responder::Rc(responder) => responder.begin(&self.attributes),
                 Responder::Uc(responder) => responder.begin(&self.attributes),
@@ -140,6 +182,7 @@ impl QueuePair {
     }
 
     /// Everything is forgotten, without completions.
+    //= 05-5.2
     fn reset(&mut self, adapter: &mut impl Adapter) {
         self.requester.reset();
         match &mut self.responder {
@@ -154,20 +197,29 @@ impl QueuePair {
         };
         self.established = false;
         self.notify_drained = false;
+        (self.answered, self.asked) = (None, None);
+        self.ending = None;
+    }
+
+    /// Keeps why the queue pair goes to a state. What the application does with one that ended by
+    /// itself does not hide why.
+    fn remember(&mut self, at: Instant, to: QpState, cause: Cause) {
+        let ended = self.ending.as_ref().is_some_and(|ending| ending.from != ending.to);
+        if cause != Cause::Modified || !ended {
+            self.ending = Some(Box::new(Ending { at, from: self.state, to, cause }));
+        }
     }
 
     /// Goes to state Error: every request completes, flushed, in order; a failed one with its
     /// status. Only once: what is posted later is flushed when it is posted.
-    //= 05-5.2
+    //= 05-5.2, R36, BC-091
     fn enter_error(&mut self, failure: Option<Failure>, adapter: &mut impl Adapter) {
         if self.state == QpState::Error {
             return;
         }
         self.state = QpState::Error;
-        match failure {
-            Some(failure) => self.requester.fail(failure, &self.attributes, adapter),
-            None => self.requester.flush(&self.attributes, adapter),
-        }
+        self.history.state(QpState::Error);
+        self.requester.fail(failure, &self.attributes, adapter);
         match &mut self.responder {
             Responder::Rc(responder) => responder.flush_message(&self.attributes, adapter),
             Responder::Uc(responder) => responder.flush(&self.attributes, adapter),
@@ -177,19 +229,42 @@ impl QueuePair {
     }
 
     /// A send request failed. A reliable connection ends; the others only stop sending.
-    fn send_failed(&mut self, failure: Failure, adapter: &mut impl Adapter) {
-        if self.service == ServiceType::Rc {
+    //= V05, BC-100
+    fn send_failed(&mut self, now: Instant, failure: Failure, adapter: &mut impl Adapter) {
+        let rc = self.service == ServiceType::Rc;
+        let to = if rc { QpState::Error } else { QpState::SqError };
+        let ago = |at: Option<Instant>| at.map(|at| now.since(at));
+        let heard = Heard { answer: ago(self.answered), request: ago(self.asked) };
+        let cause = self.requester.describe(failure, heard, &self.attributes, adapter);
+        if let Some(cause) = cause {
+            self.remember(now, to, cause);
+        }
+        if rc {
             self.enter_error(Some(failure), adapter);
         } else {
-            self.state = QpState::SqError;
-            self.requester.fail(failure, &self.attributes, adapter);
+            self.state = to;
+            self.history.state(to);
+            self.requester.fail(Some(failure), &self.attributes, adapter);
         }
+    }
+
+    /// A completion of this queue pair's found no room: nobody may go on as if nothing were
+    /// missing.
+    pub fn completion_lost(&mut self, adapter: &mut impl Adapter) {
+        if matches!(self.state, QpState::Reset | QpState::Error) {
+            return;
+        }
+        let at = self.history.last();
+        self.remember(at, QpState::Error, Cause::CompletionLost);
+        self.enter_error(None, adapter);
+        adapter.event(QpEvent::Fatal);
     }
 
     /// Takes in a send request: `ibv_post_send`. In the error states it is flushed at once.
     ///
     /// # Errors
     /// The request is refused; nothing was queued.
+    //= V04, BC-091, 05-5.7
     pub fn post_send(
         &mut self,
         request: &SendRequest<'_>,
@@ -209,6 +284,7 @@ impl QueuePair {
 
     /// Takes in a packet that is meant for this queue pair, comes from its peer and has the right
     /// keys. `grh` is what a datagram's buffer begins with.
+    //= R33, BC-033, 05-5.4
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -221,11 +297,12 @@ impl QueuePair {
                 adapter.count(Count::WrongState);
                 return;
             }
+            self.answered = Some(now);
             let answered = self.requester.handle_response(now, &self.attributes, packet, adapter);
             if let Err(failure) = answered {
-                self.send_failed(failure, adapter);
+                self.send_failed(now, failure, adapter);
             }
-            self.report_local_failure(adapter);
+            self.report_local_failure(now, adapter);
             self.report_drained(adapter);
             return;
         }
@@ -233,6 +310,7 @@ impl QueuePair {
             adapter.count(Count::WrongState);
             return;
         }
+        self.asked = Some(now);
         if self.state == QpState::Rtr && !self.established && self.service != ServiceType::Ud {
             self.established = true;
             adapter.event(QpEvent::CommunicationEstablished);
@@ -241,31 +319,48 @@ impl QueuePair {
             Responder::Rc(responder) => {
                 let done = responder.handle_request(now, &self.attributes, packet, adapter);
                 if let Err(broken) = done {
-                    self.broken(broken, adapter);
+                    let request = responder.describe(&packet.headers.bth, Some(packet));
+                    self.broken(now, broken, request, adapter);
                 }
             }
             Responder::Uc(responder) => {
                 responder.handle_request(&self.attributes, packet, adapter);
             }
-            Responder::Ud => ud::handle_datagram(&self.attributes, packet, grh, adapter),
-        }
-    }
-
-    /// Takes in a packet of this queue pair's service whose opcode is reserved.
-    pub fn handle_reserved(&mut self, bth: &Bth, adapter: &mut impl Adapter) {
-        if !self.state.receives() {
-            adapter.count(Count::WrongState);
-        } else if let Responder::Rc(responder) = &mut self.responder {
-            let done = responder.handle_reserved(&self.attributes, bth, adapter);
-            if let Err(broken) = done {
-                self.broken(broken, adapter);
+            Responder::Ud => {
+                let done = ud::handle_datagram(&self.attributes, packet, grh, adapter);
+                if let Err(Misplaced { receive, why }) = done {
+                    self.remember(now, self.state, Cause::Datagram(receive, why));
+                }
             }
         }
     }
 
-    fn broken(&mut self, Broken(event): Broken, adapter: &mut impl Adapter) {
+    /// Takes in a packet of this queue pair's service whose opcode is reserved.
+    pub fn handle_reserved(&mut self, now: Instant, bth: &Bth, adapter: &mut impl Adapter) {
+        if !self.state.receives() {
+            adapter.count(Count::WrongState);
+        } else if let Responder::Rc(responder) = &mut self.responder
+            && let Err(broken) = responder.handle_reserved(bth)
+        {
+            let request = responder.describe(bth, None);
+            self.broken(now, broken, request, adapter);
+        }
+    }
+
+    /// The peer broke a rule: it is told, and the connection ends.
+    fn broken(
+        &mut self,
+        now: Instant,
+        broken: Broken,
+        request: PeerRequest,
+        adapter: &mut impl Adapter,
+    ) {
+        if let Responder::Rc(responder) = &mut self.responder {
+            responder.break_off(&self.attributes, broken, adapter);
+        }
+        self.remember(now, QpState::Error, Cause::Peer(request, broken.rule));
         self.enter_error(None, adapter);
-        adapter.event(event);
+        adapter.event(broken.rule.event());
     }
 
     /// Whether an answer to the peer is owed.
@@ -285,6 +380,22 @@ impl QueuePair {
     /// error still go out.
     pub fn poll_response(
         &mut self,
+        now: Instant,
+        outlet: Outlet<'_>,
+        adapter: &mut impl Adapter,
+    ) -> Option<Emitted> {
+        let Outlet { room: Room { first, second }, elide } = outlet;
+        let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
+        let emitted = self.write_response(now, outlet, adapter);
+        if emitted.is_some() {
+            self.history.sent(now, first);
+        }
+        emitted
+    }
+
+    fn write_response(
+        &mut self,
+        now: Instant,
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
@@ -297,7 +408,8 @@ impl QueuePair {
         match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
             Ok(emitted) => emitted,
             Err(broken) => {
-                self.broken(broken, adapter);
+                let request = responder.describe_read(broken.psn);
+                self.broken(now, broken, request, adapter);
                 // What the peer gets instead is the NAK; nothing can go wrong with that.
                 let Responder::Rc(responder) = &mut self.responder else { return None };
                 let outlet = Outlet { room: Room { first, second }, elide };
@@ -307,6 +419,7 @@ impl QueuePair {
     }
 
     /// Writes the next request packet, if one may be sent now.
+    //= Q20
     pub fn poll_request(
         &mut self,
         now: Instant,
@@ -317,27 +430,34 @@ impl QueuePair {
             return None;
         }
         let draining = self.state == QpState::SqDrain;
+        let Outlet { room: Room { first, second }, elide } = outlet;
+        let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
         let (requester, attributes) = (&mut self.requester, &self.attributes);
         let emitted = match self.service {
             ServiceType::Rc => requester.poll(now, attributes, draining, outlet, adapter),
             ServiceType::Uc => requester.poll_unreliable(attributes, draining, outlet, adapter),
             ServiceType::Ud => requester.poll_datagram(attributes, draining, outlet, adapter),
         };
-        self.report_local_failure(adapter);
+        if emitted.is_some() {
+            self.history.sent(now, first);
+        }
+        self.report_local_failure(now, adapter);
         self.report_drained(adapter);
         emitted
     }
 
     /// A request that failed on our side ends the queue once everything before it is done.
-    fn report_local_failure(&mut self, adapter: &mut impl Adapter) {
+    //= BC-103
+    fn report_local_failure(&mut self, now: Instant, adapter: &mut impl Adapter) {
         if !self.state.sends() {
             return;
         }
         if let Some(failure) = self.requester.local_failure() {
-            self.send_failed(failure, adapter);
+            self.send_failed(now, failure, adapter);
         }
     }
 
+    //= Q20, 05-5.4
     fn report_drained(&mut self, adapter: &mut impl Adapter) {
         if self.state == QpState::SqDrain && self.notify_drained && self.requester.is_drained() {
             self.notify_drained = false;
@@ -363,9 +483,13 @@ impl QueuePair {
         if !self.state.sends() {
             return;
         }
+        let (psn, timeouts) = (self.requester.unacknowledged, self.requester.timeouts());
         let done = self.requester.handle_timeout(now, &self.attributes, adapter);
+        if self.requester.timeouts() != timeouts {
+            self.history.timeout(now, psn);
+        }
         if let Err(failure) = done {
-            self.send_failed(failure, adapter);
+            self.send_failed(now, failure, adapter);
         }
     }
 }
@@ -394,6 +518,7 @@ fn merge(own: &mut Attributes, given: AttributeMask, values: &Attributes) {
     take(Attribute::DestQpn, &mut |own| own.dest_qp = values.dest_qp);
 }
 
+//= V02
 fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyError> {
     let checks = [
         (Attribute::RetryCnt, values.retry_cnt <= 7),
@@ -408,6 +533,7 @@ fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyE
 }
 
 /// Whether the service has this request at all. 02-2.5, `ibv_post_send(3)`
+//= 02-2.5, BC-092, BC-104
 fn check_request(service: ServiceType, request: &SendRequest<'_>) -> Result<(), PostError> {
     let operation = &request.operation;
     let supported = match service {

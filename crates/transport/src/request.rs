@@ -12,6 +12,7 @@ use crate::work::{
 
 /// Sets the headers of a request's packet number `index`, and says which part of its data goes with
 /// it. In place: headers are much to hand around.
+//= Q08, BC-052, BC-061, IBA oA19-6, 04-4.12, 04-4.15
 pub(crate) fn request_headers(
     service: Service,
     attributes: &Attributes,
@@ -90,6 +91,7 @@ pub(crate) fn request_headers(
 }
 
 /// The completion of a send request.
+//= BC-094, BC-098
 pub(crate) fn completion(
     wqe: &Wqe,
     status: CompletionStatus,
@@ -112,6 +114,7 @@ pub(crate) fn completion(
 }
 
 /// Writes one packet's part of a request's data.
+//= Q16, BC-031
 pub(crate) fn fill(
     queue: &SendQueue,
     wqe: &Wqe,

@@ -2,14 +2,8 @@
 //!
 //! IBA vol 1 §9.7.2 (PSNs a message takes), §9.4 (First, Middle, Last, Only).
 
-use roxe_wire::Mtu;
 use roxe_wire::opcode::Position;
-
-/// How many packets carry `len` bytes: one even for none.
-pub const fn packets(len: u32, mtu: Mtu) -> u32 {
-    let packets = len.div_ceil(mtu.bytes());
-    if packets == 0 { 1 } else { packets }
-}
+use roxe_wire::{Mtu, packets_for};
 
 /// One packet of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +17,9 @@ pub struct Segment {
 }
 
 /// The packet with number `index` (from 0) of a message of `len` bytes. `None` beyond the last.
+//= BC-075
 pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
-    let packets = packets(len, mtu);
+    let packets = packets_for(len, mtu.bytes());
     if index >= packets {
         return None;
     }
@@ -46,15 +41,17 @@ pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
 
 #[cfg(test)]
 mod tests {
+    use roxe_wire::MAX_MESSAGE_LEN;
+
     use super::*;
 
-    //= 02-2.6 test
+    //= 02-2.6, BC-075 test
     #[test]
     fn segments_tile_the_message() {
         for mtu in Mtu::ALL {
             let m = mtu.bytes();
-            for len in [0, 1, m - 1, m, m + 1, 2 * m, 2 * m + 1, 5 * m - 3, 1 << 31] {
-                let count = packets(len, mtu);
+            for len in [0, 1, m - 1, m, m + 1, 2 * m, 2 * m + 1, 5 * m - 3, MAX_MESSAGE_LEN] {
+                let count = packets_for(len, m);
                 assert_eq!(count, (len.div_ceil(m)).max(1));
                 assert_eq!(segment(len, mtu, count), None);
                 let last = segment(len, mtu, count - 1).unwrap();

@@ -7,14 +7,11 @@
 
 use std::collections::VecDeque;
 
-use roxe_wire::{Mtu, Psn};
+use roxe_wire::{MAX_MESSAGE_LEN, Mtu, Psn, packets_for};
 
 use crate::adapter::SgeList;
-use crate::segment;
-use crate::work::{
-    CompletionStatus, Data, DatagramTarget, MAX_MESSAGE_LEN, PostError, SendOperation, SendRequest,
-    Sge,
-};
+use crate::rc::LocalFailure;
+use crate::work::{Data, DatagramTarget, PostError, SendOperation, SendRequest, Sge};
 
 /// How large a send queue is: the part of `ibv_qp_cap` that concerns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +61,7 @@ pub(crate) struct Wqe {
     /// READ: how many response packets came in order.
     pub(crate) received: u32,
     /// It failed here, and completes so once all before it have completed.
-    pub(crate) failed: Option<CompletionStatus>,
+    pub(crate) failed: Option<LocalFailure>,
     /// A local request that is done, or a fetching one whose answer is complete.
     pub(crate) done: bool,
 }
@@ -82,7 +79,7 @@ impl Wqe {
             | SendOperation::FetchAdd { .. }
             | SendOperation::AtomicWrite(_)
             | SendOperation::Flush { .. } => 1,
-            _ => segment::packets(self.len, mtu),
+            _ => packets_for(self.len, mtu.bytes()),
         }
     }
 }
@@ -116,6 +113,7 @@ impl SendQueue {
     }
 
     /// Takes in a request that the service allows. `signaled` stands for the request's own.
+    //= BC-077, BC-104, 04-4.14
     pub(crate) fn push(
         &mut self,
         request: &SendRequest<'_>,
@@ -165,6 +163,7 @@ impl SendQueue {
     }
 
     /// Keeps what a request is about.
+    //= Q16, 05-5.7
     fn store(&mut self, data: Data<'_>) -> Stored {
         match data {
             Data::Regions(&[sge]) => Stored::Region(sge),

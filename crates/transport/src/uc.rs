@@ -4,15 +4,13 @@
 //! next First or Only begins afresh, and a receive that was taken for the lost message serves it.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Headers, Packet, Psn, RKey};
+use roxe_wire::{Headers, MAX_MESSAGE_LEN, Packet, Psn, RKey};
 
 use crate::adapter::{Access, Adapter, Count, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::rc::{Requester, failed, received};
+use crate::rc::{LocalFailure, Requester, failed, received};
 use crate::request::{fill, request_headers};
-use crate::work::{
-    AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
-};
+use crate::work::{AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra};
 
 /// The side that takes in the peer's messages.
 #[derive(Debug, Default)]
@@ -38,6 +36,7 @@ impl Responder {
     }
 
     /// Takes in one request.
+    //= U01, BC-037, 04-4.13
     pub(crate) fn handle_request(
         &mut self,
         attributes: &Attributes,
@@ -70,6 +69,7 @@ impl Responder {
         }
     }
 
+    //= U01
     fn keep_receive(&mut self) {
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             debug_assert!(self.spare.is_none(), "a SEND begins with the spare receive");
@@ -103,7 +103,8 @@ impl Responder {
         let (receive, offset) = match self.message {
             Some(Inbound::Send { receive, offset }) => (receive, offset),
             None if packet.opcode.position.starts() => {
-                (self.spare.take().or_else(|| adapter.take_receive()).ok_or(Lost)?, 0)
+                let receive = self.spare.take().or_else(|| adapter.take_receive());
+                (receive.ok_or_else(|| no_buffer(adapter))?, 0)
             }
             _ => return Err(Lost),
         };
@@ -125,6 +126,7 @@ impl Responder {
         Ok(())
     }
 
+    //= U02
     fn write(
         &mut self,
         attributes: &Attributes,
@@ -148,6 +150,9 @@ impl Responder {
             }
             _ => return Err(Lost),
         };
+        if packet.opcode.position.starts() {
+            adapter.count(Count::WriteRequests);
+        }
         let len = u32::try_from(packet.payload.len()).map_err(|_| Lost)?;
         let ends = packet.opcode.position.ends();
         if len > remaining || ends && len != remaining || !ends && len == remaining {
@@ -155,7 +160,7 @@ impl Responder {
         }
         let imm = packet.opcode.has(Header::ImmDt);
         if imm && self.spare.is_none() && !adapter.has_receive() {
-            return Err(Lost);
+            return Err(no_buffer(adapter));
         }
         if len != 0 {
             adapter.write_remote(key, va, packet.payload).map_err(|_| Lost)?;
@@ -195,9 +200,15 @@ impl Responder {
     }
 }
 
+fn no_buffer(adapter: &mut impl Adapter) -> Lost {
+    adapter.count(Count::OutOfBuffer);
+    Lost
+}
+
 impl Requester {
     /// Sends the next packet of an unreliable connection. A message is done when its last packet is
     /// on its way.
+    //= 04-4.13
     pub(crate) fn poll_unreliable(
         &mut self,
         attributes: &Attributes,
@@ -212,8 +223,8 @@ impl Requester {
         }
         if !wqe.begun {
             let several = wqe.len > attributes.path_mtu.bytes();
-            if several && adapter.check_local(self.queue.sges(wqe), false).is_err() {
-                self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
+            if several && let Err(violation) = adapter.check_local(self.queue.sges(wqe), false) {
+                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
                 return None;
             }
             let wqe = self.queue.get_mut(0)?;
@@ -228,9 +239,12 @@ impl Requester {
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
         })?;
-        let Ok(emitted) = emitted else {
-            self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
-            return None;
+        let emitted = match emitted {
+            Ok(emitted) => emitted,
+            Err(violation) => {
+                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
+                return None;
+            }
         };
         self.queue.get_mut(0)?.begun = true;
         self.next = self.next.next();

@@ -6,51 +6,66 @@
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Opcode, Packet, Payload, QKey};
 
-use crate::adapter::{Adapter, Count};
+use crate::adapter::{Adapter, Count, Receive};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::rc::{Requester, received};
+use crate::ending::DatagramFailure;
+use crate::rc::{LocalFailure, Requester, received};
 use crate::request::fill;
 use crate::segment::Segment;
-use crate::work::{Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation};
+use crate::work::{Attributes, CompletionOpcode, Extra, SendOperation};
 
 /// Takes in one datagram. What is dropped is counted.
+//= U04, U06, U08, BC-074, BC-114, BC-127, 05-5.8
 pub(crate) fn handle_datagram(
     attributes: &Attributes,
     packet: &Packet<'_>,
     grh: &Grh,
     adapter: &mut impl Adapter,
-) {
+) -> Result<(), Misplaced> {
     let mtu = attributes.path_mtu.bytes() as usize;
     if !packet.opcode.payload.allows(packet.payload.len(), mtu) {
         adapter.count(Count::UdTooLong);
-        return;
+        return Ok(());
     }
     let Some(receive) = adapter.take_receive() else {
         adapter.count(Count::UdNoBuffer);
-        return;
+        adapter.count(Count::OutOfBuffer);
+        return Ok(());
     };
     let payload_len = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
     let byte_len = GRH_LEN.saturating_add(payload_len);
-    let fits = byte_len <= receive.len;
-    let placed = fits
-        && adapter.scatter_receive(&receive, 0, Payload::bytes(grh.as_bytes())).is_ok()
-        && (payload_len == 0 || adapter.scatter_receive(&receive, GRH_LEN, packet.payload).is_ok());
+    let placed = if byte_len > receive.len {
+        Err(DatagramFailure::TooLong { len: byte_len })
+    } else {
+        let header = Payload::bytes(grh.as_bytes());
+        let mut placed = adapter.scatter_receive(&receive, 0, header);
+        if placed.is_ok() && payload_len != 0 {
+            placed = adapter.scatter_receive(&receive, GRH_LEN, packet.payload);
+        }
+        placed.map_err(DatagramFailure::Key)
+    };
     let opcode = CompletionOpcode::Recv;
     let extra = packet.headers.imm_dt.map_or(Extra::None, Extra::Imm);
     let mut completion = received(attributes, packet, &receive, opcode, byte_len, extra);
     completion.grh = true;
     completion.source_qp = packet.headers.deth.map_or(completion.source_qp, |d| d.source_qp);
-    if !placed {
+    if let Err(why) = placed {
         // The message is lost and its buffer too; the queue pair goes on. BC-074
-        adapter.count(if fits { Count::ResponderCqeError } else { Count::UdTooLong });
-        completion.status = if fits {
-            CompletionStatus::LocalProtectionError
-        } else {
-            CompletionStatus::LocalLengthError
-        };
-        completion.solicited = true;
+        (completion.status, completion.solicited) = (why.status(), true);
+        adapter.count(Count::ResponderCqeError);
+        if let DatagramFailure::TooLong { .. } = why {
+            adapter.count(Count::UdTooLong);
+            adapter.count(Count::ResponderLengthError);
+        }
     }
     adapter.complete_receive(receive, completion);
+    placed.map_err(|why| Misplaced { receive, why })
+}
+
+/// A datagram whose receive completed with an error.
+pub(crate) struct Misplaced {
+    pub(crate) receive: Receive,
+    pub(crate) why: DatagramFailure,
 }
 
 /// Bytes before a datagram in its receive buffer.
@@ -61,6 +76,7 @@ const _: () = assert!(GRH_LEN as usize == Grh::LEN);
 ///
 /// # Errors
 /// [`DropReason::QKeyMismatch`].
+//= U03, BC-115
 pub fn check_q_key(own: QKey, packet: &Packet<'_>) -> Result<(), DropReason> {
     match packet.headers.deth {
         Some(deth) if deth.q_key == own => Ok(()),
@@ -70,6 +86,7 @@ pub fn check_q_key(own: QKey, packet: &Packet<'_>) -> Result<(), DropReason> {
 
 impl Requester {
     /// Sends the next datagram. It is done when it is on its way.
+    //= U03, U05, BC-115, IBA C10-93.1.1, IBA 3.5.3, 02-2.2
     pub(crate) fn poll_datagram(
         &mut self,
         attributes: &Attributes,
@@ -85,7 +102,7 @@ impl Requester {
             return None;
         }
         if wqe.len > attributes.path_mtu.bytes() {
-            self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalLengthError);
+            self.queue.get_mut(0)?.failed = Some(LocalFailure::LongerThanMtu);
             return None;
         }
         let target = wqe.target?;
@@ -119,9 +136,12 @@ impl Requester {
         let emitted = emit(outlet, &mut headers, wqe.len as usize, |place| {
             fill(&self.queue, wqe, &whole, place, adapter)
         })?;
-        let Ok(mut emitted) = emitted else {
-            self.queue.get_mut(0)?.failed = Some(CompletionStatus::LocalProtectionError);
-            return None;
+        let mut emitted = match emitted {
+            Ok(emitted) => emitted,
+            Err(violation) => {
+                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
+                return None;
+            }
         };
         let psn = self.next;
         let wqe = self.queue.get_mut(0)?;

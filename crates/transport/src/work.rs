@@ -2,10 +2,9 @@
 //!
 //! IBA vol 1 §10.7 and §11.6; the names are those of libibverbs.
 
-use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, Mtu, QKey, Qpn, RKey};
-
-/// The longest message of a connected service, in bytes. C9-94.
-pub const MAX_MESSAGE_LEN: u32 = 1 << 31;
+use roxe_wire::{
+    FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, QKey, Qpn, RKey,
+};
 
 /// A piece of registered memory: `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -413,6 +412,7 @@ pub enum CompletionStatus {
 
 impl CompletionStatus {
     /// The number in `ibv_wc_status`.
+    //= BC-047, 05-5.3
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -469,6 +469,7 @@ pub enum CompletionOpcode {
 
 impl CompletionOpcode {
     /// What the completion of a send request says.
+    //= BC-097
     pub const fn of(operation: &SendOperation) -> Self {
         match operation {
             SendOperation::Send | SendOperation::SendWithImm(_) | SendOperation::SendWithInv(_) => {

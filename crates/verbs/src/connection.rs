@@ -146,6 +146,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error`]: there is no way to the peer, or no address of its family.
+    //= BC-044
     pub fn connect(&mut self, peer: &Endpoint) -> Result<(), Error> {
         let addresses = self.context.addresses();
         let family = peer.address.is_ipv4();
@@ -325,3 +326,23 @@ const BLANK: Completion = Completion {
     grh: false,
     solicited: false,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that posts its receives in software needs longer than hardware does, and is not given
+    /// up.
+    //= BC-044 test
+    #[test]
+    fn a_receiver_in_software_is_waited_for() {
+        let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
+        let mut ours = Connection::new(&one).unwrap();
+        let theirs = Connection::new(&other).unwrap();
+        ours.connect(&theirs.endpoint()).unwrap();
+        let info = one.with(|driver| driver.device.query_queue_pair(ours.qpn)).unwrap();
+        let Attributes { min_rnr_timer, rnr_retry, .. } = info.attributes;
+        assert!(min_rnr_timer.duration() >= Duration::from_micros(640));
+        assert_eq!(rnr_retry, 7, "for ever");
+    }
+}

@@ -56,6 +56,7 @@ pub enum Syndrome {
 
 impl Syndrome {
     /// The meaning of a syndrome byte; `None` for the reserved kinds.
+    //= 04-4.4
     pub const fn from_byte(byte: u8) -> Option<Self> {
         let value = byte & 0x1f;
         match byte >> 5 {
@@ -71,7 +72,7 @@ impl Syndrome {
         match self {
             Self::Ack(credits) => credits.code(),
             Self::RnrNak(timer) => 0b001 << 5 | timer.code(),
-            Self::Nak(code) => 0b011 << 5 | code.bits(),
+            Self::Nak(code) => 0b011 << 5 | code.code(),
         }
     }
 }
@@ -148,7 +149,7 @@ impl NakCode {
     }
 
     /// The five bits.
-    pub const fn bits(self) -> u8 {
+    pub const fn code(self) -> u8 {
         match self {
             Self::PsnSequenceError => 0,
             Self::InvalidRequest => 1,
@@ -182,6 +183,7 @@ impl fmt::Display for NakCode {
 mod tests {
     use super::*;
 
+    //= 04-4.4 test
     #[test]
     fn every_syndrome_round_trips_or_is_refused() {
         for byte in 0..=255u8 {
@@ -196,6 +198,7 @@ mod tests {
     }
 
     /// From code 3 on, each count is twice the one two codes before it.
+    //= 04-4.4 test
     #[test]
     fn credits_follow_their_own_pattern() {
         for code in 5..CREDIT_COUNT.len() {

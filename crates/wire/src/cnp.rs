@@ -19,6 +19,7 @@ impl CnpReserved {
 }
 
 /// The BTH of a congestion notification to `dest_qp`: opcode 0x81, BECN set, all else zero.
+//= BC-017
 pub const fn cnp_bth(dest_qp: Qpn, p_key: PKey) -> Bth {
     Bth {
         opcode: CNP_OPCODE,

@@ -350,7 +350,7 @@ fn low_u32(value: u64) -> u32 {
 
 fn opcode(value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let code = low_u8(value);
-    match (Opcode::of_code(code), Service::of_code(code)) {
+    match (Opcode::from_code(code), Service::from_code(code)) {
         (Some(row), _) => f.write_str(row.name),
         (None, Some(service)) => write!(f, "reserved, of service {}", service.name()),
         (None, None) if code >= 0xe0 => f.write_str("manufacturer specific"),

@@ -16,6 +16,7 @@ impl Grh {
     pub const LEN: usize = 40;
 
     /// The area for a datagram with this IP header. The first half is zero for IPv4.
+    //= U04, BC-114
     pub fn new(ip: IpHeader<'_>) -> Self {
         let mut bytes = [0; Self::LEN];
         let header = ip.bytes();
@@ -65,6 +66,7 @@ impl Grh {
 mod tests {
     use super::*;
 
+    //= U04, BC-114 test
     #[test]
     fn both_families_are_found_again() {
         let v4 =

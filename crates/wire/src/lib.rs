@@ -82,7 +82,9 @@ pub use grh::Grh;
 pub use icrc::IcrcCover;
 pub use immediate::ImmDt;
 pub use invalidate::Ieth;
-pub use number::{EeContext, LKey, Msn, Mtu, PKey, QKey, Qpn, RKey, XrcSrqNumber};
+pub use number::{
+    EeContext, LKey, MAX_MESSAGE_LEN, Msn, Mtu, PKey, QKey, Qpn, RKey, XrcSrqNumber, packets_for,
+};
 pub use opcode::Opcode;
 pub use packet::{
     Body, EmitError, Headers, ICRC_LEN, MAX_HEADERS_LEN, Packet, PacketWriter, Payload, Room,

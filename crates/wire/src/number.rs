@@ -153,6 +153,7 @@ impl PKey {
 
     /// Whether a packet with this key may reach a queue pair with key `own`: the partition is the
     /// same and not 0, and at least one of the two is a full member.
+    //= F09, 04-4.11
     pub const fn matches(self, own: Self) -> bool {
         self.partition() == own.partition()
             && self.partition() != 0
@@ -170,6 +171,16 @@ impl fmt::Display for PKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0x{:04x}", self.0)
     }
+}
+
+/// The longest message of a connected service, in bytes. IBA vol 1, C9-94.
+pub const MAX_MESSAGE_LEN: u32 = 1 << 31;
+
+/// How many packets carry a message of `len` bytes, when `full` is the payload of those that are
+/// full: one even for none. IBA vol 1 §9.7.2.
+//= 02-2.6
+pub const fn packets_for(len: u32, full: u32) -> u32 {
+    if full == 0 || len <= full { 1 } else { len.div_ceil(full) }
 }
 
 /// A path MTU: the most payload that one packet carries. Code 1 is 256 bytes, each code doubles.
@@ -224,6 +235,7 @@ impl Mtu {
     }
 
     /// The largest path MTU that fits an interface whose IP MTU is `interface_mtu` bytes.
+    //= 01-1.8
     pub fn fitting(interface_mtu: u32) -> Option<Self> {
         let room = interface_mtu.checked_sub(Self::HEADROOM)?;
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)
@@ -251,6 +263,7 @@ mod tests {
         assert_eq!([0, 6, 255].map(Mtu::from_code), [None; 3]);
     }
 
+    //= 01-1.8 test
     #[test]
     fn mtu_fits_below_the_interface_as_linux_computes_it() {
         assert_eq!(Mtu::fitting(1500), Some(Mtu::B1024));
@@ -261,6 +274,7 @@ mod tests {
         assert_eq!(Mtu::fitting(0), None);
     }
 
+    //= F09, 04-4.11 test
     #[test]
     fn limited_members_do_not_meet() {
         let (full, limited) = (PKey(0xffff), PKey(0x7fff));
@@ -268,6 +282,13 @@ mod tests {
         assert!(!limited.matches(limited));
         assert!(!PKey(0x8000).matches(PKey(0x8000)), "partition 0 is invalid");
         assert!(!PKey(0x9234).matches(full));
+    }
+
+    #[test]
+    fn a_message_takes_a_packet_even_when_it_is_empty() {
+        let lens = [0, 1, 256, 257, 512, MAX_MESSAGE_LEN, u32::MAX];
+        assert_eq!(lens.map(|len| packets_for(len, 256)), [1, 1, 1, 2, 2, 1 << 23, 1 << 24]);
+        assert_eq!(packets_for(7, 0), 1, "an MTU of nothing divides nothing");
     }
 
     #[test]

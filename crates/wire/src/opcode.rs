@@ -37,7 +37,7 @@ pub enum Service {
 impl Service {
     /// The service that the top three bits of an opcode name; `None` for 110 (reserved) and 111
     /// (manufacturer specific).
-    pub const fn of_code(code: u8) -> Option<Self> {
+    pub const fn from_code(code: u8) -> Option<Self> {
         match code >> 5 {
             0b000 => Some(Rc),
             0b001 => Some(Uc),
@@ -190,6 +190,7 @@ pub enum PayloadRule {
 
 impl PayloadRule {
     /// Whether `len` bytes are right at path MTU `mtu` (both in bytes).
+    //= IBA C9-92
     pub const fn allows(self, len: usize, mtu: usize) -> bool {
         match self {
             Empty => len == 0,
@@ -232,7 +233,7 @@ pub struct Opcode {
 
 impl Opcode {
     /// The row of a code; `None` when the specification does not define it.
-    pub const fn of_code(code: u8) -> Option<&'static Self> {
+    pub const fn from_code(code: u8) -> Option<&'static Self> {
         match BY_CODE[code as usize] {
             0 => None,
             row => Some(&OPCODES[row as usize - 1]),
@@ -289,6 +290,7 @@ impl fmt::Display for Opcode {
 }
 
 /// Every opcode that the specification defines, in order.
+//= 02-2.1, 02-2.2
 #[rustfmt::skip]
 pub const OPCODES: &[Opcode] = &[
     //  code  name                         service operation       position headers                      payload
@@ -448,21 +450,21 @@ mod tests {
     fn names_begin_with_the_service_and_codes_with_its_bits() {
         for row in OPCODES {
             assert!(row.name.starts_with(row.service.name()), "{row}");
-            assert_eq!(Service::of_code(row.code), Some(row.service), "{row}");
-            assert_eq!(Opcode::of_code(row.code), Some(row));
+            assert_eq!(Service::from_code(row.code), Some(row.service), "{row}");
+            assert_eq!(Opcode::from_code(row.code), Some(row));
             assert_eq!(Opcode::by_name(row.name), Some(row));
         }
         assert_eq!(OPCODES.len(), 25 + 12 + 22 + 2 + 1 + 23);
-        assert_eq!(Opcode::of_code(0x15), None);
-        assert_eq!(Opcode::of_code(0x80), None, "CNP is 0x81");
-        assert_eq!(Service::of_code(0xc0), None);
+        assert_eq!(Opcode::from_code(0x15), None);
+        assert_eq!(Opcode::from_code(0x80), None, "CNP is 0x81");
+        assert_eq!(Service::from_code(0xc0), None);
     }
 
     /// UC, RD and XRC repeat the low five bits of RC.
     #[test]
     fn services_share_the_low_five_bits() {
         for row in OPCODES.iter().filter(|row| matches!(row.service, Uc | Rd | Xrc)) {
-            let Some(rc) = Opcode::of_code(row.code & 0x1f) else {
+            let Some(rc) = Opcode::from_code(row.code & 0x1f) else {
                 assert_eq!(row.operation, Resync);
                 continue;
             };
@@ -476,6 +478,7 @@ mod tests {
         }
     }
 
+    //= 02-2.1, 02-2.2 test
     #[test]
     fn the_payload_follows_from_the_position() {
         for row in OPCODES {
@@ -503,6 +506,7 @@ mod tests {
         assert_eq!(Opcode::find(Rc, Write, Only, Some(Reth)), None, "that tells no rows apart");
     }
 
+    //= IBA C9-92 test
     #[test]
     fn payload_rules_know_their_limits() {
         assert!(Full.allows(1024, 1024) && !Full.allows(1023, 1024) && !Full.allows(1025, 1024));

@@ -185,6 +185,7 @@ impl<'a> Payload<'a> {
 }
 
 /// The pad bytes that bring a payload of `len` bytes to a multiple of four, 0 ..= 3.
+//= F12, 01-1.8
 #[expect(clippy::cast_possible_truncation, reason = "two bits")]
 pub const fn pad_for(len: usize) -> u8 {
     (len.wrapping_neg() & 0x3) as u8
@@ -252,44 +253,59 @@ impl Headers {
         Ok(())
     }
 
+    fn row(&self) -> Result<&'static Opcode, EmitError> {
+        self.bth.row().ok_or(EmitError::ReservedOpcode { code: self.bth.opcode })
+    }
+
     /// Writes BTH and extension headers to the front of `room`; returns how many bytes.
     ///
     /// # Errors
     /// [`EmitError`] when the opcode is reserved, a header it lists is missing, or `room` too
     /// small.
     pub fn emit(&self, room: &mut [u8]) -> Result<usize, EmitError> {
-        let row = self.bth.row().ok_or(EmitError::ReservedOpcode { code: self.bth.opcode })?;
+        self.emit_row(self.row()?, room)
+    }
+
+    fn emit_row(&self, row: &'static Opcode, room: &mut [u8]) -> Result<usize, EmitError> {
         let have = room.len();
         let too_small = EmitError::NoRoom { have, need: row.headers_len };
-        let mut room = room.get_mut(..row.headers_len).ok_or(too_small)?;
-        let room = &mut room;
-        put(room, self.bth.emit());
+        let room = room.get_mut(..row.headers_len).ok_or(too_small)?;
+        let mut room = put(room, self.bth.emit());
         for &header in row.headers {
             let missing = EmitError::HeaderMissing { opcode: row, header };
-            match header {
-                Header::Rdeth => put(room, self.rdeth.ok_or(missing)?.emit()),
-                Header::Deth => put(room, self.deth.ok_or(missing)?.emit()),
-                Header::Xrceth => put(room, self.xrceth.ok_or(missing)?.emit()),
-                Header::Reth => put(room, self.reth.ok_or(missing)?.emit()),
-                Header::AtomicEth => put(room, self.atomic_eth.ok_or(missing)?.emit()),
-                Header::Aeth => put(room, self.aeth.ok_or(missing)?.emit()),
-                Header::AtomicAckEth => put(room, self.atomic_ack_eth.ok_or(missing)?.emit()),
-                Header::ImmDt => put(room, self.imm_dt.ok_or(missing)?.emit()),
-                Header::Ieth => put(room, self.ieth.ok_or(missing)?.emit()),
-                Header::Feth => put(room, self.feth.ok_or(missing)?.emit()),
-                Header::CnpReserved => put(room, self.cnp_reserved.ok_or(missing)?.0),
-            }
+            room = self.put_extension(header, room).ok_or(missing)?;
         }
         Ok(row.headers_len)
     }
+
+    /// Writes one extension header and returns the place behind it; `None` when it was not given.
+    #[inline(never)] // Else all headers are prepared for every packet that has one of them.
+    fn put_extension<'r>(&self, header: Header, room: &'r mut [u8]) -> Option<&'r mut [u8]> {
+        Some(match header {
+            Header::Rdeth => put(room, self.rdeth?.emit()),
+            Header::Deth => put(room, self.deth?.emit()),
+            Header::Xrceth => put(room, self.xrceth?.emit()),
+            Header::Reth => put(room, self.reth?.emit()),
+            Header::AtomicEth => put(room, self.atomic_eth?.emit()),
+            Header::Aeth => put(room, self.aeth?.emit()),
+            Header::AtomicAckEth => put(room, self.atomic_ack_eth?.emit()),
+            Header::ImmDt => put(room, self.imm_dt?.emit()),
+            Header::Ieth => put(room, self.ieth?.emit()),
+            Header::Feth => put(room, self.feth?.emit()),
+            Header::CnpReserved => put(room, self.cnp_reserved?.0),
+        })
+    }
 }
 
-/// Writes a header to the front of `room` and takes its place off. The row's length is the sum of
-/// its headers', so there is always room.
-fn put<const N: usize>(room: &mut &mut [u8], bytes: [u8; N]) {
-    if let Some((place, rest)) = core::mem::take(room).split_first_chunk_mut() {
-        *place = bytes;
-        *room = rest;
+/// Writes a header to the front of `room` and returns what is behind it. The row's length is the
+/// sum of its headers', so there is always room.
+fn put<const N: usize>(room: &mut [u8], bytes: [u8; N]) -> &mut [u8] {
+    match room.split_first_chunk_mut() {
+        Some((place, rest)) => {
+            *place = bytes;
+            rest
+        }
+        None => &mut [],
     }
 }
 
@@ -401,6 +417,7 @@ impl<'a> Packet<'a> {
     /// [`DropReason::ReservedOpcode`], [`DropReason::HeaderMissing`], [`DropReason::PadCount`],
     /// [`DropReason::ReservedSyndrome`]; [`DropReason::Truncated`] when an elided body lacks
     /// headers.
+    //= BC-004, C05, 01-1.7
     pub fn parse(body: Body<'a>) -> Result<Self, DropReason> {
         let len = body.len();
         if len < Bth::LEN + ICRC_LEN || !len.is_multiple_of(4) {
@@ -455,9 +472,12 @@ impl<'a> Packet<'a> {
             let (row, bth) = (self.opcode, self.headers.bth.opcode);
             return Err(EmitError::OpcodesDiffer { row, bth });
         }
-        let mut writer = PacketWriter::start(&self.headers, self.payload.len(), room)?;
+        // The payload first: until its bytes are out of the store buffer, they cannot be hashed.
+        let mut writer =
+            PacketWriter::new(self.opcode, self.headers.bth.pad, self.payload.len(), room)?;
         writer.copy(first)?;
         writer.copy(second)?;
+        self.headers.emit_row(self.opcode, writer.first)?;
         writer.finish(cover)
     }
 }
@@ -503,13 +523,24 @@ impl<'a> PacketWriter<'a> {
     /// Those of [`Headers::emit`], and [`EmitError::NoRoom`] when the whole packet does not fit, or
     /// the headers not into the first piece.
     pub fn start(headers: &Headers, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
+        let row = headers.row()?;
+        let writer = Self::new(row, headers.bth.pad, payload_len, room)?;
+        headers.emit_row(row, writer.first)?;
+        Ok(writer)
+    }
+
+    /// Leaves the headers out.
+    fn new(row: &Opcode, pad: u8, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
         let Room { first, second } = room;
-        let at = headers.emit(first)?;
-        let (have, payload_end) = (first.len() + second.len(), at.saturating_add(payload_len));
-        let pad = usize::from(headers.bth.pad & 0x3);
+        let (at, have) = (row.headers_len, first.len() + second.len());
+        let payload_end = at.saturating_add(payload_len);
+        let pad = usize::from(pad & 0x3);
         let need = payload_end.saturating_add(pad + ICRC_LEN);
         if have < need {
             return Err(EmitError::NoRoom { have, need });
+        }
+        if first.len() < at {
+            return Err(EmitError::NoRoom { have: first.len(), need: at });
         }
         Ok(Self { first, second, at, payload_end, pad })
     }
@@ -523,30 +554,37 @@ impl<'a> PacketWriter<'a> {
     ///
     /// # Errors
     /// [`EmitError::PayloadLength`] when they are more than are missing.
-    pub fn copy(&mut self, mut from: &[u8]) -> Result<(), EmitError> {
-        self.fill(from.len(), |to| {
-            let (now, later) = from.split_at(to.len());
-            to.copy_from_slice(now);
-            from = later;
+    pub fn copy(&mut self, from: &[u8]) -> Result<(), EmitError> {
+        self.fill(from.len(), |[first, second]| {
+            let (head, tail) = from.split_at(first.len());
+            first.copy_from_slice(head);
+            if !tail.is_empty() {
+                second.copy_from_slice(tail);
+            }
         })
     }
 
     /// Has the next `len` bytes of the payload written by `write`, which is called with the places
-    /// they go to: one, or two where the frame lies in two pieces.
+    /// they go to; the second is empty unless the frame lies in two pieces. Hands its result on.
     ///
     /// # Errors
     /// [`EmitError::PayloadLength`] when `len` is more than is missing.
-    pub fn fill(&mut self, len: usize, mut write: impl FnMut(&mut [u8])) -> Result<(), EmitError> {
+    pub fn fill<T>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce([&mut [u8]; 2]) -> T,
+    ) -> Result<T, EmitError> {
         if len > self.missing() {
             return Err(EmitError::PayloadLength { over: len - self.missing() });
         }
-        for place in places(self.first, self.second, self.at, len) {
-            if !place.is_empty() {
-                write(place);
-            }
+        let (start, end) = (self.at, self.at + len);
+        self.at = end;
+        if let Some(place) = self.first.get_mut(start..end) {
+            return Ok(write([place, &mut []]));
         }
-        self.at += len;
-        Ok(())
+        let split = self.first.len();
+        let (head, tail) = (start.min(split), start.saturating_sub(split));
+        Ok(write([&mut self.first[head..], &mut self.second[tail..end - split]]))
     }
 
     /// Writes pad and ICRC. Returns the packet's length.
@@ -572,15 +610,21 @@ impl<'a> PacketWriter<'a> {
         if self.missing() != 0 {
             return Err(EmitError::PayloadMissing { missing: self.missing() });
         }
-        write_at(self.first, self.second, self.at, &[0; 3][..self.pad]);
+        if self.pad > 0 {
+            write_at(self.first, self.second, self.at, &[0; 3][..self.pad]);
+        }
         Ok(self.at + self.pad + ICRC_LEN)
     }
 
     fn seal(self, len: usize, cover: &IcrcCover<'_>) {
-        let (first, second) = (self.first, self.second);
-        let in_second = len.saturating_sub(first.len());
-        let first = &mut first[..len - in_second];
-        icrc::seal(cover, Room { first, second: &mut second[..in_second] });
+        let (first, second) = match self.first.split_at_mut_checked(len) {
+            Some((packet, _)) => (packet, &mut [][..]),
+            None => {
+                let in_second = len - self.first.len();
+                (self.first, &mut self.second[..in_second])
+            }
+        };
+        icrc::seal(cover, Room { first, second });
     }
 }
 
@@ -593,17 +637,4 @@ pub(crate) fn write_at(first: &mut [u8], second: &mut [u8], at: usize, bytes: &[
     }
     let places = first.iter_mut().chain(second).skip(at);
     places.zip(bytes).for_each(|(to, &from)| *to = from);
-}
-
-/// The `len` bytes from `at` of two pieces that follow each other. The caller knows that they are
-/// there.
-fn places<'a>(
-    first: &'a mut [u8],
-    second: &'a mut [u8],
-    at: usize,
-    len: usize,
-) -> [&'a mut [u8]; 2] {
-    let split = first.len();
-    let (from, to) = (at.min(split), (at + len).min(split));
-    [&mut first[from..to], &mut second[at.saturating_sub(split)..(at + len).saturating_sub(split)]]
 }

@@ -27,6 +27,7 @@ impl Psn {
     }
 
     /// The PSN `packets` later.
+    //= R02, Q14, 04-4.1
     #[must_use]
     pub const fn advance(self, packets: u32) -> Self {
         Self::new(self.0.wrapping_add(packets))
@@ -54,6 +55,7 @@ impl Psn {
     ///
     /// The shift moves bit 23 into the sign bit and back, so the wrap needs no branch. Exactly
     /// half the circle away counts as *before*: that choice is made here and nowhere else.
+    //= R04, 04-4.1
     pub const fn since(self, origin: Self) -> i32 {
         (self.0.wrapping_sub(origin.0) << 8).cast_signed() >> 8
     }
@@ -74,6 +76,7 @@ impl fmt::Display for Psn {
 mod tests {
     use super::*;
 
+    //= R04, 04-4.1 test
     #[test]
     fn since_is_signed_and_wraps() {
         let last = Psn::new(0xff_ffff);

@@ -24,6 +24,7 @@ pub const fn flow_label_of_qps(local: Qpn, remote: Qpn) -> u32 {
 
 /// The port of a connection: from its flow label, or where that is 0, from its queue pairs.
 /// `rdma_get_udp_sport` of Linux.
+//= F13, 01-1.5
 pub const fn source_port(flow_label: u32, local: Qpn, remote: Qpn) -> u16 {
     if flow_label == 0 {
         from_flow_label(flow_label_of_qps(local, remote))
@@ -41,6 +42,7 @@ pub const fn flow_label_of_ports(source: u16, destination: u16) -> u32 {
 mod tests {
     use super::*;
 
+    //= F13, 01-1.5 test
     #[test]
     fn labels_fold_into_ports_as_linux_folds_them() {
         let cases = [

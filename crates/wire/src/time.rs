@@ -77,6 +77,7 @@ impl AckTimeout {
     }
 
     /// The nominal wait; `None` is for ever. A timer may take up to four times as long.
+    //= BC-121
     pub const fn duration(self) -> Option<Duration> {
         if self.code == 0 { None } else { Some(wait_4096_ns(self.code)) }
     }
@@ -111,6 +112,7 @@ impl RnrTimer {
     }
 
     /// The wait.
+    //= BC-042
     pub const fn duration(self) -> Duration {
         Duration::from_micros(RNR_WAIT_10US[self.code as usize] as u64 * 10)
     }
@@ -181,6 +183,7 @@ mod tests {
     use super::*;
 
     /// From code 4 on, each RNR wait is twice the one two codes before it. IBA §9.7.5.2.8.
+    //= BC-042 test
     #[test]
     fn rnr_table_follows_its_own_pattern() {
         for code in 4..32 {
@@ -192,6 +195,7 @@ mod tests {
         assert_eq!(RnrTimer::new(32), None);
     }
 
+    //= BC-121 test
     #[test]
     fn ack_timeout_doubles_and_zero_is_for_ever() {
         assert_eq!(AckTimeout::new(0).unwrap().duration(), None);

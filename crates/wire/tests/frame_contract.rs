@@ -64,10 +64,10 @@ impl Engine {
         let mut writer = PacketWriter::start(&headers(from, len), len, room).unwrap();
         // As a scatter/gather list would: in two pieces.
         for piece in [0..len / 3, len / 3..len] {
-            let mut at = from + piece.start;
-            let fill = |place: &mut [u8]| {
-                self.memory.read(at, place);
-                at += place.len();
+            let at = from + piece.start;
+            let fill = |[first, second]: [&mut [u8]; 2]| {
+                self.memory.read(at, first);
+                self.memory.read(at + first.len(), second);
             };
             writer.fill(piece.len(), fill).unwrap();
         }

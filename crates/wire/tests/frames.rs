@@ -65,6 +65,7 @@ const OF_THE_DEVICE: [&str; 6] =
     ["unknown_qp", "wrong_service", "wrong_qp_state", "addr_mismatch", "bad_pkey", "bad_qkey"];
 
 /// Whatever reason this crate gives for a frame, some frame here gives it.
+//= F06, F07, BC-004, BC-005, 01-1.1, 01-1.3 test
 #[test]
 fn each_reason_has_a_frame() {
     use DropReason as R;
@@ -209,6 +210,7 @@ fn udp_checksum(is_v4: bool, ip: &[u8], datagram: &[u8]) -> u16 {
 }
 
 /// A checksum is checked wherever the frame is split, at odd places too; 0 says "none".
+//= F04, BC-010, 01-1.5 test
 #[test]
 fn the_udp_checksum_is_that_of_rfc_768() {
     for is_v4 in [true, false] {
@@ -248,6 +250,7 @@ fn each_bit_of_the_header_is_summed() {
 }
 
 /// Priority tags, one VLAN, two of them in each notation; the outer one comes first.
+//= BC-013, 01-1.2 test
 #[test]
 fn tags_are_taken_off() {
     let bytes = frame(true);
@@ -304,6 +307,7 @@ fn frames_may_begin_behind_the_link_header() {
 }
 
 /// What stands behind the ICRC is padding, whatever it is; the ICRC is found by the IP length.
+//= F05, 01-1.1 test
 #[test]
 fn padding_is_not_the_packet() {
     for padding in [1, 2, 6, 60] {
@@ -348,6 +352,7 @@ fn snapped_frames_keep_their_meaning() {
     assert_eq!(Frame::parse(lying).unwrap_err(), cut);
 }
 
+//= BC-017 test
 #[test]
 fn a_notification_is_a_bth_and_sixteen_bytes() {
     let bth = cnp_bth(Qpn::new(0x22), PKey::DEFAULT);

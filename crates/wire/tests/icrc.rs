@@ -47,6 +47,7 @@ fn ip_at(path: &roxe_wire::Path) -> usize {
 }
 
 proptest! {
+    //= BC-001, BC-011, 03-3.1 test
     #[test]
     fn it_is_zlibs_at_every_split(
         path in path(),
@@ -97,6 +98,7 @@ proptest! {
     }
 
     /// Routers may change the masked bits, and nothing else.
+    //= F03, F14, BC-014, 01-1.4, 03-3.1 test
     #[test]
     fn each_bit_counts_unless_it_is_masked(path in path(), (headers, payload) in packet(40)) {
         let bytes = frame(&path, 7, &packet_of(&headers, &payload));

@@ -122,6 +122,7 @@ fn emit(frame: &Frame<'_>, packet: &Packet<'_>) -> Vec<u8> {
     bytes
 }
 
+//= BC-002, BC-014, 01-1.4, 01-1.7, 03-3.1 test
 #[test]
 fn positive_vectors_parse_to_their_values_and_come_back_byte_for_byte() {
     let file = vectors();
@@ -156,6 +157,7 @@ fn receive(bytes: &[u8]) -> Result<(), DropReason> {
     Ok(())
 }
 
+//= F01, F02, 03-3.1 test
 #[test]
 fn negative_vectors_are_refused_for_their_reason() {
     let file = vectors();
@@ -187,6 +189,7 @@ fn negative_vectors_are_refused_for_their_reason() {
 }
 
 /// One frame in every way that memory can hold it gives one meaning.
+//= BC-011 test
 #[test]
 fn wherever_a_frame_is_split_it_means_the_same() {
     let file = vectors();

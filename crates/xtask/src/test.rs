@@ -34,7 +34,7 @@ const fn stage(
 const STAGES: &[Stage] = &[
     stage("fmt",      "the format of all Rust sources",              &[],                  fmt),
     stage("tidy",     "the rules of the house",                      &[],                  tidy),
-    stage("trace",    "each rule has its row and its script",        &[],                  trace),
+    stage("trace",    "each rule has its code, test and script",      &[],                  trace),
     stage("clippy",   "lints, with warnings as errors",              &[BUILD],             clippy),
     stage("licences", "licences, bans and sources of dependencies",  &[&["cargo-deny"]],   licences),
     stage("tests",    "all tests",                                   &[BUILD, TESTS],      tests),

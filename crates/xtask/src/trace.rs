@@ -1,9 +1,10 @@
 //! `cargo xtask trace`: from each rule to the code that keeps it and what shows it.
 //!
-//! The ledger `tests/conformance/requirements.toml` has a row for each rule. Code cites a rule by a
-//! comment `//= ID` above the function that keeps it and `//= ID test` above a test, scripts by
-//! their `# RULE` line. A citation without a row, a kept rule that no script shows, and a rule that
-//! is neither kept nor explained are findings.
+//! The ledger `tests/conformance/requirements.toml` has a row for each rule. Code cites rules by a
+//! comment `//= ID, ID` above the function or line that keeps them and `//= ID, ID test` above a
+//! test, scripts by their `# RULE` line. Gaps are findings: a citation without a row; a kept rule
+//! without function, test or script; a planned one that needs nothing which is still to come; one
+//! that is not kept, without a reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,14 +14,19 @@ use anyhow::{Context, Result};
 use crate::stop::Stop;
 use crate::{say, workspace};
 
+/// What is still to come, and may bring rules along.
+const AREAS: [&str; 4] = ["cm", "congestion", "netdev", "af_xdp"];
+
 const LEDGER: &str = "tests/conformance/requirements.toml";
 
 /// A rule, and where it stands.
 #[derive(Debug, Default)]
 pub(crate) struct Rule {
     says: String,
+    /// The part that keeps it, or the area that is to bring it.
+    area: String,
     status: String,
-    has_reason: bool,
+    reason: String,
     functions: Vec<String>,
     tests: Vec<String>,
     scripts: Vec<String>,
@@ -55,6 +61,10 @@ pub(crate) fn judge() -> Result<(BTreeMap<String, Rule>, Vec<String>)> {
                 findings.push(format!("{place}: cites {id}, which {LEDGER} does not have"));
                 continue;
             };
+            if kind == Kind::Test && !is_above_a_test(&text, line) {
+                findings.push(format!("{place}: cites {id} as a test, and no test follows"));
+                continue;
+            }
             match kind {
                 Kind::Function => rule.functions.push(place),
                 Kind::Test => rule.tests.push(place),
@@ -62,21 +72,37 @@ pub(crate) fn judge() -> Result<(BTreeMap<String, Rule>, Vec<String>)> {
             }
         }
     }
-    for (id, rule) in &rules {
-        match rule.status.as_str() {
-            "kept" if rule.scripts.is_empty() => findings.push(format!("{id}: kept, no script")),
-            "kept" => {}
-            "planned" | "not-kept" if rule.has_reason => {}
-            other => findings.push(format!("{id}: status {other:?} without area or reason")),
-        }
-    }
+    findings.extend(rules.iter().flat_map(|(id, rule)| gaps(id, rule)));
     Ok((rules, findings))
+}
+
+/// What is missing of a rule.
+fn gaps(id: &str, rule: &Rule) -> Vec<String> {
+    let Rule { area, status, reason, functions, tests, scripts, .. } = rule;
+    match status.as_str() {
+        "kept" => [("function", functions), ("test", tests), ("script", scripts)]
+            .into_iter()
+            .filter(|(_, places)| places.is_empty())
+            .map(|(what, _)| format!("{id}: kept, and no {what} cites it"))
+            .collect(),
+        "planned" if AREAS.contains(&area.as_str()) => Vec::new(),
+        "planned" => {
+            let areas = AREAS.join(", ");
+            vec![format!("{id}: planned, and {area:?} is none of what is to come: {areas}")]
+        }
+        "not-kept" if !reason.is_empty() => Vec::new(),
+        "not-kept" => vec![format!("{id}: not kept, and no reason is given")],
+        other => vec![format!("{id}: no status is called {other:?}")],
+    }
 }
 
 fn show_one(id: &str, rules: &BTreeMap<String, Rule>) -> Result<()> {
     let rule = rules.get(id);
     let rule = rule.ok_or_else(|| Stop::Usage(format!("no rule {id} in {LEDGER}")))?;
     say!("{id} ({}): {}", rule.status, rule.says);
+    if !rule.reason.is_empty() {
+        say!("  reason   {}", rule.reason);
+    }
     for (what, places) in
         [("function", &rule.functions), ("test", &rule.tests), ("script", &rule.scripts)]
     {
@@ -95,12 +121,13 @@ fn show_all(rules: &BTreeMap<String, Rule>) {
         let (functions, tests, scripts) = (functions.len(), tests.len(), scripts.len());
         say!("{id:<14} {status:<8} {functions:>9} {tests:>5} {scripts:>7}  {says}");
     }
-    let kept = || rules.values().filter(|rule| rule.status == "kept");
-    let whole = kept().filter(|rule| !rule.functions.is_empty() && !rule.tests.is_empty()).count();
+    let of = |status| rules.values().filter(|rule| rule.status == status).count();
     say!(
-        "{} rules: {} kept, each shown by a script; {whole} of them cited by function and test too",
+        "{} rules: {} kept, {} planned, {} not kept",
         rules.len(),
-        kept().count()
+        of("kept"),
+        of("planned"),
+        of("not-kept")
     );
 }
 
@@ -122,14 +149,13 @@ fn read_ledger(text: &str) -> BTreeMap<String, Rule> {
             };
             Some(value.trim().to_owned())
         };
-        let status = value("status").unwrap_or_default();
-        let planned = status == "planned" && value("where").is_some();
         rules.insert(
             id.to_owned(),
             Rule {
                 says: value("says").unwrap_or_default(),
-                has_reason: planned || value("reason").is_some(),
-                status,
+                area: value("where").unwrap_or_default(),
+                status: value("status").unwrap_or_default(),
+                reason: value("reason").unwrap_or_default(),
                 ..Rule::default()
             },
         );
@@ -144,6 +170,13 @@ enum Kind {
     Script,
 }
 
+/// Whether nothing but comments and attributes stand between a line, counted from 1, and a test.
+fn is_above_a_test(text: &str, line: usize) -> bool {
+    let behind = text.lines().skip(line).map(str::trim_start);
+    let mut between = behind.take_while(|line| line.starts_with("//") || line.starts_with("#["));
+    between.any(|line| line == "#[test]")
+}
+
 /// Every rule that a file names: line, id, as what.
 fn citations<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, Kind)> {
     let mut found = Vec::new();
@@ -153,11 +186,12 @@ fn citations<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, Kind)> {
         match extension {
             Some("rs") => {
                 let Some(cited) = line.strip_prefix("//= ") else { continue };
-                let cited = cited.trim().trim_start_matches("IBA ");
-                match cited.strip_suffix(" test") {
-                    Some(id) => found.push((index + 1, id, Kind::Test)),
-                    None => found.push((index + 1, cited, Kind::Function)),
-                }
+                let (ids, kind) = match cited.trim().strip_suffix(" test") {
+                    Some(ids) => (ids, Kind::Test),
+                    None => (cited.trim(), Kind::Function),
+                };
+                let ids = ids.split(", ").map(|id| id.trim_start_matches("IBA "));
+                found.extend(ids.map(|id| (index + 1, id, kind)));
             }
             Some("roce") => {
                 let Some(rules) = line.strip_prefix("# RULE ") else { continue };
@@ -179,19 +213,64 @@ mod tests {
         let rules = read_ledger(
             "# a comment\n\n[\"C9-88\"]\nlevel  = \"shall\"\nsays   = \"One = two.\"\n\
              where  = \"responder\"\nstatus = \"kept\"\n\n[\"BC-1\"]\nsays   = \"\"\"\nLong \\\n\
-             text.\"\"\"\nwhere = \"cm\"\nstatus = \"planned\"\n\n[\"X\"]\nstatus = \"planned\"\n",
+             text.\"\"\"\nwhere = \"cm\"\nstatus = \"planned\"\n\n[\"X\"]\nstatus = \"planned\"\n\n\
+             [\"Y\"]\nstatus = \"not-kept\"\nreason = \"\"\"\nNobody \\\nhas it.\"\"\"\n",
         );
         assert_eq!(rules["C9-88"].says, "One = two.");
-        assert_eq!((rules["C9-88"].status.as_str(), rules["C9-88"].has_reason), ("kept", false));
-        assert_eq!((rules["BC-1"].says.as_str(), rules["BC-1"].has_reason), ("Long text.", true));
-        assert!(!rules["X"].has_reason, "planned, but by whom?");
+        assert_eq!((rules["C9-88"].status.as_str(), rules["C9-88"].reason.as_str()), ("kept", ""));
+        assert_eq!(
+            (rules["BC-1"].says.as_str(), rules["BC-1"].area.as_str()),
+            ("Long text.", "cm")
+        );
+        assert_eq!(rules["X"].area, "", "planned, but by whom?");
+        assert_eq!(rules["Y"].reason, "Nobody has it.");
+    }
+
+    #[test]
+    fn a_test_is_cited_above_a_test() {
+        let text = "//= R1 test\n/// Why.\n    #[test]\nfn a() {}\n//= R2 test\nfn b() {}\n";
+        assert!(is_above_a_test(text, 1));
+        assert!(!is_above_a_test(text, 5));
+        assert!(!is_above_a_test("//= R3 test", 1));
+    }
+
+    #[test]
+    fn every_gap_is_a_finding() {
+        let here = || vec!["a.rs:1".to_owned()];
+        let rule = |status: &str| Rule { status: status.into(), ..Rule::default() };
+        let kept = || Rule { functions: here(), tests: here(), scripts: here(), ..rule("kept") };
+        let missing = |rule: &Rule| gaps("R1", rule);
+        assert_eq!(missing(&kept()), [""; 0]);
+        assert_eq!(missing(&rule("kept")).len(), 3);
+        for (what, rule) in [
+            ("function", Rule { functions: vec![], ..kept() }),
+            ("test", Rule { tests: vec![], ..kept() }),
+            ("script", Rule { scripts: vec![], ..kept() }),
+        ] {
+            assert_eq!(missing(&rule), [format!("R1: kept, and no {what} cites it")]);
+        }
+        for (area, count) in [("cm", 0), ("af_xdp", 0), ("responder", 1), ("", 1)] {
+            assert_eq!(missing(&Rule { area: area.into(), ..rule("planned") }).len(), count);
+        }
+        assert_eq!(missing(&rule("not-kept")), ["R1: not kept, and no reason is given"]);
+        assert_eq!(missing(&Rule { reason: "None.".into(), ..rule("not-kept") }), [""; 0]);
+        assert_eq!(missing(&rule("soon")), ["R1: no status is called \"soon\""]);
+    }
+
+    #[test]
+    fn the_ledger_has_no_gaps() {
+        let (rules, findings) = judge().unwrap();
+        assert_eq!(findings, [""; 0]);
+        assert!(rules.len() > 200, "{} rules", rules.len());
     }
 
     #[test]
     fn code_and_scripts_cite_in_their_own_ways() {
-        let rust = "    //= IBA C9-88\nfn a() {}\n    //= 05-5.6 test\n// = no\n";
+        let rust = "    //= IBA C9-88\nfn a() {}\n    //= R17, IBA C9-9 test\n// = no\n";
         let found = citations(Path::new("a.rs"), rust);
-        assert_eq!(found, [(1, "C9-88", Kind::Function), (3, "05-5.6", Kind::Test)]);
+        let expected =
+            [(1, "C9-88", Kind::Function), (3, "R17", Kind::Test), (3, "C9-9", Kind::Test)];
+        assert_eq!(found, expected);
         let script = "# RULE R17, C9-88: says so: clearly.\n# RULES none\n";
         let found = citations(Path::new("a.roce"), script);
         assert_eq!(found, [(1, "R17", Kind::Script), (1, "C9-88", Kind::Script)]);

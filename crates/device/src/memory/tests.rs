@@ -86,7 +86,7 @@ fn the_first_rule_that_is_broken_is_told() {
     assert_eq!(check(PD, key, VA + 8, Access::Read), Ok(Some(place(8))));
 }
 
-//= 05-5.6 test
+//= 05-5.6, R19 test
 #[test]
 fn each_request_needs_its_own_right() {
     use AccessFlags as Flags;
@@ -107,7 +107,7 @@ fn each_request_needs_its_own_right() {
     }
 }
 
-//= 05-5.6 test
+//= 05-5.6, R18 test
 #[test]
 fn a_range_ends_where_its_region_does() {
     for (va, len) in [(VA, 4096), (0, 4096), (u64::MAX - 4095, 4096), (0, u64::MAX), (9, 0)] {
@@ -128,6 +128,7 @@ fn a_range_ends_where_its_region_does() {
     }
 }
 
+//= R18 test
 #[test]
 fn a_range_may_touch_the_end_of_all_addresses_but_not_cross_it() {
     let mut table = table();
@@ -142,7 +143,7 @@ fn a_range_may_touch_the_end_of_all_addresses_but_not_cross_it() {
     assert_eq!(register(&mut table, 2, u64::MAX), Err(MemoryError::RangeWraps));
 }
 
-//= 05-5.6 test
+//= 05-5.6, V03 test
 #[test]
 fn who_lets_peers_write_must_be_able_to_write() {
     let mut table = table();
@@ -289,7 +290,7 @@ fn a_work_request_registers_what_was_allocated_for_it() {
     assert!(table.deregister(LKey(new.0)).is_ok());
 }
 
-//= 05-5.6 test
+//= 05-5.6, R31, R32, BC-080 test
 #[test]
 fn a_peer_invalidates_only_what_work_requests_make_valid() {
     let mut table = table();
@@ -341,7 +342,7 @@ fn a_window_opens_part_of_its_region() {
     }
 }
 
-//= 05-5.6 test
+//= 05-5.6, R37 test
 #[test]
 fn a_type_2_window_is_for_one_queue_pair() {
     for kind in BOTH {
@@ -362,7 +363,7 @@ fn a_type_2_window_is_for_one_queue_pair() {
     }
 }
 
-//= IBA C10-72 test
+//= IBA C10-72, BC-081 test
 #[test]
 fn queue_pair_window_and_region_share_a_domain() {
     for kind in BOTH {
@@ -393,7 +394,7 @@ fn a_region_must_allow_windows() {
     }
 }
 
-//= IBA C10-74 test
+//= IBA C10-74, BC-081 test
 #[test]
 fn a_window_for_writing_needs_a_region_that_can_be_written() {
     let mut table = table();
@@ -509,6 +510,7 @@ fn a_zero_based_region_has_no_windows() {
     }
 }
 
+//= BC-081 test
 #[test]
 fn a_windows_index_stays_and_its_byte_may() {
     for kind in BOTH {

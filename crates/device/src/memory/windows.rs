@@ -75,6 +75,7 @@ impl MemoryTable {
     ///
     /// # Errors
     /// [`MemoryError`].
+    //= BC-081
     pub fn bind(&mut self, pd: Pd, qpn: Qpn, what: &Binding) -> Result<(), MemoryError> {
         let (slot, window) = self.window(what.window)?;
         if !same_index(what.window.0, what.new_key.0) {

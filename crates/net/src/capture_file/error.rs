@@ -50,7 +50,7 @@ pub enum CaptureError {
     PacketLength { offset: u64, len: u32 },
 
     /// A pcapng block contradicts itself or the file.
-    #[error("the block at byte {offset} {problem}: the file is damaged from there on")]
+    #[error("the block at byte {offset} {problem}: {}", problem.consequence())]
     Block { offset: u64, problem: BlockProblem },
 
     /// Packets were there, and none could be read.
@@ -80,6 +80,15 @@ pub enum BlockProblem {
     NoSuchInterface { interface: u32, known: usize },
     #[error("describes one interface more than {limit}")]
     TooManyInterfaces { limit: usize },
+}
+
+impl BlockProblem {
+    const fn consequence(self) -> &'static str {
+        match self {
+            Self::TooManyInterfaces { .. } => "split the file with editcap",
+            _ => "the file is damaged from there on",
+        }
+    }
 }
 
 /// Why a record or an interface cannot be written.

@@ -10,7 +10,7 @@ use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Credits, Deth, Feth, FlushPlacement,
     FlushSelectivity, FrameTemplate, Headers, ICRC_LEN, Ieth, ImmDt, IpPair, MacAddress, Msn,
     NakCode, Opcode, PKey, Path, Psn, QKey, Qpn, RKey, Reth, RnrTimer, Syndrome, TrafficClass,
-    icrc, pad_for,
+    VlanTag, icrc, pad_for,
 };
 
 use super::parameters::NAK_CODES;
@@ -29,6 +29,7 @@ pub(super) struct PeerSide {
     pub(super) p_key: PKey,
     pub(super) from: IpAddr,
     pub(super) to: IpAddr,
+    pub(super) vlan: Option<u16>,
 }
 
 /// A frame on the wire.
@@ -227,7 +228,7 @@ fn seal_and_frame(
     let to = arguments.address("to").unwrap_or(peer.to);
     let template = FrameTemplate::new(&Path {
         ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
-        vlan: None,
+        vlan: tag(peer, numbers)?,
         ip: IpPair::new(from, to).ok_or("the two addresses are of different families")?,
         traffic_class: TrafficClass(numbers.or("tclass", 0)? as u8),
         hop_limit: numbers.or("hop", 64)? as u8,
@@ -254,6 +255,10 @@ fn seal_and_frame(
     }
     damage_outer(&mut outer, &packet, numbers)?;
     let mut bytes = outer;
+    if let Some(vlan) = numbers.get("outer-vlan")? {
+        let [high, low] = (vlan as u16).to_be_bytes();
+        bytes.splice(12..12, [0x88, 0xa8, high, low]);
+    }
     let start = bytes.len();
     bytes.extend_from_slice(&packet);
     bytes.resize(bytes.len() + numbers.or("padding", 0)? as usize, 0);
@@ -262,6 +267,14 @@ fn seal_and_frame(
         None => bytes.len(),
     };
     Ok(WireFrame { bytes, split })
+}
+
+/// The VLAN tag of a frame: that of the queue pair's address, or what is said.
+fn tag(peer: &PeerSide, numbers: &Numbers<'_>) -> Result<Option<VlanTag>, String> {
+    let (vlan, priority) = (numbers.get("vlan")?, numbers.or("pcp", 0)?);
+    let vlan = vlan.map(|vlan| vlan as u16).or(peer.vlan);
+    let vlan = vlan.filter(|_| !numbers.arguments.has("untagged"));
+    Ok(vlan.map(|vlan| VlanTag((priority as u16) << 13 | vlan & 0x0fff)))
 }
 
 /// A packet that ends `cut` bytes early, and whose outer headers say so.
@@ -281,14 +294,15 @@ fn damage_outer(outer: &mut [u8], packet: &[u8], numbers: &Numbers<'_>) -> Resul
     if let Some(len) = numbers.get("udp-length")? {
         outer[udp + 4..udp + 6].copy_from_slice(&(len as u16).to_be_bytes());
     }
-    let is_ipv4 = udp == 14 + 20;
+    let is_ipv4 = udp < 40;
+    let ip = udp - if is_ipv4 { 20 } else { 40 };
     if numbers.arguments.has("fragment") && is_ipv4 {
-        outer[14 + 6] = 0x20; // More fragments.
-        let sum = ones_complement(&[&outer[14..24], &outer[26..34]]);
-        outer[24..26].copy_from_slice(&sum.to_be_bytes());
+        outer[ip + 6] = 0x20; // More fragments.
+        let sum = ones_complement(&[&outer[ip..ip + 10], &outer[ip + 12..udp]]);
+        outer[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
     }
     if let Some(checksum) = numbers.arguments.word("checksum") {
-        let addresses = if is_ipv4 { &outer[26..34] } else { &outer[22..54] };
+        let addresses = &outer[if is_ipv4 { ip + 12 } else { ip + 8 }..udp];
         let len = outer[udp + 4..udp + 6].to_vec();
         let sum = ones_complement(&[addresses, &[0, 17], &len, &outer[udp..udp + 6], packet]);
         let sum = match (checksum, sum) {

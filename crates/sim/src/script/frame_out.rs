@@ -49,6 +49,9 @@ pub(super) struct OurSide {
     pub(super) traffic_class: u8,
     pub(super) hop_limit: u8,
     pub(super) kind: Peer,
+    /// 0 for none.
+    pub(super) vlan: u16,
+    pub(super) priority: u8,
 }
 
 /// Takes a packet apart: all its bytes, with an ICRC whose value nobody looks at.
@@ -140,6 +143,8 @@ pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String
         ("sport", Fact::Number(u64::from(addressing.source_port))),
         ("tclass", Fact::Number(u64::from(addressing.traffic_class.0))),
         ("hop", Fact::Number(u64::from(addressing.hop_limit))),
+        ("vlan", Fact::Number(addressing.vlan.map_or(0, |tag| u64::from(tag.id())))),
+        ("pcp", Fact::Number(addressing.vlan.map_or(0, |tag| u64::from(tag.priority())))),
     ]);
     let payload = parsed.payload.pieces().concat();
     let after = parsed.opcode.headers_len + payload.len();
@@ -148,7 +153,7 @@ pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String
 }
 
 fn nak_name(code: NakCode) -> &'static str {
-    NAK_CODES.get(usize::from(code.bits())).copied().unwrap_or("reserved")
+    NAK_CODES.get(usize::from(code.code())).copied().unwrap_or("reserved")
 }
 
 impl Seen {
@@ -184,6 +189,8 @@ impl Seen {
             "to" => Some(Default::Must(Fact::Address(ours.to))),
             "tclass" => number(u64::from(ours.traffic_class)),
             "hop" => number(u64::from(ours.hop_limit)),
+            "vlan" => number(u64::from(ours.vlan)),
+            "pcp" => number(u64::from(ours.priority)),
             _ => None,
         }
     }

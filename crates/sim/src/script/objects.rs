@@ -1,5 +1,7 @@
 //! Statements that make, change and destroy objects.
 
+use std::net::IpAddr;
+
 use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::memory::{Changes, MemoryError, Registration, WindowType};
@@ -14,7 +16,7 @@ use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTi
 
 use super::parameters;
 use super::syntax::{Arguments, CallVerb, ObjectKind, Service};
-use super::world::{Object, Qp, Region, World};
+use super::world::{Object, Qp, Region, Settings, World};
 
 /// A verb's outcome: done, or refused with an error that has a number.
 pub(super) type Verb = Result<(), Refused>;
@@ -66,10 +68,10 @@ const fn errno(error: &VerbError) -> &'static str {
 impl World {
     /// Makes what every script has: addresses, `pd`, `cq` and the buffer.
     pub(super) fn prepare(&mut self) -> Verb {
-        let second = self.settings.second_address;
-        for address in [Some(self.settings.address), second].into_iter().flatten() {
-            let gid = Gid::from_ip(address);
-            self.device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None })?;
+        let Settings { address, second_address, vlan, second_vlan, .. } = self.settings;
+        self.device.add_gid(gid_entry(address, vlan))?;
+        if let Some(second) = second_address {
+            self.device.add_gid(gid_entry(second, second_vlan))?;
         }
         let pd = self.device.alloc_pd()?;
         self.objects.insert("pd".to_owned(), Object::Pd(pd));
@@ -144,10 +146,11 @@ impl World {
     }
 
     fn make_qp(&mut self, name: &str, service: Service, a: &Arguments) -> Verb {
+        let gsi = service == Service::Gsi;
         let service = match service {
             Service::Rc => ServiceType::Rc,
             Service::Uc => ServiceType::Uc,
-            Service::Ud => ServiceType::Ud,
+            Service::Ud | Service::Gsi => ServiceType::Ud,
         };
         let cq = |world: &Self, which: &str, default: &str| {
             let name = a.word(which).unwrap_or(default);
@@ -166,7 +169,7 @@ impl World {
         let depth = self.number_or(a, "depth", 16)? as u32;
         let max_sge = self.number_or(a, "sge", 4)? as u32;
         let max_inline = self.number_or(a, "inline", 64)? as u32;
-        let qpn = self.device.create_queue_pair(&QueuePairInit {
+        let init = QueuePairInit {
             service,
             pd: self.pd(a)?,
             send_cq,
@@ -175,20 +178,28 @@ impl World {
             send: SendCapacity { depth, max_sge, max_inline },
             receive: ReceiveCapacity { depth, max_sge },
             signal_all: a.has("signal-all"),
-        })?;
-        let others = self.objects.values().filter(|object| matches!(object, Object::Qp(_)));
-        let peer = FIRST_PEER_QPN + others.count() as u32;
-        let own_address = match self.number_or(a, "gid", 0)? {
-            0 => self.settings.address,
-            _ => self.settings.second_address.ok_or("the device has one address")?,
         };
-        let blank = Attributes { qpn, ..self.default_attributes(peer)? };
+        let qpn = if gsi {
+            self.device.create_gsi_queue_pair(&init)?
+        } else {
+            self.device.create_queue_pair(&init)?
+        };
+        let others = self.objects.values().filter(|object| matches!(object, Object::Qp(_)));
+        let peer = if gsi { 1 } else { FIRST_PEER_QPN + others.count() as u32 };
+        let gid = self.number_or(a, "gid", 0)? as u32;
+        let own = self.device.gids().get(gid).copied();
+        let own_address = own.map_or(self.settings.address, |own| own.gid.to_ip());
+        let mut blank = Attributes { qpn, ..self.default_attributes(peer)? };
+        if gsi {
+            blank.q_key = QKey::GSI;
+        }
         let qp = Qp {
             qpn,
             service,
             values: self.attributes(a, &blank)?,
             vector: self.vector(a)?,
             own_address,
+            vlan: own.and_then(|own| own.vlan),
             peer_address: a.address("to").unwrap_or(self.settings.peer),
             source_port: None,
         };
@@ -264,13 +275,16 @@ impl World {
             traffic_class: self.number_or(a, "tclass", 0)? as u8,
             hop_limit: self.number_or(a, "hop", 0)? as u8,
             flow_label: self.number_or(a, "flow-label", 0)? as u32,
-            service_level: 0,
+            service_level: self.number_or(a, "sl", 0)? as u8,
             static_rate: StaticRate::MAX,
         })
     }
 
     /// `call VERB TARGET …`.
     pub(super) fn call(&mut self, verb: CallVerb, target: &str, a: &Arguments) -> Verb {
+        if target == "device" {
+            return self.call_device(verb, a);
+        }
         let object = self.objects.get(target).cloned();
         let object = object.ok_or_else(|| format!("nothing is called {target}"))?;
         match (verb, object) {
@@ -321,6 +335,28 @@ impl World {
             }
             _ => Err(format!("{target} is no object of this verb").into()),
         }
+    }
+
+    /// What happens to the device as a whole, or to its port.
+    fn call_device(&mut self, verb: CallVerb, a: &Arguments) -> Verb {
+        match verb {
+            CallVerb::AddGid => {
+                let address = a.address("address").ok_or("`add-gid` needs `address`")?;
+                let vlan = self.number(a, "vlan", None)?.map(|vlan| vlan as u16);
+                self.device.add_gid(gid_entry(address, vlan))?;
+            }
+            CallVerb::RemoveGid => {
+                let gid = self.number(a, "gid", None)?.ok_or("`remove-gid` needs `gid`")?;
+                let removed = self.device.remove_gid(gid as u32);
+                removed.ok_or_else(|| format!("the device has no GID {gid}"))?;
+            }
+            CallVerb::Hold | CallVerb::Release => {
+                self.collect();
+                self.held = verb == CallVerb::Hold;
+            }
+            _ => return Err("the device has no such verb".into()),
+        }
+        Ok(())
     }
 
     fn reregister(&mut self, name: &str, region: Region, a: &Arguments) -> Verb {
@@ -381,6 +417,11 @@ impl World {
             _ => {}
         }
     }
+}
+
+/// An address of RoCE v2, on a VLAN or untagged.
+fn gid_entry(address: IpAddr, vlan: Option<u16>) -> GidEntry {
+    GidEntry { gid: Gid::from_ip(address), gid_type: GidType::RoceV2, vlan }
 }
 
 /// The flags of [`parameters::ATTRIBUTES`], in the same order.

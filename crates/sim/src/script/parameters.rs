@@ -130,6 +130,8 @@ pub(super) const DEVICE: &[Parameter] = &[
     ("second-address", Address),
     ("peer", Address),
     ("as", Word(&["roxe", "connectx", "rxe"])),
+    ("vlan", Number),
+    ("second-vlan", Number),
 ];
 
 const QP: &[Parameter] = &[
@@ -151,6 +153,7 @@ const QP: &[Parameter] = &[
     ("tclass", Number),
     ("hop", Number),
     ("flow-label", Number),
+    ("sl", Number),
     ("depth", Number),
     ("sge", Number),
     ("inline", Number),
@@ -181,10 +184,11 @@ pub(super) const fn of_object(object: ObjectKind) -> &'static [Parameter] {
             ("tclass", Number),
             ("hop", Number),
             ("flow-label", Number),
+            ("sl", Number),
             ("pd", Name),
         ],
         ObjectKind::Srq => &[("depth", Number), ("limit", Number), ("sge", Number), ("pd", Name)],
-        ObjectKind::Qp(Service::Rc | Service::Uc | Service::Ud) => QP,
+        ObjectKind::Qp(Service::Rc | Service::Uc | Service::Ud | Service::Gsi) => QP,
     }
 }
 
@@ -267,7 +271,10 @@ pub(super) const fn of_call(verb: CallVerb) -> &'static [Parameter] {
             ("limit", Number),
             ("depth", Number),
         ],
-        CallVerb::Destroy | CallVerb::Lose => &[],
+        CallVerb::Destroy | CallVerb::Lose | CallVerb::Hold | CallVerb::Release => &[],
+        CallVerb::AddGid | CallVerb::RemoveGid => {
+            &[("address", Address), ("vlan", Number), ("gid", Number)]
+        }
         CallVerb::Reregister => {
             &[("pd", Name), ("access", List(RIGHTS)), ("va", Number), ("len", Number)]
         }
@@ -323,6 +330,8 @@ macro_rules! frame {
             ("sport", Number),
             ("tclass", Number),
             ("hop", Number),
+            ("vlan", Number),
+            ("pcp", Number),
             $($extra,)*
         ]
     };
@@ -339,6 +348,8 @@ pub(super) const FRAME_IN: &[Parameter] = frame![
     ("udp-length", Number),
     ("checksum", Word(&["right", "bad"])),
     ("fragment", Flag),
+    ("untagged", Flag),
+    ("outer-vlan", Number),
 ];
 
 /// What a frame out of the device may say.

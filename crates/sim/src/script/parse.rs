@@ -191,9 +191,13 @@ impl<'a> Cursor<'a> {
                 Ok(Statement::Event { object, name })
             }
             EventWord::Counter => {
-                let name = self.name("a counter's name")?;
+                let first = self.name("the name of a counter, or of a queue pair")?;
+                let (qp, name) = match self.peek_bare() {
+                    Some(word) if is_name(word) => (Some(first), self.name("a counter's name")?),
+                    _ => (None, first),
+                };
                 let value = self.take("a number", parse_number)?;
-                Ok(Statement::Counter { name, value })
+                Ok(Statement::Counter { qp, name, value })
             }
             EventWord::Memory => {
                 let place = self.place()?;
@@ -203,6 +207,11 @@ impl<'a> Cursor<'a> {
                 let qp = self.name("a queue pair's name")?;
                 let name = self.one_of("a state", &pairs(parameters::STATES))?.to_owned();
                 Ok(Statement::State { qp, name })
+            }
+            EventWord::Why => {
+                let qp = self.name("a queue pair's name")?;
+                let sentence = String::from_utf8_lossy(&self.bytes()?).into_owned();
+                Ok(Statement::Why { qp, sentence })
             }
             EventWord::Turn => Ok(Statement::Turn),
             EventWord::Quiet => Ok(Statement::Quiet),
@@ -366,6 +375,7 @@ enum EventWord {
     Counter,
     Memory,
     State,
+    Why,
     Turn,
     Quiet,
 }
@@ -381,6 +391,7 @@ const EVENTS: &[(&str, EventWord)] = &[
     ("counter", EventWord::Counter),
     ("memory", EventWord::Memory),
     ("state", EventWord::State),
+    ("why", EventWord::Why),
     ("turn", EventWord::Turn),
     ("quiet", EventWord::Quiet),
 ];
@@ -396,7 +407,7 @@ const OBJECTS: &[(&str, ObjectKind)] = &[
 ];
 
 const SERVICES: &[(&str, Service)] =
-    &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud)];
+    &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud), ("gsi", Service::Gsi)];
 
 const SENDS: &[(&str, SendVerb)] = &[
     ("send", SendVerb::Send),
@@ -420,6 +431,10 @@ const CALLS: &[(&str, CallVerb)] = &[
     ("notify", CallVerb::Notify),
     ("resize", CallVerb::Resize),
     ("lose", CallVerb::Lose),
+    ("add-gid", CallVerb::AddGid),
+    ("remove-gid", CallVerb::RemoveGid),
+    ("hold", CallVerb::Hold),
+    ("release", CallVerb::Release),
 ];
 
 fn pairs(words: &[&'static str]) -> Vec<(&'static str, &'static str)> {

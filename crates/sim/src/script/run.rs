@@ -29,7 +29,8 @@ pub struct Failure {
     pub text: String,
     /// What is wrong.
     pub what: String,
-    /// What happened before, oldest first: lines of the script and what the device did.
+    /// What happened before, oldest first: lines of the script and what the device did; then what
+    /// queue pairs that ended say of it.
     pub before: Vec<String>,
 }
 
@@ -40,10 +41,7 @@ impl fmt::Display for Failure {
         if !self.before.is_empty() {
             write!(f, "\n  before:")?;
         }
-        for line in &self.before {
-            write!(f, "\n  {line}")?;
-        }
-        Ok(())
+        self.before.iter().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 
@@ -68,12 +66,13 @@ pub(super) fn run(file: &str, script: &Script, before: usize) -> Result<usize, F
 fn failure(file: &str, line: &Line, what: String, world: &Option<World>, before: usize) -> Failure {
     let history = world.as_ref().map_or(&[][..], |world| &world.history);
     let from = history.len().saturating_sub(before);
+    let ended = world.as_ref().map_or_else(Vec::new, World::ended);
     Failure {
         file: file.to_owned(),
         line: line.number,
         text: line.text.clone(),
         what,
-        before: history[from..].to_vec(),
+        before: history[from..].iter().cloned().chain(ended).collect(),
     }
 }
 
@@ -114,6 +113,8 @@ fn new_world(arguments: &Arguments) -> Result<World, String> {
     settings.second_address = arguments.address("second-address");
     settings.kind = arguments.word("as").and_then(Peer::by_name).unwrap_or_default();
     settings.peer = arguments.address("peer").unwrap_or(settings.peer);
+    settings.vlan = blank.number(arguments, "vlan", None)?.map(|vlan| vlan as u16);
+    settings.second_vlan = blank.number(arguments, "second-vlan", None)?.map(|vlan| vlan as u16);
     let mut world = World::new(settings);
     expect(world.prepare(), None)?;
     Ok(world)
@@ -128,6 +129,8 @@ impl Default for Settings {
             second_address: None,
             peer: [192, 0, 2, 2].into(),
             kind: Peer::Roxe,
+            vlan: None,
+            second_vlan: None,
         }
     }
 }
@@ -264,12 +267,19 @@ impl World {
                 filled.map_err(|gone| gone.to_string())
             }
             Statement::Into { qp, packet } => self.inject(qp, packet),
-            Statement::Counter { name, value } => self.check_counter(name, *value),
+            Statement::Counter { qp, name, value } => {
+                self.check_counter(qp.as_deref(), name, *value)
+            }
             Statement::Memory { place, bytes } => self.check_memory(place, bytes),
             Statement::State { qp, name } => {
                 let info = self.device.query_queue_pair(self.qp(qp)?.qpn);
                 let state = info.map_err(|error| error.to_string())?.state.name();
                 if state == name { Ok(()) } else { Err(format!("{qp} is in state {state}")) }
+            }
+            Statement::Why { qp, sentence } => {
+                let story = self.device.queue_pair_story(self.qp(qp)?.qpn);
+                let told = story.map_or_else(String::new, |story| story.sentence());
+                if is_like(&told, sentence) { Ok(()) } else { Err(format!("instead: {told}")) }
             }
             Statement::Turn => {
                 self.collect();
@@ -303,6 +313,7 @@ impl World {
             p_key: qp.values.p_key,
             from: qp.peer_address,
             to: qp.own_address,
+            vlan: qp.vlan,
         };
         let numbers = Numbers { world: self, arguments: &form.arguments, qp: name };
         let frame = frame_in::build(form, &peer, &numbers)?;
@@ -409,10 +420,15 @@ impl World {
         }
     }
 
-    fn check_counter(&mut self, name: &str, wanted: u64) -> Result<(), String> {
+    fn check_counter(&mut self, qp: Option<&str>, name: &str, wanted: u64) -> Result<(), String> {
         self.collect();
-        let counted = self.device.counters().by_name(name);
-        let refused = self.refused.get(name).copied();
+        let (counted, refused) = match qp {
+            Some(qp) => {
+                let counters = self.device.queue_pair_counters(self.qp(qp)?.qpn);
+                (counters.and_then(|counters| counters.by_name(name)), None)
+            }
+            None => (self.device.counters().by_name(name), self.refused.get(name).copied()),
+        };
         match (counted, refused) {
             (None, None) => Err(format!("no counter is called {name}")),
             (counted, refused) => match counted.unwrap_or(0) + refused.unwrap_or(0) {
@@ -420,6 +436,16 @@ impl World {
                 value => Err(format!("{name} is {value}")),
             },
         }
+    }
+
+    /// What queue pairs that ended say of it, a line each.
+    fn ended(&self) -> Vec<String> {
+        let told = self.objects.iter().filter_map(|(name, object)| {
+            let Object::Qp(qp) = object else { return None };
+            let story = self.device.queue_pair_story(qp.qpn)?;
+            story.ending.map(|_| format!("{name} is in {}: {}", story.state, story.sentence()))
+        });
+        told.collect()
     }
 
     fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), String> {
@@ -430,6 +456,14 @@ impl World {
         read.map_err(|gone| gone.to_string())?;
         differ(&there, wanted)
     }
+}
+
+/// Whether a sentence is the wanted one, where `*` is any text.
+fn is_like(sentence: &str, wanted: &str) -> bool {
+    let Some((begins, rest)) = wanted.split_once('*') else { return sentence == wanted };
+    let Some(sentence) = sentence.strip_prefix(begins) else { return false };
+    let mut ends = sentence.char_indices().map(|(at, _)| &sentence[at..]).chain([""]);
+    ends.any(|end| is_like(end, rest))
 }
 
 fn show_range(from: Instant, until: Instant) -> String {

@@ -60,12 +60,14 @@ pub(super) enum Statement {
     Completion { qp: Option<String>, receive: bool, arguments: Arguments },
     /// The next event of an object.
     Event { object: String, name: String },
-    /// A counter's value.
-    Counter { name: String, value: u64 },
+    /// A counter's value: the device's, or a queue pair's.
+    Counter { qp: Option<String>, name: String, value: u64 },
     /// The contents of memory.
     Memory { place: Place, bytes: Vec<u8> },
     /// A queue pair's state.
     State { qp: String, name: String },
+    /// What a queue pair says of its end.
+    Why { qp: String, sentence: String },
     /// The device gets to send.
     Turn,
     /// The device has done nothing else.
@@ -90,6 +92,8 @@ pub(super) enum Service {
     Rc,
     Uc,
     Ud,
+    /// Queue pair 1, for management datagrams.
+    Gsi,
 }
 
 /// What a send request does.
@@ -118,6 +122,10 @@ pub(super) enum CallVerb {
     Notify,
     Resize,
     Lose,
+    AddGid,
+    RemoveGid,
+    Hold,
+    Release,
 }
 
 /// A place in a region: `m1+8`.

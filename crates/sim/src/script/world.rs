@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) buffer: Buffer,
     /// Frames that were no packets, by reason: what a port would count.
     pub(super) refused: BTreeMap<&'static str, u64>,
+    /// The port takes no packets.
+    pub(super) held: bool,
 }
 
 /// Bytes of a region: where they begin, and how many there are.
@@ -53,6 +55,8 @@ pub(super) struct Settings {
     pub(super) second_address: Option<IpAddr>,
     pub(super) peer: IpAddr,
     pub(super) kind: Peer,
+    pub(super) vlan: Option<u16>,
+    pub(super) second_vlan: Option<u16>,
 }
 
 /// Memory for requests that do not say where their bytes are.
@@ -91,6 +95,8 @@ pub(super) struct Qp {
     pub(super) values: Attributes,
     pub(super) vector: AddressVector,
     pub(super) own_address: IpAddr,
+    /// The VLAN of that address.
+    pub(super) vlan: Option<u16>,
     pub(super) peer_address: IpAddr,
     /// The UDP port of its first frame: all others must have it too.
     pub(super) source_port: Option<u64>,
@@ -127,6 +133,7 @@ impl World {
             settings,
             buffer: Buffer { host: HostRegion(0), key: LKey(0), va: 0, used: 0 },
             refused: BTreeMap::new(),
+            held: false,
         }
     }
 
@@ -176,7 +183,7 @@ impl World {
     /// Looks what the device did since the last look.
     pub(super) fn collect(&mut self) {
         let mut room = vec![0; 4096 + 128];
-        loop {
+        while !self.held {
             let outlet = Outlet { room: Room::whole(&mut room), elide: false };
             let Some(transmit) = self.device.poll_transmit(self.now, outlet) else { break };
             self.settings.kind.dress(&mut room);
@@ -348,6 +355,8 @@ impl World {
             traffic_class: qp.vector.traffic_class,
             hop_limit: if qp.vector.hop_limit == 0 { 64 } else { qp.vector.hop_limit },
             kind: self.settings.kind,
+            vlan: qp.vlan.unwrap_or(0),
+            priority: qp.vector.service_level * u8::from(qp.vlan.is_some()),
         })
     }
 

@@ -104,7 +104,7 @@ fn a_failure_is_made_small_and_can_be_made_again() {
     assert_eq!(smallest.features, Features::of(&[Feature::Six]));
     assert_eq!(smallest.peers.kinds(), 0);
     let frames = frames(&[Peer::Roxe]).into_iter().take(10).collect();
-    let failure = Failure { options: smallest, what: "x".to_owned(), frames };
+    let failure = Failure { options: smallest, what: "x".to_owned(), ended: Vec::new(), frames };
     let text = failure.to_string();
     let change = text.split('"').nth(1).unwrap_or_default();
     assert_eq!(whole.changed(change), Ok(smallest), "{text}");

@@ -29,7 +29,6 @@ impl Workload {
             ("ack_sent", node.answers.acknowledgements),
             ("send_rnr_err", node.answers.not_ready),
             ("nak_sequence_sent", node.answers.missing),
-            ("broken_invariant", 0),
         ] {
             let counted = count(node, name);
             if counted != seen {

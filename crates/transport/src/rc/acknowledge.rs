@@ -66,6 +66,7 @@ impl Owed {
 
     /// A response with `psn`, which acknowledges all before it, was sent; `newest` is the newest
     /// request executed.
+    //= 04-4.3
     pub(crate) fn implied_by(&mut self, psn: Psn, newest: Psn) {
         if psn.since(newest) >= 0 {
             self.done();
@@ -109,6 +110,7 @@ impl Owed {
     }
 
     /// Takes the answer that goes out next; `newest` is a positive one of all that was executed.
+    //= R27, 04-4.3
     pub(crate) fn take(&mut self, newest: Answer) -> Option<Answer> {
         if let Some(answer) = self.each.pop_front() {
             return Some(answer);

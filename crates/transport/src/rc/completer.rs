@@ -7,14 +7,16 @@ use roxe_wire::opcode::{Operation, Position};
 use roxe_wire::{Instant, NakCode, Packet, Payload, Psn, Syndrome};
 
 use crate::adapter::{Adapter, Count};
+use crate::ending::BadResponse;
 use crate::segment;
-use crate::work::{Attributes, CompletionStatus, SendOperation};
+use crate::work::{Attributes, SendOperation};
 
-use super::Failure;
 use super::requester::Requester;
+use super::{Failure, LocalFailure, Why};
 
 impl Requester {
     /// Takes in one response.
+    //= 04-4.9, Q03, Q07, BC-022
     pub(crate) fn handle_response(
         &mut self,
         now: Instant,
@@ -59,13 +61,16 @@ impl Requester {
                 }
             }
             (Operation::Acknowledge, Some(Syndrome::Nak(NakCode::PsnSequenceError))) => {
+                if psn != self.unacknowledged {
+                    adapter.count(Count::SequenceNakAhead);
+                }
                 let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
                 let from = missing.unwrap_or(psn);
                 self.missing_from(from, Count::SequenceNakReceived, adapter)
             }
             (Operation::Acknowledge, Some(Syndrome::Nak(code))) => {
                 self.acknowledged(now, attributes, psn.previous(), adapter);
-                self.refused(psn, code, adapter)
+                self.refused(packet, code, adapter)
             }
             (Operation::ReadResponse, None | Some(Syndrome::Ack(_))) => {
                 self.read_response(now, attributes, packet, adapter)
@@ -73,13 +78,13 @@ impl Requester {
             (Operation::AtomicAcknowledge, Some(Syndrome::Ack(_))) => {
                 self.atomic_response(now, attributes, packet, adapter)
             }
-            _ => self.bad_response(psn, adapter),
+            _ => self.bad_response(packet, BadResponse::Refusal, adapter),
         }
     }
 
     /// Everything up to and with `psn` has arrived, unless a READ or the like among it is not
     /// answered: that answer is lost then, and has to be asked for again. Says from which PSN on.
-    //= BC-021
+    //= BC-021, Q09, BC-022
     fn acknowledged(
         &mut self,
         now: Instant,
@@ -123,31 +128,28 @@ impl Requester {
     }
 
     /// A fatal NAK for the request with `psn`; all before it is acknowledged.
+    //= Q04
     fn refused(
         &mut self,
-        psn: Psn,
+        packet: &Packet<'_>,
         code: NakCode,
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
-        let (status, count) = match code {
-            NakCode::InvalidRequest => {
-                (CompletionStatus::RemoteInvalidRequest, Count::RemoteInvalidRequest)
-            }
-            NakCode::RemoteAccessError => {
-                (CompletionStatus::RemoteAccessError, Count::RemoteAccessError)
-            }
-            NakCode::RemoteOperationalError => {
-                (CompletionStatus::RemoteOperationError, Count::RemoteOperationError)
-            }
+        let psn = packet.headers.bth.psn;
+        adapter.count(match code {
+            NakCode::InvalidRequest => Count::RemoteInvalidRequest,
+            NakCode::RemoteAccessError => Count::RemoteAccessError,
+            NakCode::RemoteOperationalError => Count::RemoteOperationError,
             NakCode::PsnSequenceError | NakCode::InvalidRdRequest | NakCode::Reserved(_) => {
-                return self.bad_response(psn, adapter);
+                return self.bad_response(packet, BadResponse::Code(code), adapter);
             }
-        };
-        adapter.count(count);
-        Err(Failure { index: self.queue.find(psn).unwrap_or(0), status })
+        });
+        let index = self.queue.find(psn).unwrap_or(0);
+        Err(Failure { index, why: Why::Refused(psn, code) })
     }
 
     /// Data of a READ, or the empty answer to a FLUSH or ATOMIC WRITE.
+    //= Q10, 02-2.4
     fn read_response(
         &mut self,
         now: Instant,
@@ -164,36 +166,44 @@ impl Requester {
         match wqe.operation {
             SendOperation::Flush { .. } | SendOperation::AtomicWrite(_) => {
                 if position != Position::Only || !packet.payload.is_empty() {
-                    return self.bad_response(psn, adapter);
+                    return self.bad_response(packet, BadResponse::Payload, adapter);
                 }
             }
             SendOperation::Read(_) => {
                 let part = segment::segment(wqe.len, attributes.path_mtu, wqe.received);
-                let Some(part) = part else { return self.bad_response(psn, adapter) };
+                let Some(part) = part else {
+                    return self.bad_response(packet, BadResponse::Position, adapter);
+                };
                 // A READ that was asked for again may begin anew or go on. 06-6.1
                 let fits = match position {
                     Position::First | Position::Middle => !part.position.ends(),
                     Position::Last | Position::Only => part.position.ends(),
                 };
                 if !fits {
-                    return self.bad_response(psn, adapter);
+                    return self.bad_response(packet, BadResponse::Position, adapter);
                 }
                 if packet.payload.len() != part.len as usize {
                     adapter.count(Count::BadResponse);
-                    return Err(Failure { index, status: CompletionStatus::LocalLengthError });
+                    let found = u16::try_from(packet.payload.len()).unwrap_or(u16::MAX);
+                    return Err(Failure { index, why: Why::ReadLength(psn, found) });
                 }
-                let sges = self.queue.sges(wqe);
-                if part.len != 0 && adapter.scatter(sges, part.offset, packet.payload).is_err() {
-                    return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
+                if part.len != 0 {
+                    let sges = self.queue.sges(wqe);
+                    let scattered = adapter.scatter(sges, part.offset, packet.payload);
+                    scattered.map_err(|violation| Failure {
+                        index,
+                        why: Why::Here(LocalFailure::Write(violation)),
+                    })?;
                 }
             }
-            _ => return self.bad_response(psn, adapter),
+            _ => return self.bad_response(packet, BadResponse::Kind, adapter),
         }
         self.answered(now, attributes, index, adapter);
         Ok(())
     }
 
     /// The value from before an atomic.
+    //= Q11
     fn atomic_response(
         &mut self,
         now: Instant,
@@ -210,20 +220,22 @@ impl Requester {
         let (SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. }, Some(original)) =
             (wqe.operation, original)
         else {
-            return self.bad_response(psn, adapter);
+            return self.bad_response(packet, BadResponse::Kind, adapter);
         };
         // The application finds an integer in its own byte order.
         let bytes = original.to_ne_bytes();
         let sges = self.queue.sges(wqe);
-        if adapter.scatter(sges, 0, Payload::bytes(&bytes)).is_err() {
-            return Err(Failure { index, status: CompletionStatus::LocalProtectionError });
-        }
+        adapter.scatter(sges, 0, Payload::bytes(&bytes)).map_err(|violation| Failure {
+            index,
+            why: Why::Here(LocalFailure::Write(violation)),
+        })?;
         self.answered(now, attributes, index, adapter);
         Ok(())
     }
 
     /// The request whose next answer a response with `psn` is. `None` when that answer came before,
     /// or when answers before it are missing.
+    //= Q08
     fn answered_request(
         &mut self,
         now: Instant,
@@ -273,9 +285,16 @@ impl Requester {
     }
 
     /// The peer answers what was not asked: nothing can be relied on any more.
-    fn bad_response(&mut self, psn: Psn, adapter: &mut impl Adapter) -> Result<(), Failure> {
+    //= Q10, 05-5.3
+    fn bad_response(
+        &mut self,
+        packet: &Packet<'_>,
+        what: BadResponse,
+        adapter: &mut impl Adapter,
+    ) -> Result<(), Failure> {
         adapter.count(Count::BadResponse);
-        let index = self.queue.find(psn).unwrap_or(0);
-        Err(Failure { index, status: CompletionStatus::BadResponse })
+        let bth = &packet.headers.bth;
+        let index = self.queue.find(bth.psn).unwrap_or(0);
+        Err(Failure { index, why: Why::BadResponse(bth.psn, bth.opcode, what) })
     }
 }

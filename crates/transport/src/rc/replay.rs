@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Mtu, Packet, Psn, RKey, Reth};
+use roxe_wire::{Mtu, Packet, Psn, RKey, Reth, packets_for};
 
 use crate::segment;
 
@@ -90,12 +90,14 @@ impl Resources {
     /// Whether another request may be kept: the oldest one goes once it was answered. That it is
     /// being answered again, to a duplicate, does not keep it: a peer that asks for more than it
     /// may have outstanding has that answer already.
+    //= R30
     pub(crate) fn has_room(&self) -> bool {
         self.kept.len() < self.most
             || self.most != 0 && self.kept.front().is_some_and(|oldest| oldest.answered)
     }
 
     /// Keeps a request and owes its answer. The caller has asked [`Resources::has_room`].
+    //= R11
     pub(crate) fn keep(&mut self, psn: Psn, span: u32, answer: Answer) {
         if self.kept.len() >= self.most {
             let oldest = self.kept.pop_front();
@@ -123,6 +125,7 @@ impl Resources {
     }
 
     /// The next response to send, in the order of PSNs.
+    //= IBA C9-110
     pub(crate) fn next(&self, mtu: Mtu) -> Option<Due> {
         let resource = self.due()?;
         let psn = resource.next;
@@ -163,6 +166,15 @@ impl Resources {
         }
     }
 
+    /// The READ that has `psn` among its PSNs: key, address and length.
+    pub(crate) fn read_with(&self, psn: Psn) -> Option<(RKey, u64, u32)> {
+        let kept = self.kept.iter().find(|kept| psn.is_within(kept.psn, kept.span))?;
+        match kept.answer {
+            Answer::Read { r_key, va, len } => Some((r_key, va, len)),
+            Answer::Atomic { .. } | Answer::Done { .. } => None,
+        }
+    }
+
     /// No response is to be sent any more.
     pub(crate) fn stop(&mut self) {
         for resource in &mut self.kept {
@@ -173,6 +185,7 @@ impl Resources {
 
     /// A request with a PSN from before came again. A READ that `resumes` goes on with Middle or
     /// Last responses; else it begins anew.
+    //= R07, R10, R11, BC-050, 04-4.7
     pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu, resumes: bool) -> Replayed {
         let psn = packet.headers.bth.psn;
         let operation = packet.opcode.operation;
@@ -191,7 +204,7 @@ impl Resources {
                 };
                 kept.start = if resumes { kept.psn } else { psn };
                 kept.next = psn;
-                kept.end = psn.advance(segment::packets(reth.dma_len, mtu));
+                kept.end = psn.advance(packets_for(reth.dma_len, mtu.bytes()));
                 kept.until = until;
                 Replayed::Read
             }
@@ -223,7 +236,7 @@ fn kept_index(kept: &Resource, psn: Psn) -> u32 {
 /// How many bytes of the whole a READ reaches to that was asked for again from its response `index`
 /// on: it must lie within the READ as it was first asked for, under the same key, and ask for
 /// something if that did. Comparing lengths, not ends, so that no address can wrap.
-//= BC-053
+//= BC-053, R08, R09
 fn part_of_read(whole: Reth, again: Reth, index: u32, mtu: Mtu) -> Option<u32> {
     let done = index.checked_mul(mtu.bytes())?;
     let rest = whole.dma_len.checked_sub(done)?;
@@ -258,7 +271,7 @@ mod tests {
             },
             payload: Payload::bytes(&[]),
         };
-        assert_eq!(resources.replay(&again, mtu), Replayed::Saved);
+        assert_eq!(resources.replay(&again, mtu, false), Replayed::Saved);
         assert!(resources.has_room() && resources.has_due());
         resources.keep(Psn::new(8), 1, Answer::Atomic { original: 2, operation });
         assert_eq!(resources.next(mtu).map(|due| due.psn), Some(Psn::new(8)));

@@ -10,9 +10,10 @@ use crate::conduct::Conduct;
 use crate::emit::{Emitted, Outlet, emit};
 use crate::request::{completion, fill, request_headers};
 use crate::send_queue::{SendCapacity, SendQueue, Wqe};
-use crate::work::{Attributes, CompletionStatus, LocalOperation, SendOperation};
+use crate::work::{Attributes, CompletionStatus, SendOperation};
 
 use super::retry::Retry;
+use super::{Failure, LocalFailure, Why};
 
 /// How many packets may be on their way unacknowledged, if the application does not say.
 pub(crate) const DEFAULT_WINDOW: u32 = 256;
@@ -69,6 +70,7 @@ impl Requester {
     }
 
     /// The queue pair becomes ready to send: everything begins at `sq_psn`.
+    //= BC-034
     pub(crate) fn begin(&mut self, attributes: &Attributes) {
         let psn = attributes.sq_psn;
         self.psn = psn;
@@ -101,6 +103,7 @@ impl Requester {
     }
 
     /// Whether every begun request has completed.
+    //= Q20
     pub(crate) fn is_drained(&self) -> bool {
         !self.queue.front().is_some_and(|wqe| wqe.begun)
     }
@@ -111,6 +114,7 @@ impl Requester {
     }
 
     /// Sends the next packet, if one may be sent now. `draining` holds back messages not begun.
+    //= 04-4.8, Q18, Q20, BC-078
     pub(crate) fn poll(
         &mut self,
         now: Instant,
@@ -134,8 +138,12 @@ impl Requester {
             let writes = wqe.operation.fetches();
             // What fits a packet is checked when the packet is filled.
             let whole = writes || wqe.len > attributes.path_mtu.bytes();
-            if whole && adapter.check_local(self.queue.sges(wqe), writes).is_err() {
-                return self.failed_here(CompletionStatus::LocalProtectionError);
+            if whole && let Err(violation) = adapter.check_local(self.queue.sges(wqe), writes) {
+                return self.failed_here(if writes {
+                    LocalFailure::Write(violation)
+                } else {
+                    LocalFailure::Read(violation)
+                });
             }
         }
         self.send(now, attributes, outlet, adapter)
@@ -143,7 +151,7 @@ impl Requester {
 
     /// Does the local requests that come next: each takes effect behind all requests before it.
     /// `None` when one of them failed, or has to wait.
-    //= IBA 10.6.5.1
+    //= IBA 10.6.5.1, BC-059
     pub(crate) fn do_local_operations(
         &mut self,
         attributes: &Attributes,
@@ -155,13 +163,8 @@ impl Requester {
             if self.at != 0 || draining || wqe.failed.is_some() {
                 return None;
             }
-            let failed = match adapter.local_operation(&operation) {
-                Ok(()) => None,
-                Err(_) if matches!(operation, LocalOperation::BindWindow { .. }) => {
-                    Some(CompletionStatus::MwBindError)
-                }
-                Err(_) => Some(CompletionStatus::LocalQpOperationError),
-            };
+            let done = adapter.local_operation(&operation);
+            let failed = done.err().map(LocalFailure::Operation);
             let psn = self.next;
             let wqe = self.queue.get_mut(0)?;
             (wqe.begun, wqe.done, wqe.psn, wqe.failed) = (true, true, psn, failed);
@@ -175,18 +178,20 @@ impl Requester {
     }
 
     /// The next request fails without having been sent.
-    fn failed_here(&mut self, status: CompletionStatus) -> Option<Emitted> {
-        self.queue.get_mut(self.at)?.failed = Some(status);
+    fn failed_here(&mut self, why: LocalFailure) -> Option<Emitted> {
+        self.queue.get_mut(self.at)?.failed = Some(why);
         None
     }
 
-    /// The status with which the oldest request failed here, if nothing is before it any more.
-    pub(crate) fn local_failure(&self) -> Option<super::Failure> {
-        let status = self.queue.front()?.failed?;
-        Some(super::Failure { index: 0, status })
+    /// How the oldest request failed here, if nothing is before it any more.
+    //= BC-103
+    pub(crate) fn local_failure(&self) -> Option<Failure> {
+        let why = Why::Here(self.queue.front()?.failed?);
+        Some(Failure { index: 0, why })
     }
 
     /// Whether the next request may be begun.
+    //= Q12, Q13, Q17, BC-059
     fn may_begin(&self, wqe: &Wqe, attributes: &Attributes) -> bool {
         // 04-4.8: a fence waits for READs and atomics before it, and for nothing else.
         //= IBA 10.8.3.3
@@ -205,6 +210,7 @@ impl Requester {
         u32::try_from(psn.since(self.unacknowledged)).unwrap_or(0)
     }
 
+    //= Q14, BC-028, 04-4.8
     fn send(
         &mut self,
         now: Instant,
@@ -224,7 +230,7 @@ impl Requester {
             // The newest and the oldest PSN must stay less than half the circle apart.
             let most = Psn::MODULUS / 2 - self.window;
             if wqe.span > most {
-                return self.failed_here(CompletionStatus::LocalLengthError);
+                return self.failed_here(LocalFailure::TooManyPackets);
             }
             if in_flight + wqe.span > most {
                 return None;
@@ -244,8 +250,9 @@ impl Requester {
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
         })?;
-        let Ok(emitted) = emitted else {
-            return self.failed_here(CompletionStatus::LocalProtectionError);
+        let emitted = match emitted {
+            Ok(emitted) => emitted,
+            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
         };
         if headers.bth.ack_req {
             self.unasked = 0;
@@ -271,6 +278,7 @@ impl Requester {
     }
 
     /// Completes the oldest requests as far as they are acknowledged and answered.
+    //= Q06
     pub(crate) fn complete_finished(
         &mut self,
         attributes: &Attributes,
@@ -293,16 +301,19 @@ impl Requester {
 
     /// Ends with a failed request: what is before it flushes (it was neither refused nor
     /// acknowledged), it completes with its status, and what is behind it flushes.
+    //= Q04, Q19, IBA 10.7.3.1
     pub(crate) fn fail(
         &mut self,
-        failure: super::Failure,
+        failure: Option<Failure>,
         attributes: &Attributes,
         adapter: &mut impl Adapter,
     ) {
         let mut index = 0;
         while let Some(wqe) = self.queue.front() {
-            let status =
-                if index == failure.index { failure.status } else { CompletionStatus::Flushed };
+            let status = match failure {
+                Some(failure) if index == failure.index => failure.why.status(&wqe.operation),
+                _ => CompletionStatus::Flushed,
+            };
             adapter.count(match status {
                 CompletionStatus::Flushed => Count::RequesterFlushed,
                 _ => Count::RequesterCqeError,
@@ -318,8 +329,7 @@ impl Requester {
 
     /// Flushes everything.
     pub(crate) fn flush(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
-        let none = super::Failure { index: usize::MAX, status: CompletionStatus::Flushed };
-        self.fail(none, attributes, adapter);
+        self.fail(None, attributes, adapter);
     }
 
     /// What the responder said of its receive buffers.
@@ -333,6 +343,7 @@ impl Requester {
 impl CreditLimit {
     /// Whether a message that uses a receive buffer may begin: one beyond the limit always may, to
     /// probe. IBA vol 1 §9.7.7.2
+    //= Q17, 04-4.10
     fn allow(&self) -> bool {
         self.limit.is_none_or(|limit| self.sequence.since(limit) <= 0)
     }
@@ -345,6 +356,7 @@ impl CreditLimit {
         }
     }
 
+    //= BC-036, 04-4.10
     fn take(&mut self, credits: Credits, msn: Msn) {
         match credits.count() {
             None => (self.limit, self.never) = (None, true),

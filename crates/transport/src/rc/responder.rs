@@ -5,17 +5,15 @@
 
 use roxe_wire::opcode::{Header, Operation, PayloadRule, Position, Service};
 use roxe_wire::{
-    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, Instant, Msn, NakCode, Opcode,
-    Packet, Psn, Syndrome,
+    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, Instant, MAX_MESSAGE_LEN, Msn,
+    NakCode, Opcode, Packet, Psn, Syndrome, packets_for,
 };
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
 use crate::conduct::{Acknowledge, Conduct};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::segment;
-use crate::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, MAX_MESSAGE_LEN,
-};
+use crate::ending::{PeerRequest, Rule};
+use crate::work::{AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra};
 
 use super::acknowledge::{self, Owed};
 use super::replay::{Answer, Replayed, Resources};
@@ -47,19 +45,19 @@ enum Inbound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// The connection ends.
-    Fatal(NakCode),
-    /// The connection ends because a message does not fit its receive buffer.
-    TooLong,
+    Fatal(Rule),
     /// No receive buffer.
     NotReady,
 }
 
-const INVALID: Refusal = Refusal::Fatal(NakCode::InvalidRequest);
-const ACCESS: Refusal = Refusal::Fatal(NakCode::RemoteAccessError);
-
-/// The connection ends on the responder's side; the application gets this event.
+/// The connection ends on the responder's side: [`Responder::break_off`] is to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken(pub(crate) QpEvent);
+pub(crate) struct Broken {
+    /// The packet that ends it.
+    pub(crate) psn: Psn,
+    /// Which rule it breaks.
+    pub(crate) rule: Rule,
+}
 
 impl Responder {
     pub(crate) fn new(conduct: Conduct) -> Self {
@@ -75,6 +73,7 @@ impl Responder {
     }
 
     /// The queue pair becomes ready to receive: everything begins at `rq_psn`.
+    //= BC-034
     pub(crate) fn begin(&mut self, attributes: &Attributes) {
         *self = Self {
             expected: attributes.rq_psn,
@@ -94,6 +93,7 @@ impl Responder {
     }
 
     /// Takes in one request.
+    //= 04-4.2, R03, R23, R27, R39
     pub(crate) fn handle_request(
         &mut self,
         now: Instant,
@@ -129,36 +129,22 @@ impl Responder {
                 self.owed.refuse(psn, Syndrome::RnrNak(attributes.min_rnr_timer));
                 Ok(())
             }
-            Err(Refusal::Fatal(code)) => {
-                let status = receive_status(code);
-                Err(self.break_off(attributes, psn, code, status, adapter))
-            }
-            Err(Refusal::TooLong) => {
-                adapter.count(Count::ResponderLengthError);
-                let status = CompletionStatus::LocalLengthError;
-                Err(self.break_off(attributes, psn, self.conduct.too_long, status, adapter))
-            }
+            Err(Refusal::Fatal(rule)) => Err(Broken { psn, rule }),
         }
     }
 
     /// An opcode that the specification does not define, with a PSN that comes next.
-    //= 04-4.6
-    pub(crate) fn handle_reserved(
-        &mut self,
-        attributes: &Attributes,
-        bth: &Bth,
-        adapter: &mut impl Adapter,
-    ) -> Result<(), Broken> {
+    //= 04-4.6, R35
+    pub(crate) fn handle_reserved(&self, bth: &Bth) -> Result<(), Broken> {
         if bth.psn == self.expected {
-            let code = NakCode::InvalidRequest;
-            Err(self.break_off(attributes, bth.psn, code, receive_status(code), adapter))
+            Err(Broken { psn: bth.psn, rule: Rule::Opcode })
         } else {
             Ok(())
         }
     }
 
     /// A packet behind a gap: one NAK a gap asks for what is missing.
-    //= 04-4.5
+    //= 04-4.5, R03, R24, BC-025
     fn out_of_sequence(&mut self, adapter: &mut impl Adapter) {
         adapter.count(Count::OutOfSequence);
         if !self.refusing && !self.owed.is_refusal() {
@@ -173,8 +159,7 @@ impl Responder {
     /// lost ACK then costs one duplicate, however many packets it covered. A READ is carried out
     /// again, an atomic's saved result sent again. A bad duplicate is dropped, also one whose key
     /// was good when it came first.
-    //= IBA C9-105
-    //= BC-056
+    //= IBA C9-105, BC-056, R05, R06, 04-4.7
     fn duplicate(
         &mut self,
         now: Instant,
@@ -204,6 +189,7 @@ impl Responder {
     }
 
     /// The ladder. IBA vol 1 §9.7.4; each rung is one check.
+    //= 04-4.2, BC-030, IBA C10-87, R22
     fn carry_out(
         &mut self,
         attributes: &Attributes,
@@ -222,12 +208,12 @@ impl Responder {
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(packet, adapter),
             Operation::AtomicWrite => self.atomic_write(packet, adapter),
             Operation::Flush => self.flush(packet, adapter),
-            _ => Err(INVALID),
+            _ => Err(Refusal::Fatal(Rule::Opcode)),
         }
     }
 
     /// First, Middle … and Last of one operation follow each other.
-    //= 02-2.3
+    //= 02-2.3, R12, R13
     fn check_sequence(&self, packet: &Packet<'_>) -> Result<(), Refusal> {
         let starts = packet.opcode.position.starts();
         let right = match (self.message, packet.opcode.operation) {
@@ -236,10 +222,11 @@ impl Responder {
             (Some(Inbound::Write { .. }), Operation::Write) => !starts,
             (Some(_), _) => false,
         };
-        if right { Ok(()) } else { Err(INVALID) }
+        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::Sequence)) }
     }
 
     /// A receive buffer for what needs one, a place to keep the answer of what is answered late.
+    //= R23, R25, R30
     fn check_resources(
         &self,
         attributes: &Attributes,
@@ -257,21 +244,21 @@ impl Responder {
         }
         let keeps_answer = !matches!(opcode.operation, Operation::Send | Operation::Write);
         if keeps_answer && (attributes.max_dest_rd_atomic == 0 || !self.resources.has_room()) {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::Resources));
         }
         Ok(())
     }
 
     /// Payload against path MTU, message length against its bounds.
-    //= IBA C9-92
+    //= IBA C9-92, IBA C9-94, R14, R15, R16, R38
     fn check_length(&self, attributes: &Attributes, packet: &Packet<'_>) -> Result<(), Refusal> {
         let mtu = attributes.path_mtu.bytes() as usize;
         let len = packet.payload.len();
         if !packet.opcode.payload.allows(len, mtu) {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::PacketLength));
         }
         if packet.headers.reth.is_some_and(|reth| reth.dma_len > MAX_MESSAGE_LEN) {
-            return Err(INVALID); // C9-94
+            return Err(Refusal::Fatal(Rule::MessageLength));
         }
         if packet.opcode.operation != Operation::Write {
             return Ok(());
@@ -279,16 +266,17 @@ impl Responder {
         let remaining = match (packet.headers.reth, self.message) {
             (Some(reth), _) => reth.dma_len,
             (None, Some(Inbound::Write { remaining, .. })) => remaining,
-            _ => return Err(INVALID),
+            _ => return Err(Refusal::Fatal(Rule::Sequence)),
         };
         let right = match packet.opcode.position {
             Position::Only | Position::Last => len == remaining as usize,
             Position::First | Position::Middle => len < remaining as usize,
         };
-        if right { Ok(()) } else { Err(INVALID) }
+        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::WriteLength)) }
     }
 
     /// The key, for the whole range at once. Returns where a WRITE's payload goes.
+    //= R18, IBA C10-87, R22
     fn check_key(
         &self,
         packet: &Packet<'_>,
@@ -320,6 +308,7 @@ impl Responder {
         }
     }
 
+    //= R01, R26, R31, R32, BC-080
     fn send(
         &mut self,
         attributes: &Attributes,
@@ -332,20 +321,20 @@ impl Responder {
         };
         // From here on the receive is ours: whatever goes wrong, `break_off` completes it.
         self.message = Some(Inbound::Send { receive, offset });
-        let len = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
-        let end =
-            offset.checked_add(len).filter(|end| *end <= receive.len).ok_or(Refusal::TooLong)?;
+        let len = payload_len(packet)?;
+        let end = offset.checked_add(len).filter(|end| *end <= receive.len);
+        let end = end.ok_or(Refusal::Fatal(Rule::ReceiveLength))?;
         if len != 0 {
-            adapter
-                .scatter_receive(&receive, offset, packet.payload)
-                .map_err(|_| Refusal::Fatal(NakCode::RemoteOperationalError))?;
+            let scattered = adapter.scatter_receive(&receive, offset, packet.payload);
+            scattered.map_err(|violation| Refusal::Fatal(Rule::ReceiveKey(violation)))?;
         }
         self.message = Some(Inbound::Send { receive, offset: end });
         if packet.opcode.position.ends() {
             let extra = match (packet.headers.imm_dt, packet.headers.ieth) {
                 (Some(imm), _) => Extra::Imm(imm),
                 (None, Some(ieth)) => {
-                    adapter.invalidate_remote(ieth.r_key).map_err(|_| ACCESS)?;
+                    let invalidated = adapter.invalidate_remote(ieth.r_key);
+                    invalidated.map_err(|violation| Refusal::Fatal(Rule::Invalidate(violation)))?;
                     Extra::Invalidated(ieth.r_key)
                 }
                 (None, None) => Extra::None,
@@ -361,6 +350,7 @@ impl Responder {
         Ok(())
     }
 
+    //= R21, R25, BC-071, BC-072
     fn write(
         &mut self,
         attributes: &Attributes,
@@ -369,18 +359,21 @@ impl Responder {
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
         let Some(Inbound::Write { key, va, remaining, total }) = inbound else {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::Sequence));
         };
-        let len = u32::try_from(packet.payload.len()).map_err(|_| INVALID)?;
+        let len = payload_len(packet)?;
         if packet.opcode.position.starts() {
             adapter.count(Count::WriteRequests);
         }
         if len != 0 {
-            adapter.write_remote(key, va, packet.payload).map_err(refused_key)?;
+            let written = adapter.write_remote(key, va, packet.payload);
+            if let Err(violation) = written {
+                return Err(refused_key(violation));
+            }
         }
         if !packet.opcode.position.ends() {
             let va = va.wrapping_add(u64::from(len));
-            let remaining = remaining.checked_sub(len).ok_or(INVALID)?;
+            let remaining = remaining.checked_sub(len).ok_or(Refusal::Fatal(Rule::WriteLength))?;
             self.message = Some(Inbound::Write { key, va, remaining, total });
         } else {
             self.message = None;
@@ -399,15 +392,16 @@ impl Responder {
         Ok(())
     }
 
+    //= R28, IBA C9-148
     fn read(
         &mut self,
         attributes: &Attributes,
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(INVALID)?;
+        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         adapter.count(Count::ReadRequests);
-        let span = segment::packets(reth.dma_len, attributes.path_mtu);
+        let span = packets_for(reth.dma_len, attributes.path_mtu.bytes());
         let answer = Answer::Read { r_key: reth.r_key, va: reth.va, len: reth.dma_len };
         // A READ counts as completed when it is accepted. C9-148
         self.answer_with(span, answer);
@@ -415,8 +409,9 @@ impl Responder {
     }
 
     /// Executes an atomic and keeps its result, so that a duplicate is never executed.
+    //= R10, BC-050
     fn atomic(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
-        let atomic = packet.headers.atomic_eth.ok_or(INVALID)?;
+        let atomic = packet.headers.atomic_eth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         let operation = packet.opcode.operation;
         adapter.count(Count::AtomicRequests);
         let mut change = |found: u64| match operation {
@@ -434,9 +429,9 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(INVALID)?;
+        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
         if reth.dma_len != 8 {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
         }
         adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(refused_key)?;
         self.answer_with(1, Answer::Done { operation: Operation::AtomicWrite });
@@ -445,11 +440,11 @@ impl Responder {
 
     fn flush(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
         let headers = &packet.headers;
-        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(INVALID)?;
+        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(Refusal::Fatal(Rule::Opcode))?;
         let len = match feth.selectivity {
             FlushSelectivity::Range => u64::from(reth.dma_len),
             FlushSelectivity::MemoryRegion => 0,
-            FlushSelectivity::Reserved(_) => return Err(INVALID),
+            FlushSelectivity::Reserved(_) => return Err(Refusal::Fatal(Rule::FlushTarget)),
         };
         let span = Span { va: reth.va, len };
         let wanted = [
@@ -457,7 +452,7 @@ impl Responder {
             (feth.placement.persistence, Access::FlushPersistent),
         ];
         if wanted.iter().all(|(wanted, _)| !wanted) {
-            return Err(INVALID);
+            return Err(Refusal::Fatal(Rule::FlushTarget));
         }
         let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
         for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing) {
@@ -474,35 +469,69 @@ impl Responder {
         self.msn = self.msn.next();
     }
 
-    /// The connection ends: the peer is told, a receive in hand completes, the application gets an
-    /// event.
-    fn break_off(
+    /// The connection ends: the peer is told, a receive in hand completes.
+    //= R17, R12, BC-030, BC-095, IBA C9-222.1.1, 05-5.4
+    pub(crate) fn break_off(
         &mut self,
         attributes: &Attributes,
-        psn: Psn,
-        code: NakCode,
-        status: CompletionStatus,
+        Broken { psn, rule }: Broken,
         adapter: &mut impl Adapter,
-    ) -> Broken {
+    ) {
         adapter.count(Count::FatalNakSent);
+        if rule == Rule::ReceiveLength {
+            adapter.count(Count::ResponderLengthError);
+        }
+        if rule.event() == QpEvent::AccessError {
+            adapter.count(Count::AccessRefused);
+        }
+        let code = match rule {
+            Rule::ReceiveLength => self.conduct.too_long,
+            _ => rule.nak(),
+        };
         self.owed.refuse(psn, Syndrome::Nak(code));
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             adapter.count(Count::ResponderCqeError);
+            let status = rule.receive_status();
             adapter.complete_receive(receive, failed(attributes, &receive, status));
         }
-        let event = match code {
-            NakCode::RemoteAccessError => {
-                adapter.count(Count::AccessRefused);
-                QpEvent::AccessError
+    }
+
+    /// What is to be told of a packet that ends the connection, before [`Responder::break_off`].
+    pub(crate) fn describe(&self, bth: &Bth, packet: Option<&Packet<'_>>) -> PeerRequest {
+        let headers = packet.map(|packet| &packet.headers);
+        let reth = headers.and_then(|headers| headers.reth);
+        let atomic = headers.and_then(|headers| headers.atomic_eth);
+        let remote = match (reth, atomic, self.message) {
+            (Some(reth), ..) => Some((reth.r_key, reth.va, reth.dma_len)),
+            (None, Some(atomic), _) => Some((atomic.r_key, atomic.va, 8)),
+            (None, None, Some(Inbound::Write { key, va, remaining, .. })) => {
+                Some((key, va, remaining))
             }
-            NakCode::RemoteOperationalError => QpEvent::Fatal,
-            _ => QpEvent::RequestError,
+            _ => None,
         };
-        Broken(event)
+        PeerRequest {
+            opcode: bth.opcode,
+            psn: bth.psn,
+            payload: packet
+                .map_or(0, |packet| u32::try_from(packet.payload.len()).unwrap_or(u32::MAX)),
+            remote,
+            receive: match self.message {
+                Some(Inbound::Send { receive, offset }) => Some((receive, offset)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The same for a READ whose memory went away before its response with `psn` was sent.
+    pub(crate) fn describe_read(&self, psn: Psn) -> PeerRequest {
+        let bth = Bth { opcode: READ_REQUEST, psn, ..Bth::default() };
+        let remote = self.resources.read_with(psn);
+        PeerRequest { remote, ..self.describe(&bth, None) }
     }
 
     /// The queue pair goes to error for another reason: what is in hand is flushed. Answers owed
     /// for what was executed, and a NAK, are still sent.
+    //= R36, 05-5.2
     pub(crate) fn flush_message(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             adapter.count(Count::ResponderFlushed);
@@ -519,6 +548,7 @@ impl Responder {
     }
 
     /// Writes the next answer that is owed, in the order of PSNs.
+    //= IBA C9-110, 04-4.3, S02, BC-058
     pub(crate) fn poll(
         &mut self,
         attributes: &Attributes,
@@ -585,6 +615,7 @@ impl Responder {
         emit(outlet, &mut headers, 0, |_| Ok::<_, KeyViolation>(()))?.ok()
     }
 
+    //= R28, BC-055
     fn send_due(
         &mut self,
         attributes: &Attributes,
@@ -629,15 +660,15 @@ impl Responder {
                 self.owed.implied_by(due.psn, self.newest());
                 Ok(Some(emitted))
             }
-            Some(Err(_)) => {
+            Some(Err(violation)) => {
                 // The memory went away after the READ was accepted. BC-055
                 self.resources.stop();
-                let code = NakCode::RemoteAccessError;
-                Err(self.break_off(attributes, due.psn, code, receive_status(code), adapter))
+                Err(Broken { psn: due.psn, rule: Rule::ReadKey(violation) })
             }
         }
     }
 
+    //= 04-4.12
     fn response_headers(&self, attributes: &Attributes, opcode: &Opcode, psn: Psn) -> Headers {
         Headers {
             bth: Bth {
@@ -654,7 +685,7 @@ impl Responder {
 }
 
 /// What the queue pair allows its peer, whatever memory says.
-//= 04-4.2
+//= 04-4.2, R19
 fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Result<(), Refusal> {
     let wanted = match packet.opcode.operation {
         Operation::Write | Operation::AtomicWrite => AccessFlags::REMOTE_WRITE,
@@ -677,11 +708,15 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
         _ => AccessFlags::NONE,
     };
     debug_assert!(packet.opcode.payload != PayloadRule::Eight || wanted != AccessFlags::NONE);
-    if attributes.access.contain(wanted) { Ok(()) } else { Err(INVALID) }
+    if attributes.access.contain(wanted) {
+        Ok(())
+    } else {
+        Err(Refusal::Fatal(Rule::QueuePairAccess))
+    }
 }
 
 /// A request for no bytes need not carry a valid address or key.
-//= IBA C9-88
+//= IBA C9-88, R20, 04-4.14
 fn check_remote(
     adapter: &impl Adapter,
     key: roxe_wire::RKey,
@@ -697,27 +732,22 @@ fn check_remote(
 }
 
 /// Atomics address a multiple of eight.
-//= BC-062
+//= BC-062, R29
 fn check_aligned(va: u64) -> Result<(), Refusal> {
-    if va.is_multiple_of(8) { Ok(()) } else { Err(INVALID) }
+    if va.is_multiple_of(8) { Ok(()) } else { Err(Refusal::Fatal(Rule::Aligned)) }
 }
 
 const fn refused_key(violation: KeyViolation) -> Refusal {
-    match violation {
-        KeyViolation::MemoryGone => Refusal::Fatal(NakCode::RemoteOperationalError),
-        _ => ACCESS,
-    }
+    Refusal::Fatal(Rule::Key(violation))
 }
 
-/// How a receive in hand completes when the connection ends with a NAK. 05-5.3
-const fn receive_status(code: NakCode) -> CompletionStatus {
-    match code {
-        NakCode::RemoteAccessError | NakCode::RemoteOperationalError => {
-            CompletionStatus::LocalProtectionError
-        }
-        _ => CompletionStatus::LocalQpOperationError,
-    }
+//= 05-5.3
+//= 04-4.15
+fn payload_len(packet: &Packet<'_>) -> Result<u32, Refusal> {
+    u32::try_from(packet.payload.len()).map_err(|_| Refusal::Fatal(Rule::PacketLength))
 }
+
+const READ_REQUEST: u8 = 0x0c;
 
 pub(crate) fn received(
     attributes: &Attributes,

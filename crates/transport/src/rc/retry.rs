@@ -7,10 +7,10 @@ use core::time::Duration;
 use roxe_wire::{Instant, Psn, RnrTimer};
 
 use crate::adapter::{Adapter, Count};
-use crate::work::{Attributes, CompletionStatus};
+use crate::work::Attributes;
 
-use super::Failure;
 use super::requester::Requester;
+use super::{Failure, Why};
 
 /// The value of `rnr_retry` that means "for ever".
 const RNR_RETRY_FOR_EVER: u8 = 7;
@@ -22,6 +22,8 @@ pub(crate) struct Retry {
     tries: u8,
     /// Tries left for want of a receive buffer.
     rnr_tries: u8,
+    /// How many tries were used because the ACK timer ran out.
+    timeouts: u8,
     /// When the oldest unacknowledged packet has waited long enough.
     ack_deadline: Option<Instant>,
     /// Until when nothing is sent because the receiver is not ready.
@@ -39,6 +41,7 @@ impl Retry {
         Self {
             tries: attributes.retry_cnt,
             rnr_tries: attributes.rnr_retry,
+            timeouts: 0,
             ack_deadline: None,
             rnr_until: None,
             going_back_to: None,
@@ -53,12 +56,14 @@ impl Retry {
     }
 
     /// A packet was sent: somebody has to answer.
+    //= IBA o9-85, BC-027
     pub(super) fn sent(&mut self, now: Instant, attributes: &Attributes) {
         if self.ack_deadline.is_none() {
             self.restart(now, attributes);
         }
     }
 
+    //= BC-121
     fn restart(&mut self, now: Instant, attributes: &Attributes) {
         let wait = attributes.timeout.duration();
         self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
@@ -72,7 +77,13 @@ impl Retry {
         self.not_ready_at = None;
     }
 
+    /// How many tries were used because the ACK timer ran out, since the last progress.
+    pub(super) const fn timeouts(&self) -> u8 {
+        self.timeouts
+    }
+
     /// When something is to be done, if ever.
+    //= BC-041
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match (self.rnr_until, self.ack_deadline) {
             (Some(rnr), _) => Some(rnr),
@@ -88,6 +99,7 @@ impl Requester {
     }
 
     /// A response made progress: all counters begin anew, the timer too if something is awaited.
+    //= 04-4.9, IBA o9-85
     pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {
         self.restore_tries(attributes);
         self.retry.going_back_to = None;
@@ -103,9 +115,11 @@ impl Requester {
     pub(crate) const fn restore_tries(&mut self, attributes: &Attributes) {
         self.retry.tries = attributes.retry_cnt;
         self.retry.rnr_tries = attributes.rnr_retry;
+        self.retry.timeouts = 0;
     }
 
     /// Time has passed.
+    //= Q01, Q22, BC-041
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -126,6 +140,7 @@ impl Requester {
             return Ok(());
         }
         adapter.count(Count::AckTimeout);
+        self.retry.timeouts = self.retry.timeouts.saturating_add(1);
         self.retry.going_back_to = None;
         self.try_again(self.unacknowledged, adapter)?;
         self.retry.restart(now, attributes);
@@ -133,6 +148,7 @@ impl Requester {
     }
 
     /// A NAK, or a response out of turn, shows that packets from `psn` on are missing.
+    //= Q15, BC-024, BC-025
     pub(super) fn missing_from(
         &mut self,
         psn: Psn,
@@ -142,30 +158,35 @@ impl Requester {
         if self.retry.rnr_until.is_some() || self.retry.going_back_to == Some(psn) {
             return Ok(());
         }
-        adapter.count(why);
         self.retry.going_back_to = Some(psn);
         if self.retry.not_ready_at.take() == Some(psn) {
             // Some responders refuse what is behind a packet that they were not ready for: that
             // is no second fault. 06-6.1
+            adapter.count(why);
             self.go_back(psn);
             return Ok(());
         }
-        self.try_again(psn, adapter)
+        self.try_again(psn, adapter)?;
+        adapter.count(why);
+        Ok(())
     }
 
     /// Uses up one try and sends from `psn` again.
+    //= Q01, Q02, BC-024
     fn try_again(&mut self, psn: Psn, adapter: &mut impl Adapter) -> Result<(), Failure> {
         let Some(tries) = self.retry.tries.checked_sub(1) else {
             adapter.count(Count::RetryExceeded);
             let index = self.queue.find(psn).unwrap_or(0);
-            return Err(Failure { index, status: CompletionStatus::RetryExceeded });
+            return Err(Failure { index, why: Why::NoAnswer(psn) });
         };
         self.retry.tries = tries;
+        adapter.count(Count::RetryStarted);
         self.go_back(psn);
         Ok(())
     }
 
     /// The receiver had no buffer for the packet with `psn`: wait, then send from there again.
+    //= Q05, BC-041, BC-042, BC-045
     pub(super) fn receiver_not_ready(
         &mut self,
         now: Instant,
@@ -181,10 +202,11 @@ impl Requester {
             let Some(tries) = self.retry.rnr_tries.checked_sub(1) else {
                 adapter.count(Count::RnrRetryExceeded);
                 let index = self.queue.find(psn).unwrap_or(0);
-                return Err(Failure { index, status: CompletionStatus::RnrRetryExceeded });
+                return Err(Failure { index, why: Why::NotReady(psn, timer) });
             };
             self.retry.rnr_tries = tries;
         }
+        adapter.count(Count::RnrRetry);
         self.retry.rnr_until = Some(now + timer.duration());
         self.retry.ack_deadline = None;
         self.retry.not_ready_at = Some(psn);

@@ -320,7 +320,7 @@ impl End {
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
         let mut bytes = vec![0xee; 600];
         let outlet = Outlet { room: Room::whole(&mut bytes), elide: false };
-        let emitted = match self.qp.poll_response(outlet, &mut self.adapter) {
+        let emitted = match self.qp.poll_response(now, outlet, &mut self.adapter) {
             Some(emitted) => emitted,
             None => {
                 let outlet = Outlet { room: Room::whole(&mut bytes), elide: false };

@@ -10,7 +10,7 @@ fn errors_say_where_and_what_was_expected() {
         error("qp q1 rc\n+0 post recv q1 idd 4"),
         "x.roce:2:17: expected one of id, len, sge, lkey, found `idd`"
     );
-    assert_eq!(error("qp q1 xrc"), "x.roce:1:7: expected a service: rc, uc, ud, found `xrc`");
+    assert_eq!(error("qp q1 xrc"), "x.roce:1:7: expected a service: rc, uc, ud, gsi, found `xrc`");
     assert_eq!(
         error("+0 <"),
         "x.roce:1:5: expected a queue pair's name, found the end of the line"

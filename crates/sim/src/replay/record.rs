@@ -1,0 +1,219 @@
+//! A recording taken apart: frames, the directions they went in, and who belongs to whom.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Seen, Tracer};
+use roxe_wire::opcode::Service;
+use roxe_wire::{
+    Addressing, Body, DropReason, Frame, Headers, IcrcCover, IpHeader, Opcode, Packet, Psn, Qpn,
+    RawFrame,
+};
+
+/// A recorded frame, with all that is needed to play it.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    /// Its number in the recording.
+    pub(super) number: u64,
+    pub(super) opcode: &'static Opcode,
+    pub(super) headers: Headers,
+    /// From the BTH to the ICRC.
+    pub(super) body: Vec<u8>,
+    payload: (usize, usize),
+    pub(super) addressing: Addressing,
+    pub(super) ip: Ip,
+    /// What the ICRC covers before the BTH.
+    pub(super) cover: IcrcCover<'static>,
+    pub(super) icrc: IcrcVerdict,
+    /// The network doubled an earlier frame.
+    pub(super) doubled: bool,
+    /// The numbering starts anew here.
+    pub(super) restarts: bool,
+}
+
+/// The bytes of an IP header.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ip {
+    V4([u8; 20]),
+    V6([u8; 40]),
+}
+
+impl Ip {
+    pub(super) const fn header(&self) -> IpHeader<'_> {
+        match self {
+            Self::V4(bytes) => IpHeader::V4(bytes),
+            Self::V6(bytes) => IpHeader::V6(bytes),
+        }
+    }
+}
+
+impl Item {
+    fn new(number: u64, frame: &Frame<'_>, packet: &Packet<'_>, icrc: IcrcVerdict) -> Self {
+        let body = match frame.body {
+            Body::Whole { first, second } => [first, second].concat(),
+            Body::Elided { start, .. } => start.to_vec(),
+        };
+        let start = packet.opcode.headers_len.min(body.len());
+        let end = (start + packet.payload.len()).min(body.len());
+        Self {
+            number,
+            opcode: packet.opcode,
+            headers: packet.headers,
+            body,
+            payload: (start, end),
+            addressing: frame.received().addressing,
+            ip: match frame.ip {
+                IpHeader::V4(bytes) => Ip::V4(*bytes),
+                IpHeader::V6(bytes) => Ip::V6(*bytes),
+            },
+            cover: IcrcCover::new(frame.ip, frame.udp.emit()),
+            icrc,
+            doubled: false,
+            restarts: false,
+        }
+    }
+
+    pub(super) fn psn(&self) -> Psn {
+        self.headers.bth.psn
+    }
+
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.body[self.payload.0..self.payload.1]
+    }
+
+    /// Whether its ICRC is known to be wrong.
+    pub(super) const fn is_bad(&self) -> bool {
+        matches!(self.icrc, IcrcVerdict::Bad { .. })
+    }
+}
+
+/// What all frames of one direction have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    source: IpAddr,
+    destination: IpAddr,
+    service: u8,
+    dest_qp: Qpn,
+    source_qp: Option<Qpn>,
+}
+
+/// One direction of a conversation.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// The conversation as `roxe explain` numbers it; 0 for none.
+    pub(super) conversation: u32,
+    pub(super) service: Service,
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+    pub(super) dest_qp: Qpn,
+    /// Where it comes from, if a packet or its conversation tells.
+    pub(super) source_qp: Option<Qpn>,
+    pub(super) items: Vec<Item>,
+    /// The first frame of which the recording kept only the beginning.
+    pub(super) cut: Option<u64>,
+    order: usize,
+}
+
+/// Takes frames apart, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    tracer: Tracer,
+    observation: Observation,
+    flows: BTreeMap<Key, Flow>,
+    /// Frames to the port of RoCE that are no packets.
+    pub(super) malformed: u64,
+    /// Frames of which not even the headers are there.
+    pub(super) cut: u64,
+    /// Congestion notifications: no device here obeys them.
+    pub(super) notifications: u64,
+    /// Frames that are RoCE.
+    pub(super) roce: u64,
+}
+
+impl Gathered {
+    pub(super) fn add(&mut self, number: u64, raw: RawFrame<'_>) {
+        let frame = match Frame::parse(raw) {
+            Ok(frame) => frame,
+            Err(reason) => return self.refused(reason, raw),
+        };
+        let packet = match Packet::parse(frame.body) {
+            Ok(packet) => packet,
+            Err(reason) => return self.refused(reason, raw),
+        };
+        self.roce += 1;
+        let icrc = IcrcVerdict::of(&frame);
+        let outside = Outside::of(&frame);
+        let seen = Seen { number, outside: &outside, packet: &packet, icrc };
+        self.tracer.observe(&seen, &mut self.observation);
+        if packet.opcode.service == Service::Cnp {
+            self.notifications += 1;
+            return;
+        }
+        let bth = &packet.headers.bth;
+        let key = Key {
+            source: frame.ip.source(),
+            destination: frame.ip.destination(),
+            service: packet.opcode.service as u8,
+            dest_qp: bth.dest_qp,
+            source_qp: packet.headers.deth.map(|deth| deth.source_qp),
+        };
+        let order = self.flows.len();
+        let flow = self.flows.entry(key).or_insert_with(|| Flow {
+            conversation: 0,
+            service: packet.opcode.service,
+            source: key.source,
+            destination: key.destination,
+            dest_qp: key.dest_qp,
+            source_qp: key.source_qp,
+            items: Vec::new(),
+            cut: None,
+            order,
+        });
+        if self.observation.conversation != 0 {
+            flow.conversation = self.observation.conversation;
+        }
+        flow.source_qp = self.observation.source_qp.or(flow.source_qp);
+        if matches!(frame.body, Body::Elided { .. }) {
+            flow.cut = flow.cut.or(Some(number));
+        }
+        let notes = &self.observation.notes;
+        flow.items.push(Item {
+            doubled: notes.iter().any(|note| matches!(note, Note::Doubled { .. })),
+            restarts: notes.contains(&Note::Restart),
+            ..Item::new(number, &frame, &packet, icrc)
+        });
+    }
+
+    fn refused(&mut self, reason: DropReason, raw: RawFrame<'_>) {
+        let kept = raw.first.len() + raw.second.len();
+        match reason {
+            _ if reason.is_other_traffic() => return,
+            DropReason::Truncated { need, .. } if kept < raw.wire_len && need <= raw.wire_len => {
+                self.cut += 1;
+            }
+            _ => self.malformed += 1,
+        }
+        self.roce += 1;
+    }
+
+    /// All directions, in the order of their first frames.
+    pub(super) fn flows(&self) -> Vec<&Flow> {
+        let mut flows: Vec<_> = self.flows.values().collect();
+        flows.sort_by_key(|flow| flow.order);
+        flows
+    }
+}
+
+/// The other direction of a connection. Its number is known for sure where an answer proved it.
+pub(super) fn peer_of<'a>(flow: &Flow, flows: &[&'a Flow]) -> Option<&'a Flow> {
+    let opposite = |other: &&&Flow| {
+        other.service == flow.service
+            && (other.source, other.destination) == (flow.destination, flow.source)
+            && other.conversation == flow.conversation
+    };
+    let by_number = |other: &&&Flow| {
+        flow.source_qp.is_none_or(|qp| qp == other.dest_qp)
+            && other.source_qp.is_none_or(|qp| qp == flow.dest_qp)
+    };
+    flows.iter().filter(opposite).find(by_number).copied()
+}

@@ -1,0 +1,143 @@
+//! `roxe replay` over every capture in `pcaps/`: no difference but those that are listed with a
+//! reason in `tests/replay/differences.toml`, and each of those is still seen.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// File, frame, role, and in what they differ; for what cannot be compared `-`.
+type Found = (String, u64, String, String);
+
+fn captures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps");
+    let entries = std::fs::read_dir(folder).expect("the folder is there");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "pcap"));
+    paths.sort();
+    paths
+}
+
+fn replay(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .arg("replay")
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps"))
+        .output()
+        .expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("it prints text")
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    let lines = text(&output.stdout).lines();
+    lines.map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
+}
+
+fn word(object: &Value, name: &str) -> String {
+    object[name].as_str().unwrap_or("-").to_owned()
+}
+
+fn found(object: &Value) -> Found {
+    let number = object["frame"].as_u64().expect("it names its frame");
+    (word(object, "file"), number, word(object, "role"), word(object, "differs"))
+}
+
+/// What the list has, each with a reason and a verdict.
+fn listed() -> BTreeSet<Found> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/replay/differences.toml");
+    let list = std::fs::read_to_string(path).expect("the list is there");
+    let list: toml::Table = list.parse().expect("the list is TOML");
+    let mut rows = BTreeSet::new();
+    for kind in ["difference", "not_comparable"] {
+        for row in list[kind].as_array().expect("a list of tables") {
+            let say = |name: &str| row.get(name).and_then(toml::Value::as_str).unwrap_or("-");
+            assert!(say("why").len() > 20, "{row:?}: why?");
+            let right = ["ours", "theirs", "both"].contains(&say("right"));
+            assert!(right || kind == "not_comparable", "{row:?}: who is right?");
+            for frame in row["frames"].as_array().expect("frames") {
+                let frame = frame.as_integer().and_then(|frame| u64::try_from(frame).ok());
+                let (file, role) = (say("file").to_owned(), say("role").to_owned());
+                rows.insert((file, frame.expect("a number"), role, say("differs").to_owned()));
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn every_capture_replays_but_for_what_is_listed() {
+    let mut all = BTreeSet::new();
+    for capture in captures() {
+        let name = capture.file_name().unwrap().to_str().unwrap();
+        let output = replay(&["--json", name]);
+        let objects = objects(&output);
+        let rows: Vec<_> = objects.iter().filter(|object| object["frame"].is_u64()).collect();
+        let differs = rows.iter().any(|row| row["differs"].is_string());
+        let expected = Some(i32::from(differs));
+        assert_eq!(output.status.code(), expected, "{name}: {}", text(&output.stderr));
+        all.extend(rows.into_iter().map(found));
+        // Nothing is the same because nothing was looked at.
+        let compared = |side: &Value| side["compared"].as_u64().unwrap_or(0);
+        let compared: u64 = objects.iter().map(compared).sum();
+        assert!(compared > 0, "{name}: nothing was compared");
+    }
+    let listed = listed();
+    let new: Vec<_> = all.difference(&listed).collect();
+    let gone: Vec<_> = listed.difference(&all).collect();
+    assert!(new.is_empty(), "not in tests/replay/differences.toml: {new:#?}");
+    assert!(gone.is_empty(), "in tests/replay/differences.toml, and not seen any more: {gone:#?}");
+}
+
+#[test]
+fn a_clean_capture_is_the_same_and_says_so() {
+    let output = replay(&["rc_mix.pcap"]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    assert!(said.contains("responder  10.10.0.2 QP"), "{said}");
+    assert!(said.contains("requester  10.10.0.3 QP"), "{said}");
+    assert_eq!(said.matches("the same").count(), 2, "{said}");
+    assert!(said.ends_with("44 RoCE frames, 2 sides played, no difference\n"), "{said}");
+}
+
+#[test]
+fn a_difference_is_told_with_its_frame_and_both_words() {
+    let output = replay(&["err_toolong_send.pcap"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    let line = "frame 2: code: recorded NAK psn 4096 remote operational error; \
+                ours NAK psn 4096 invalid request";
+    assert!(said.contains(line), "{said}");
+}
+
+#[test]
+fn what_cannot_be_read_or_replayed_is_no_success() {
+    for (arguments, why) in [
+        (&["nowhere.pcap"][..], "cannot be opened"),
+        (&["README.md"][..], "README.md"),
+        (&[][..], "replay needs a capture"),
+    ] {
+        let output = replay(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+    // A capture of nothing: the header alone.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let whole = std::fs::read(captures().first().unwrap()).unwrap();
+    let empty = folder.join("empty.pcap");
+    std::fs::write(&empty, &whole[..24]).unwrap();
+    let output = replay(&[empty.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no RoCE frame"), "{}", text(&output.stderr));
+    // A capture that ends in the middle of a record.
+    let half = folder.join("half.pcap");
+    let whole = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap"));
+    let whole = whole.unwrap();
+    std::fs::write(&half, &whole[..whole.len() - 10]).unwrap();
+    let output = replay(&[half.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("7 RoCE frames"), "{}", text(&output.stdout));
+}
