@@ -25,7 +25,8 @@
 //! READs each way, PSNs from 0, and a peer at 192.0.2.2; the device is 192.0.2.1. `gsi` is queue
 //! pair 1 and has its Q_Key. A region is `local-write` unless `access` says more. `device` may
 //! have a `second-address`, which a queue pair or `ah` takes with `gid 1`, and each address a
-//! VLAN: `vlan N`, `second-vlan N`.
+//! VLAN: `vlan N`, `second-vlan N`. `device as connectx` or `as rxe` behaves like one of those, and
+//! what its frames have by default (`mig`, `reserved-6`) is theirs.
 //!
 //! **Time.** Other lines begin with `+TIME`, counted from the line before (`ns`, `us`, `ms`, `s`),
 //! or with `A..B`: what the device does may come between the two. Lines at one time that only give
