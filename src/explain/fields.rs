@@ -8,7 +8,7 @@ use roxe_trace::{IcrcVerdict, Note, Rule};
 use roxe_wire::explain::{BTH, FieldLayout, Form, HeaderLayout, extension};
 use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::{Header, OPCODES};
-use roxe_wire::{DropReason, FieldValue, NakCode, Packet, Syndrome};
+use roxe_wire::{DropReason, FieldValue, NakCode, Syndrome};
 
 use crate::examine::{Content, Entry};
 use crate::explain::ink::Ink;
@@ -50,8 +50,7 @@ fn text(value: &str) -> Value<'_> {
 }
 
 fn syndrome(entry: &Entry<'_>) -> Option<Syndrome> {
-    let Content::Packet(Packet { headers, .. }) = &entry.row.content else { return None };
-    Some(headers.aeth?.syndrome)
+    Some(entry.row.content.packet()?.headers.aeth?.syndrome)
 }
 
 /// Before the header fields.
@@ -75,9 +74,9 @@ pub(crate) const FRONT: &[Own] = &[
 /// Behind the header fields.
 #[rustfmt::skip]
 pub(crate) const BACK: &[Own] = &[
-    Own { name: "bth.opcode_name",            kind: Kind::Text,   get: |e| match &e.row.content {
-        Content::Packet(packet) => Some(text(packet.opcode.name)),
-        Content::Broken(_) | Content::Cut => None,
+    Own { name: "bth.opcode_name",            kind: Kind::Text,   get: |e| {
+        let known = e.row.content.packet().map(|packet| packet.opcode);
+        Some(text(known.or(e.row.broken_opcode)?.name))
     } },
     Own { name: "aeth.syndrome.opcode",       kind: Kind::Number, get: |e| Some(number(syndrome(e)?.to_byte() >> 5)) },
     Own { name: "aeth.syndrome.credit_count", kind: Kind::Number, get: |e| match syndrome(e)? {
@@ -102,10 +101,7 @@ pub(crate) const BACK: &[Own] = &[
         Syndrome::RnrNak(_) => Some(text("RNR NAK")),
         Syndrome::Nak(code) => Some(text(code.name())),
     } },
-    Own { name: "payload_len",                kind: Kind::Number, get: |e| match &e.row.content {
-        Content::Packet(packet) => Some(number(packet.payload.len() as u64)),
-        Content::Broken(_) | Content::Cut => None,
-    } },
+    Own { name: "payload_len",                kind: Kind::Number, get: |e| Some(number(e.row.content.packet()?.payload.len() as u64)) },
     Own { name: "padding",                    kind: Kind::Number, get: |e| Some(number(e.row.outer?.padding as u64)) },
     Own { name: "icrc",                       kind: Kind::Text,   get: |e| Some(text(match e.row.icrc {
         IcrcVerdict::Good => "good",
@@ -113,8 +109,8 @@ pub(crate) const BACK: &[Own] = &[
         IcrcVerdict::Unknown => "unknown",
     })) },
     Own { name: "dropped",                    kind: Kind::Text,   get: |e| match &e.row.content {
-        Content::Packet { .. } | Content::Cut => None,
         Content::Broken(reason) => Some(text(reason.name())),
+        _ => None,
     } },
     Own { name: "conversation",               kind: Kind::Number, get: |e| (e.row.conversation != 0).then(|| number(e.row.conversation)) },
     Own { name: "source_qp",                  kind: Kind::Number, get: |e| Some(number(e.row.source_qp?.get())) },
@@ -144,15 +140,18 @@ pub(crate) fn for_each<'a>(entry: &Entry<'a>, mut visit: impl FnMut(&'static str
     own(BACK, &mut visit);
 }
 
-/// Visits BTH and extension headers, each with its bytes.
+/// Visits BTH and extension headers, as far as they are here, each with its bytes.
 pub(crate) fn for_each_header<'a>(
     entry: &Entry<'a>,
     mut visit: impl FnMut(&'static HeaderLayout, &'a [u8]),
 ) {
-    let Content::Packet(Packet { opcode, .. }) = &entry.row.content else { return };
     let Some(outer) = &entry.row.outer else { return };
-    let layouts = opcode.headers.iter().map(|header| extension(*header));
-    let mut rest = entry.bytes.get(outer.packet_at..).unwrap_or_default();
+    // Whatever is wrong with a frame, a BTH that is there can be looked at.
+    let headers = entry.row.content.packet().map_or(&[][..], |packet| packet.opcode.headers);
+    let layouts = headers.iter().map(|header| extension(*header));
+    // What stands behind the packet is none of its headers.
+    let end = entry.bytes.len().min(entry.row.wire_len as usize - outer.padding);
+    let mut rest = entry.bytes.get(outer.packet_at..end).unwrap_or_default();
     for layout in std::iter::once(&BTH).chain(layouts) {
         let Some((header, behind)) = rest.split_at_checked(layout.len()) else { return };
         visit(layout, header);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use roxe_wire::explain::{BTH, ETHERNET, FieldLayout, Form, HeaderLayout, IPV4, IPV6, UDP, VLAN};
+use roxe_wire::explain::{ETHERNET, FieldLayout, Form, HeaderLayout, IPV4, IPV6, UDP, VLAN};
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{FieldValue, Opcode, Packet};
 
@@ -31,13 +31,11 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
     }
     at = udp_at;
     read(&UDP, bytes, &mut at, ink);
-    let Content::Packet(Packet { opcode, headers, payload }) = &entry.row.content else {
-        // Whatever is wrong, a BTH that is there can be looked at.
-        let len = entry.row.wire_len as usize - outer.padding;
-        read(&BTH, &bytes[..bytes.len().min(len)], &mut at, ink);
-        return;
-    };
-    fields::for_each_header(entry, |layout, header| open(layout, header, Some(*opcode), ink));
+    let packet = entry.row.content.packet();
+    let opcode = packet.map(|packet| packet.opcode);
+    fields::for_each_header(entry, |layout, header| open(layout, header, opcode, ink));
+    // Of a packet that cannot be read to its end nobody knows what its other bytes are.
+    let Content::Packet(Packet { headers, payload, .. }) = &entry.row.content else { return };
     if let Some(mad) = entry.mad {
         title("MAD", "management datagram", 256, ink);
         mad.for_each_field(&mut |name, value| {
