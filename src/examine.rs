@@ -86,7 +86,9 @@ pub(crate) enum Content {
     /// The same, but the capture kept less than its headers: those that are not here are `None`.
     Begun(Packet<'static>),
     /// A manufacturer's own opcode: what follows the BTH only that manufacturer knows.
-    Manufacturers { opcode: u8 },
+    Manufacturers {
+        opcode: u8,
+    },
     Broken(DropReason),
     /// The capture kept less than the BTH.
     Cut,

@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
                 Printing::Text { lines, verbose: arguments.verbose }
             },
             filter: filter.as_ref(),
+            shown: 0,
             ink,
             out: &mut out,
         };
@@ -71,15 +72,16 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         let (read, written) = pass(&mut reader, &mut examiner, &mut printer);
         written?;
         if !arguments.no_summary {
+            let shown = filter.as_ref().map(|_| printer.shown);
             if arguments.json {
-                summary::json(&name, &examiner, &reader, &mut printer.ink);
+                summary::json(&name, &examiner, &reader, shown, &mut printer.ink);
             } else {
-                summary::text(&examiner, &reader, &mut printer.ink);
+                summary::text(&examiner, &reader, shown, &mut printer.ink);
             }
         }
         printer.flush()?;
         outcome = outcome.max(match read {
-            Ok(()) => at_end(file, &reader, examiner.tally.roce),
+            Ok(()) => at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1),
             Err(error) => in_file(file, &error),
         });
     }
@@ -90,6 +92,8 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
 struct Printer<'a> {
     style: Printing<'a>,
     filter: Option<&'a Filter>,
+    /// How many frames it let through.
+    shown: u64,
     ink: Ink,
     out: &'a mut io::Stdout,
 }
@@ -119,6 +123,7 @@ impl Teller for Printer<'_> {
             if self.filter.is_some_and(|filter| !filter.matches(&entry)) {
                 continue;
             }
+            self.shown += 1;
             match &mut self.style {
                 Printing::Text { lines, verbose } => {
                     lines.line(&entry, &mut self.ink);

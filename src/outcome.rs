@@ -52,11 +52,16 @@ pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
     Outcome::Unreadable
 }
 
-/// Says what a file lacks though it could be read to its end; `frames` of it were RoCE.
-pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64) -> Outcome {
+/// Says what a file lacks though it could be read to its end; `frames` of it were RoCEv2, and
+/// `roce_v1` of the version before.
+pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64, roce_v1: u64) -> Outcome {
     let name = name_of(file);
-    if frames == 0 {
-        complain(format_args!("{name}: no RoCE frame in it"));
+    match (frames, roce_v1) {
+        (0, 0) => complain(format_args!("{name}: no RoCE frame in it")),
+        (0, _) => {
+            complain(format_args!("{name}: only RoCE v1 in it ({roce_v1} frames), not read"));
+        }
+        _ => {}
     }
     // Nobody shall take half a capture for a whole one.
     reader.truncated().map_or(Outcome::Right, |truncation| {

@@ -64,7 +64,7 @@ fn replay(
     if let Err(error) = end {
         return Ok(in_file(file, &error));
     }
-    let found = found.max(at_end(file, &reader, report.roce));
+    let found = found.max(at_end(file, &reader, report.roce, 0));
     if report.sides.iter().any(|side| side.played > 0) {
         return Ok(found);
     }

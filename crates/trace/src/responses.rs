@@ -149,9 +149,9 @@ fn read_response(
             };
             let expected_len = match (sent.span, mtu) {
                 (1, _) => announced,
-                (span, Some(mtu)) if ends => (span - 1)
-                    .checked_mul(mtu)
-                    .and_then(|before| announced?.checked_sub(before)),
+                (span, Some(mtu)) if ends => {
+                    (span - 1).checked_mul(mtu).and_then(|before| announced?.checked_sub(before))
+                }
                 _ => None,
             };
             if !right {
