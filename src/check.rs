@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
     for file in &arguments.files {
         outcome = outcome.max(match CaptureReader::open(file) {
             Ok(reader) => check(file, reader, arguments.json, &mut out)?,
-            Err(error) => in_file(file, &error),
+            Err(error) => in_file(file, &error, false),
         });
     }
     Ok(outcome)
@@ -62,7 +62,7 @@ fn check(
     out.flush()?;
     let found = if examiner.tally.findings > 0 { Outcome::Findings } else { Outcome::Right };
     Ok(match end {
-        Err(error) => in_file(file, &error),
+        Err(error) => in_file(file, &error, reader.is_unpacked()),
         Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1)),
     })
 }
@@ -76,8 +76,8 @@ struct Reporter<'a, W> {
 }
 
 impl<W: Write + Send> Teller for Reporter<'_, W> {
-    fn wants_bytes(&self) -> bool {
-        false
+    fn wants_bytes(&self) -> usize {
+        0
     }
 
     fn tell(&mut self, batch: &Batch) -> io::Result<()> {

@@ -132,12 +132,20 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Batch {
+    /// How many frames are handed over at once.
+    pub(crate) const CAPACITY: usize = 2048;
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether more frames may follow it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= Self::CAPACITY
     }
 
     /// Empties it, and keeps its memory.
@@ -212,17 +220,16 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct Dissector {
     start: Option<Timestamp>,
-    keep_bytes: bool,
+    kept: usize,
 }
 
-/// How much of each frame a batch keeps: Ethernet, two tags, IPv6, UDP and the longest packet
-/// headers.
-const KEPT: usize = 14 + 8 + 40 + 8 + roxe_wire::MAX_HEADERS_LEN;
+/// What holds all headers of a frame: Ethernet, two tags, IPv6, UDP and the longest packet headers.
+pub(crate) const HEADERS: usize = 14 + 8 + 40 + 8 + roxe_wire::MAX_HEADERS_LEN;
 
 impl Dissector {
-    /// One that keeps each frame's header bytes or does not.
-    pub(crate) fn new(keep_bytes: bool) -> Self {
-        Self { start: None, keep_bytes }
+    /// One that keeps the first `kept` bytes of each frame.
+    pub(crate) fn new(kept: usize) -> Self {
+        Self { start: None, kept }
     }
 
     /// Takes in the next frame; adds a row if it is RoCEv2.
@@ -254,9 +261,7 @@ impl Dissector {
             }
         }
         row.bytes.start = bytes.len();
-        if self.keep_bytes {
-            bytes.extend_from_slice(&record.data[..record.data.len().min(KEPT)]);
-        }
+        bytes.extend_from_slice(&record.data[..record.data.len().min(self.kept)]);
         row.bytes.end = bytes.len();
         *len += 1;
     }

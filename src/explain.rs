@@ -14,7 +14,7 @@ use anyhow::Result;
 use roxe_net::capture_file::CaptureReader;
 
 use crate::cli::ExplainArguments;
-use crate::examine::{Batch, Examiner};
+use crate::examine::{Batch, Examiner, HEADERS};
 use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::lines::Lines;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         let mut reader = match CaptureReader::open(file) {
             Ok(reader) => reader,
             Err(error) => {
-                outcome = in_file(file, &error);
+                outcome = in_file(file, &error, false);
                 continue;
             }
         };
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         printer.flush()?;
         outcome = outcome.max(match read {
             Ok(()) => at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1),
-            Err(error) => in_file(file, &error),
+            Err(error) => in_file(file, &error, reader.is_unpacked()),
         });
     }
     Ok(outcome)
@@ -108,9 +108,13 @@ enum Printing<'a> {
 const BLOCK: usize = 256 * 1024;
 
 impl Teller for Printer<'_> {
-    fn wants_bytes(&self) -> bool {
-        // Plain lines come of the parsed headers alone.
-        !matches!(self.style, Printing::Text { verbose: false, .. }) || self.filter.is_some()
+    fn wants_bytes(&self) -> usize {
+        match self.style {
+            Printing::Text { verbose: true, .. } => HEADERS + verbose::DUMPED,
+            // Plain lines come of the parsed headers alone.
+            Printing::Text { verbose: false, .. } if self.filter.is_none() => 0,
+            _ => HEADERS,
+        }
     }
 
     fn tell(&mut self, batch: &Batch) -> io::Result<()> {

@@ -37,8 +37,8 @@ pub(crate) fn name_of(file: &Path) -> String {
     if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-/// Says what is wrong with a file.
-pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
+/// Says what is wrong with a file, which may be `unpacked`.
+pub(crate) fn in_file(file: &Path, error: &CaptureError, unpacked: bool) -> Outcome {
     let name = name_of(file);
     match error {
         CaptureError::Open { reason, .. } => {
@@ -46,6 +46,9 @@ pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
         }
         _ if file.is_dir() => {
             complain(format_args!("{name}: is a directory; name its files"));
+        }
+        other if unpacked && other.offset().is_some() => {
+            complain(format_args!("{name}: {other} (counted in the unpacked file)"));
         }
         other => complain(format_args!("{name}: {other}")),
     }
@@ -59,7 +62,7 @@ pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64, roce_v1: 
     match (frames, roce_v1) {
         (0, 0) => complain(format_args!("{name}: no RoCE frame in it")),
         (0, _) => {
-            complain(format_args!("{name}: only RoCE v1 in it ({roce_v1} frames), not read"));
+            complain(format_args!("{name}: no RoCEv2 frame in it; {roce_v1} of v1, not read"));
         }
         _ => {}
     }

@@ -76,7 +76,7 @@ fn run_profile(
     let shown = Mutex::new(Instant::now());
     let start = Instant::now();
     std::thread::scope(|scope| {
-        for _ in 0..arguments.threads.max(1) {
+        for _ in 0..arguments.threads {
             scope.spawn(|| {
                 loop {
                     let first = next.fetch_add(CHUNK, Ordering::Relaxed);
@@ -128,9 +128,10 @@ fn run_seed(arguments: &SimArguments, seed: u64, profile: &'static Profile, coun
 fn line(profile: &Profile, counts: &Counts, start: Instant) -> String {
     let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
     format!(
-        "{:<12} {:>9} seeds {:>12} frames {:>11} requests {:>3} failed {:>7.1} s",
+        "{:<12} {:>9} {:<5} {:>12} frames {:>11} requests {:>3} failed {:>7.1} s",
         profile.name,
         get(&counts.seeds),
+        if get(&counts.seeds) == 1 { "seed" } else { "seeds" },
         get(&counts.frames),
         get(&counts.requests),
         get(&counts.failed),

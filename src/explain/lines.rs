@@ -73,6 +73,10 @@ impl Lines {
             self.columns(entry.row, ink);
             ink.truncate(at);
         }
+        if batch.is_full() {
+            // There is more to come than was measured.
+            self.widths[NUMBER] = self.widths[NUMBER].max(IN_STREAMS[NUMBER] + 1);
+        }
         ink.style(Style::Dim);
         for (column, (title, to_the_right)) in TITLES.into_iter().enumerate() {
             let width = title.chars().count();
@@ -98,7 +102,7 @@ impl Lines {
             Content::Begun(packet) => {
                 details(packet.opcode, &packet.headers, ink);
                 separate(start, ink, " · ");
-                ink.str("the capture kept too little of its headers");
+                ink.str("headers cut by the capture");
             }
             Content::Manufacturers { opcode } => {
                 ink.str("opcode ");

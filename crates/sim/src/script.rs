@@ -154,7 +154,7 @@ pub fn run_file(path: &Path, options: &Options) -> Outcome {
     let name = path.display().to_string();
     match fs::read_to_string(path) {
         Ok(text) => run_text(&name, &text, options),
-        Err(error) => Outcome::Unreadable(format!("{name}: {error}")),
+        Err(error) => Outcome::Unreadable(format!("{name}: cannot be read: {error}")),
     }
 }
 

@@ -26,6 +26,10 @@ pub enum CaptureError {
     #[error("the file ends at byte {len}, inside the capture header: nothing was captured")]
     NoHeader { len: u64 },
 
+    /// A compressed input ends before anything of the capture, or inside its header.
+    #[error("the compressed stream ends early: {len} bytes are no whole capture header")]
+    PackedCut { len: u64 },
+
     /// The input begins with none of the numbers that are known.
     #[error("unknown magic 0x{magic:08x}: not a pcap or pcapng capture")]
     UnknownMagic { magic: u32 },
@@ -102,6 +106,19 @@ pub enum WriteError {
     /// The classic format counts seconds in 32 bits.
     #[error("second {seconds} is too late for a pcap file, which ends in 2106: write pcapng")]
     TooLate { seconds: u64 },
+}
+
+impl CaptureError {
+    /// Where in the capture something is wrong, if that is told.
+    pub const fn offset(&self) -> Option<u64> {
+        match *self {
+            Self::Read { offset, .. }
+            | Self::Version { offset, .. }
+            | Self::PacketLength { offset, .. }
+            | Self::Block { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
 }
 
 /// How many interfaces an error names: a file may have thousands.
