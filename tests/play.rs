@@ -40,7 +40,7 @@ fn a_seed_is_the_same_world_every_time() {
         text.split_whitespace().take(8).collect::<Vec<_>>().join(" ")
     };
     let first = counts(run(&arguments));
-    assert!(first.starts_with("chaos 1 seeds"), "{first}");
+    assert!(first.starts_with("chaos 1 seed "), "{first}");
     assert_eq!(counts(run(&arguments)), first);
     for wrong in [["--seeds", "5..5"], ["--profile", "nope"], ["--change", "what=1"]] {
         let (status, text) = said(&run(&[["sim"].as_slice(), &wrong].concat()));

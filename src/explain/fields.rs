@@ -108,7 +108,7 @@ pub(crate) const BACK: &[Own] = &[
         IcrcVerdict::Bad { .. } => "bad",
         IcrcVerdict::Unknown => "unknown",
     })) },
-    Own { name: "invariant.crc",              kind: Kind::Number, get: |e| Some(number(e.row.outer?.outside.icrc?)) },
+    Own { name: "icrc_value",                 kind: Kind::Number, get: |e| Some(number(e.row.outer?.outside.icrc?)) },
     Own { name: "dropped",                    kind: Kind::Text,   get: |e| match &e.row.content {
         Content::Broken(reason) => Some(text(reason.name())),
         _ => None,
@@ -355,7 +355,7 @@ fn says(name: &str) -> &'static str {
         "payload_len" => "bytes of payload",
         "padding" => "bytes behind the ICRC",
         "icrc" => "verdict",
-        "invariant.crc" => "the ICRC itself, if the capture kept it",
+        "icrc_value" => "the ICRC that the packet carries, if the capture kept it",
         "dropped" => "why the frame is no packet",
         "conversation" => "counted from 1",
         "source_qp" => "the sender's queue pair, where it is known",
