@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use roxe_net::capture_file::CaptureReader;
+use roxe_net::capture_file::{CaptureError, CaptureReader};
 use roxe_trace::Rule;
 
 use crate::cli::CheckArguments;
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
     for file in &arguments.files {
         outcome = outcome.max(match CaptureReader::open(file) {
             Ok(reader) => check(file, reader, arguments.json, &mut out)?,
-            Err(error) => in_file(file, &error),
+            Err(error) => in_file(file, &error, false),
         });
     }
     Ok(outcome)
@@ -54,20 +54,20 @@ fn check(
         return if known { Ok(Outcome::Findings) } else { Err(error.into()) };
     }
     if json {
-        summary::json(&name, &examiner, &reader, &mut ink);
-    } else {
+        summary::json(&name, &examiner, &reader, None, &mut ink);
+    } else if !matches!(end, Err(CaptureError::NothingReadable { .. })) {
         ink.str(&name);
         ink.str(": ");
         let is_whole = end.is_ok() && reader.truncated().is_none();
-        verdict(&examiner, is_whole, &mut ink);
+        verdict(&examiner, &reader, is_whole, &mut ink);
         ink.byte(b'\n');
     }
     out.write_all(ink.bytes())?;
     out.flush()?;
     let found = if examiner.tally.findings > 0 { Outcome::Findings } else { Outcome::Right };
     Ok(match end {
-        Err(error) => in_file(file, &error),
-        Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce)),
+        Err(error) => in_file(file, &error, reader.is_unpacked()),
+        Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1)),
     })
 }
 
@@ -80,8 +80,8 @@ struct Reporter<'a, W> {
 }
 
 impl<W: Write + Send> Teller for Reporter<'_, W> {
-    fn wants_bytes(&self) -> bool {
-        false
+    fn wants_bytes(&self) -> usize {
+        0
     }
 
     fn tell(&mut self, batch: &Batch) -> io::Result<()> {
@@ -105,8 +105,8 @@ impl<W: Write + Send> Teller for Reporter<'_, W> {
     }
 }
 
-/// `41 RoCE frames in 1 conversation, no finding; 3 retransmissions, 1 gap`.
-fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
+/// `41 RoCE frames in 1 conversation, no finding; 3 retransmissions, 1 gap`, and what was not judged.
+fn verdict(examiner: &Examiner, reader: &CaptureReader, is_whole: bool, ink: &mut Ink) {
     let (tally, counts) = (&examiner.tally, examiner.tracer.summary());
     counted(tally.roce, "RoCE frame", ink);
     ink.str(" in ");
@@ -123,15 +123,19 @@ fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
         (counts.retransmissions, "retransmission"),
         (counts.duplicates, "duplicate"),
         (counts.gaps, "gap"),
-        (counts.rnr_naks + counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
+        (counts.rnr_naks, "RNR NAK"),
+        (counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
         (counts.cnps, "CNP"),
         (counts.marked, "congestion mark"),
         (counts.unclear_answers, "unclear answer"),
-        (tally.cut, "cut frame"),
     ];
     let some = facts.into_iter().filter(|(count, _)| *count > 0);
     for (index, (count, what)) in some.enumerate() {
         ink.str(if index == 0 { "; " } else { ", " });
         counted(count, what, ink);
+    }
+    for what in summary::left_out(examiner, reader) {
+        ink.str("; ");
+        ink.str(&what);
     }
 }

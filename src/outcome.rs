@@ -40,8 +40,8 @@ pub(crate) fn name_of(file: &Path) -> String {
     visible(&file.display().to_string(), |_| false)
 }
 
-/// Says what is wrong with a file.
-pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
+/// Says what is wrong with a file, which may be `unpacked`.
+pub(crate) fn in_file(file: &Path, error: &CaptureError, unpacked: bool) -> Outcome {
     let name = name_of(file);
     match error {
         CaptureError::Open { reason, .. } => {
@@ -50,16 +50,24 @@ pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
         _ if file.is_dir() => {
             complain(format_args!("{name}: is a directory; name its files"));
         }
+        other if unpacked && other.offset().is_some() => {
+            complain(format_args!("{name}: {other} (counted in the unpacked file)"));
+        }
         other => complain(format_args!("{name}: {other}")),
     }
     Outcome::Unreadable
 }
 
-/// Says what a file lacks though it could be read to its end; `frames` of it were RoCE.
-pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64) -> Outcome {
+/// Says what a file lacks though it could be read to its end; `frames` of it were RoCEv2, and
+/// `roce_v1` of the version before.
+pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64, roce_v1: u64) -> Outcome {
     let name = name_of(file);
-    if frames == 0 {
-        complain(format_args!("{name}: no RoCE frame in it"));
+    match (frames, roce_v1) {
+        (0, 0) => complain(format_args!("{name}: no RoCE frame in it")),
+        (0, _) => {
+            complain(format_args!("{name}: no RoCEv2 frame in it; {roce_v1} of v1, not read"));
+        }
+        _ => {}
     }
     // Nobody shall take half a capture for a whole one.
     reader.truncated().map_or(Outcome::Right, |truncation| {

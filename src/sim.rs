@@ -95,8 +95,8 @@ struct Tally {
 
 impl Run<'_> {
     fn all(&self) -> Result<Outcome> {
-        let available = || thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.arguments.threads.unwrap_or_else(available).max(1);
+        let available = || thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        let threads = self.arguments.threads.unwrap_or_else(available);
         thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| self.work()))));
         if io::stderr().is_terminal() {
             eprint!("\r{:78}\r", "");

@@ -79,6 +79,15 @@ pub(crate) struct RecentFrames {
 }
 
 impl RecentFrames {
+    /// Identification and number of each, in the order of arrival.
+    fn in_order(&self) -> impl Iterator<Item = (u16, u64)> {
+        let places = self.count.saturating_sub(RECENT_FRAMES)..self.count;
+        places.map(|place| place % RECENT_FRAMES).map(|at| {
+            let (_, number) = self.frames[at];
+            (self.identifications[at], number)
+        })
+    }
+
     /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
     /// does not change on the way, the identification too, but that tells a frame doubled from a
     /// packet sent twice only where the sender counts in it: not where it is always the same.
@@ -101,6 +110,50 @@ impl RecentFrames {
         self.count += 1;
         None
     }
+}
+
+/// How far apart the identifications of frames may be that were sent close to each other.
+const CLOSE: u16 = 256;
+
+/// A frame among those around it in its direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// Its number.
+    pub(crate) frame: u64,
+    pub(crate) identification: u16,
+    pub(crate) recent: &'a RecentFrames,
+}
+
+impl Arrival<'_> {
+    /// The first frame that was seen before this one though it was sent after it. Only where the
+    /// sender counts in the IP identification: where most steps from frame to frame are small ones
+    /// forward.
+    pub(crate) fn overtaken_by(&self) -> Option<u64> {
+        let seen = self.recent.in_order().filter(|(_, frame)| *frame != self.frame);
+        let (mut steps, mut forward) = (0, 0);
+        let mut first = None;
+        let mut before: Option<u16> = None;
+        for (identification, frame) in seen {
+            if let Some(before) = before.replace(identification) {
+                steps += 1;
+                forward += u32::from(is_close_behind(identification, before));
+            }
+            if is_close_behind(identification, self.identification) {
+                first = first.or(Some(frame));
+            }
+        }
+        first.filter(|_| forward >= 2 && forward * 2 >= steps)
+    }
+
+    /// Whether it was sent before that one, if both are remembered.
+    pub(crate) fn was_sent_before(&self, frame: u64) -> bool {
+        let found = self.recent.in_order().find(|(_, known)| *known == frame);
+        found.is_some_and(|(other, _)| is_close_behind(other, self.identification))
+    }
+}
+
+fn is_close_behind(identification: u16, other: u16) -> bool {
+    (1..=CLOSE).contains(&identification.wrapping_sub(other))
 }
 
 /// All directions, by key.
@@ -210,7 +263,8 @@ impl Flows {
         if key.source_qp.is_none() {
             self.open.insert(key, index);
         }
-        match self.guess_peer(index) {
+        // A CNP may come from elsewhere on the way of what it concerns: a guess would be a bad one.
+        match self.guess_peer(index).filter(|_| service != Service::Cnp) {
             Some(peer) => {
                 self.all[index].conversation = self.all[peer].conversation;
                 self.join(index, peer, false);

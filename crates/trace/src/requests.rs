@@ -7,6 +7,7 @@ use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
 use roxe_wire::{Headers, MAX_MESSAGE_LEN, Mtu, Opcode, Packet, Psn, RKey, packets_for};
 
 use crate::completed::CompletedMessages;
+use crate::flow::Arrival;
 use crate::note::{Cause, operation_name};
 use crate::{Finding, Note, Rule, Summary};
 
@@ -51,8 +52,10 @@ pub(crate) struct Sent {
     /// The end of its message was told.
     end_is_told: bool,
     payload: u32,
-    /// The length a RETH announces.
-    pub(crate) announced: u32,
+    /// The length its RETH announces, if it has one and the capture kept it.
+    pub(crate) announced: Option<u32>,
+    /// Whether the capture kept all its headers.
+    is_whole: bool,
     /// Which memory a READ asks for.
     from: (u64, RKey),
     /// Stands for all headers but the BTH, but for those of a READ.
@@ -199,7 +202,10 @@ impl Requests {
     /// The newest request, if it is a READ that takes this PSN should the path MTU be small.
     fn may_be_read(&self, psn: Psn) -> Option<&Sent> {
         let read = self.sent.back().filter(|_| self.next_is_guess)?;
-        let most = packets_for(read.announced.min(MAX_MESSAGE_LEN), Mtu::B256.bytes());
+        let most = match read.announced {
+            Some(announced) => packets_for(announced.min(MAX_MESSAGE_LEN), Mtu::B256.bytes()),
+            None => RESTART,
+        };
         psn.is_within(read.psn, most).then_some(read)
     }
 
@@ -278,7 +284,14 @@ impl Requests {
         }
         let Some(read) = self.sent.back_mut() else { return };
         let Ok(span) = u32::try_from(psn.since(read.psn)) else { return };
-        if Mtu::ALL.iter().any(|mtu| packets_for(read.announced, mtu.bytes()) == span) {
+        let fits = match read.announced {
+            Some(announced) => {
+                Mtu::ALL.iter().any(|mtu| packets_for(announced, mtu.bytes()) == span)
+            }
+            // Nobody knows: no gap is told of that may be none.
+            None => (1..RESTART).contains(&span),
+        };
+        if fits {
             read.span = span;
             self.next = psn;
             self.next_is_guess = false;
@@ -299,25 +312,41 @@ impl Requests {
         }
         self.mtu = Some(full);
         for sent in self.sent.iter_mut().filter(|sent| !sent.is_span_known) {
-            sent.span = packets_for(sent.announced.min(MAX_MESSAGE_LEN), full);
-            sent.is_span_known = true;
+            if let Some(announced) = sent.announced {
+                sent.span = packets_for(announced.min(MAX_MESSAGE_LEN), full);
+                sent.is_span_known = true;
+            }
         }
-        if let Some(read) = self.sent.back().filter(|_| self.next_is_guess) {
+        let newest = self.sent.back().filter(|read| self.next_is_guess && read.is_span_known);
+        if let Some(read) = newest {
             self.next = read.psn.advance(read.span);
             self.next_is_guess = false;
         }
         full
     }
 
+    /// An answer shows how far the newest READ reaches at least, if its length is not known.
+    pub(crate) fn reach(&mut self, psn: Psn) {
+        let Some(read) = self.may_be_read(psn).filter(|read| read.announced.is_none()) else {
+            return;
+        };
+        let Ok(index) = u32::try_from(psn.since(read.psn)) else { return };
+        if let Some(read) = self.sent.back_mut().filter(|read| read.span <= index) {
+            read.span = index + 1;
+            self.next = psn.next();
+        }
+    }
+
     /// Takes in one request packet.
     pub(crate) fn observe(
         &mut self,
         packet: &Packet<'_>,
-        frame: u64,
+        arrival: &Arrival<'_>,
         notes: &mut Vec<Note>,
         findings: &mut Vec<Finding>,
         summary: &mut Summary,
     ) {
+        let frame = arrival.frame;
         let psn = packet.headers.bth.psn;
         let mut place = self.place(psn);
         let is_done = self.is_done(packet);
@@ -327,6 +356,7 @@ impl Requests {
             place = Place::Next;
         }
         self.check_alone(packet, findings);
+        let mut late = None;
         match place {
             Place::Next | Place::Elsewhere => {
                 self.judge_early(psn, findings);
@@ -344,8 +374,13 @@ impl Requests {
                 let sent = &self.sent[index];
                 if sent.is_same(packet) {
                     let (of, acknowledged_by) = (sent.frame, sent.acknowledged_by);
-                    let cause = self.go_back(psn);
-                    notes.push(Note::Retransmission { of, cause, acknowledged_by });
+                    late = arrival.overtaken_by();
+                    notes.push(if late.is_some() && arrival.was_sent_before(of) {
+                        Note::Late { repeated_in: of }
+                    } else {
+                        let cause = self.go_back(psn, late);
+                        Note::Retransmission { of, cause, acknowledged_by }
+                    });
                     summary.retransmissions += 1;
                     let sent = &mut self.sent[index];
                     (sent.previous, sent.latest) = (sent.latest, frame);
@@ -362,7 +397,7 @@ impl Requests {
                 if packet.opcode.operation == Operation::ReadRequest {
                     findings.extend(self.sent[index].check_rest(packet, self.mtu));
                     self.sent[index].ask_again(psn);
-                    self.go_back(psn);
+                    self.go_back(psn, None);
                     notes.push(Note::ReadRest { of });
                     summary.retransmissions += 1;
                 } else {
@@ -374,7 +409,8 @@ impl Requests {
                 }
             }
             Place::Skipped(index) => {
-                let cause = self.go_back(psn);
+                late = arrival.overtaken_by();
+                let cause = self.go_back(psn, late);
                 notes.push(Note::FillsGap { cause });
                 let mut broken = Vec::new();
                 self.insert(index, packet, frame, notes, &mut broken);
@@ -386,17 +422,20 @@ impl Requests {
                 }
             }
             Place::Old => {
-                self.go_back(psn);
+                self.go_back(psn, None);
                 // Perhaps it is another connection's, which counts anew.
                 self.completed.forget_offset();
                 notes.push(Note::Old);
                 summary.retransmissions += 1;
             }
         }
-        self.after_last = match self.get(psn) {
-            Some(sent) => sent.psn.advance(sent.span),
-            None => psn.next(),
-        };
+        // What comes late was not sent between what came before and what comes next.
+        if late.is_none() {
+            self.after_last = match self.get(psn) {
+                Some(sent) => sent.psn.advance(sent.span),
+                None => psn.next(),
+            };
+        }
     }
 
     /// Whether nobody sends this PSN again: it was acknowledged, or is never repeated.
@@ -493,6 +532,8 @@ impl Requests {
             } else {
                 self.open = None;
             }
+        } else {
+            notes.push(Note::Incomplete { ends: opcode.position.ends() });
         }
         if !opcode.position.ends()
             && let Some(open) = &mut self.open
@@ -582,7 +623,7 @@ impl Requests {
             operation,
             packets: (end - start) as u64,
             bytes: self.sent.range(start..end).map(|sent| u64::from(sent.payload)).sum(),
-            announced: (operation == Operation::Write).then_some(first.announced),
+            announced: first.announced.filter(|_| operation == Operation::Write),
         };
         Some((start..end, open))
     }
@@ -646,8 +687,11 @@ impl Requests {
     }
 
     /// An old packet: why? The first one after a step back has the reason, and those behind it the
-    /// same.
-    fn go_back(&mut self, psn: Psn) -> Cause {
+    /// same. One that was overtaken by the frame `late` says nothing about what is sent now.
+    fn go_back(&mut self, psn: Psn, late: Option<u64>) -> Cause {
+        if let Some(before) = late {
+            return Cause::Late { before };
+        }
         if let Some(cause) = self.going_back
             && psn == self.after_last
         {
@@ -838,12 +882,14 @@ pub(crate) fn payload_length(opcode: &Opcode, len: usize) -> Finding {
 impl Sent {
     fn new(packet: &Packet<'_>, mtu: Option<u32>, frame: u64, ends: u64) -> Self {
         let headers = &packet.headers;
-        let read = headers.reth.filter(|_| packet.opcode.operation == Operation::ReadRequest);
+        let is_read = packet.opcode.operation == Operation::ReadRequest;
+        let read = headers.reth.filter(|_| is_read);
         let asked = read.map_or(0, |read| read.dma_len.min(MAX_MESSAGE_LEN));
+        let is_length_known = read.is_some() || !is_read;
         Self {
             psn: headers.bth.psn,
             span: packets_for(asked, mtu.unwrap_or(Mtu::B4096.bytes())),
-            is_span_known: mtu.is_some() || asked <= Mtu::B256.bytes(),
+            is_span_known: is_length_known && (mtu.is_some() || asked <= Mtu::B256.bytes()),
             frame,
             latest: frame,
             previous: frame,
@@ -852,7 +898,8 @@ impl Sent {
             message: 0,
             end_is_told: false,
             payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
-            announced: headers.reth.map_or(0, |reth| reth.dma_len),
+            announced: headers.reth.map(|reth| reth.dma_len),
+            is_whole: packet.has_all_headers(),
             from: read.map_or((0, RKey(0)), |read| (read.va, read.r_key)),
             headers: if read.is_some() { 0 } else { fold(headers) },
             ends,
@@ -872,9 +919,12 @@ impl Sent {
     fn is_same(&self, packet: &Packet<'_>) -> bool {
         self.opcode == packet.opcode
             && self.payload as usize == packet.payload.len()
-            && match packet.headers.reth {
-                Some(reth) if self.opcode.operation == Operation::ReadRequest => {
-                    (reth.va, reth.r_key) == self.from && reth.dma_len <= self.announced
+            && match (packet.headers.reth, self.announced) {
+                _ if !self.is_whole || !packet.has_all_headers() => true,
+                (Some(reth), Some(announced))
+                    if self.opcode.operation == Operation::ReadRequest =>
+                {
+                    (reth.va, reth.r_key) == self.from && reth.dma_len <= announced
                 }
                 _ => self.headers == fold(&packet.headers),
             }
@@ -897,7 +947,7 @@ impl Sent {
         let reth = packet.headers.reth?;
         let index = u32::try_from(packet.headers.bth.psn.since(self.psn)).ok()?;
         let before = index.checked_mul(mtu?)?;
-        let rest = self.announced.checked_sub(before)?;
+        let rest = self.announced?.checked_sub(before)?;
         let va = self.from.0.wrapping_add(before.into());
         let right = (reth.va, reth.r_key) == (va, self.from.1) && reth.dma_len <= rest;
         (!right).then(|| Finding {
@@ -942,6 +992,7 @@ impl Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::RecentFrames;
     use roxe_wire::{Bth, Payload};
 
     #[test]
@@ -956,7 +1007,9 @@ mod tests {
                 let packet = Packet { opcode, headers, payload: Payload::EMPTY };
                 requests.share(directions);
                 let (notes, findings) = (&mut Vec::new(), &mut Vec::new());
-                requests.observe(&packet, frame, notes, findings, &mut Summary::default());
+                let recent = &RecentFrames::default();
+                let arrival = Arrival { frame, identification: 0, recent };
+                requests.observe(&packet, &arrival, notes, findings, &mut Summary::default());
             }
             assert_eq!(requests.sent.len(), remembered, "{directions}");
         }

@@ -110,6 +110,7 @@ fn read_response(
         }
     }
     let mtu = requests.mtu();
+    requests.reach(psn);
     let Some(sent) = requests.get_mut(psn) else {
         notes.push(Note::RequestNotSeen);
         return;
@@ -133,20 +134,23 @@ fn read_response(
         }
         Operation::ReadRequest => {
             let index = u32::try_from(psn.since(sent.psn)).unwrap_or(0);
-            notes.push(Note::AnswersRead { frame: request, part: index + 1, of: sent.span });
+            let announced = sent.announced;
+            let of = announced.map(|_| sent.span);
+            notes.push(Note::AnswersRead { frame: request, part: index + 1, of });
             let starts = index == 0 || sent.may_begin_at(psn);
             let ends = index + 1 == sent.span;
+            // Where the length is not known, neither is the end.
+            let (may_end, may_go_on) = (ends || of.is_none(), !ends || of.is_none());
             let right = match position {
-                Position::First => starts && !ends,
-                Position::Middle => index != 0 && !ends,
-                Position::Last => index != 0 && ends,
-                Position::Only => starts && ends,
+                Position::First => starts && may_go_on,
+                Position::Middle => index != 0 && may_go_on,
+                Position::Last => index != 0 && may_end,
+                Position::Only => starts && may_end,
             };
-            let announced = sent.announced;
             let expected_len = match (sent.span, mtu) {
-                (1, _) => Some(announced),
+                (1, _) => announced,
                 (span, Some(mtu)) if ends => {
-                    (span - 1).checked_mul(mtu).and_then(|before| announced.checked_sub(before))
+                    (span - 1).checked_mul(mtu).and_then(|before| announced?.checked_sub(before))
                 }
                 _ => None,
             };
@@ -156,7 +160,9 @@ fn read_response(
                     seen: format!("{} as part {} of {}", packet.opcode.name, index + 1, sent.span),
                     expected: format!("the part that the READ of frame {request} asks for"),
                 });
-            } else if expected_len.is_some_and(|expected| expected as usize != len) {
+            } else if let (Some(expected), Some(announced)) = (expected_len, announced)
+                && expected as usize != len
+            {
                 findings.push(Finding {
                     rule: Rule::ReadResponse,
                     seen: format!("{len} B in the last part"),
@@ -196,20 +202,19 @@ fn atomic_acknowledge(
         return;
     }
     notes.push(Note::Answers { frame, operation });
-    let value = packet.headers.atomic_ack_eth.map(|ack| ack.original);
-    match sent.original {
-        None => sent.original = value,
-        Some(before) => {
-            notes.push(Note::AnsweredBefore);
-            if value != Some(before) {
-                findings.push(Finding {
-                    rule: Rule::AtomicResponse,
-                    seen: format!("the value 0x{:x}", value.unwrap_or(0)),
-                    expected: format!("0x{before:x} as the first time"),
-                });
-            }
-        }
+    if core::mem::replace(&mut sent.answered, 1) != 0 {
+        notes.push(Note::AnsweredBefore);
     }
+    let Some(ack) = packet.headers.atomic_ack_eth else { return };
+    let value = ack.original;
+    if let Some(before) = sent.original.filter(|before| *before != value) {
+        findings.push(Finding {
+            rule: Rule::AtomicResponse,
+            seen: format!("the value 0x{value:x}"),
+            expected: format!("0x{before:x} as the first time"),
+        });
+    }
+    sent.original = sent.original.or(Some(value));
 }
 
 fn wrong_kind(packet: &Packet<'_>, operation: Operation, frame: u64) -> Finding {

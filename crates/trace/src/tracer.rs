@@ -7,7 +7,7 @@ use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, TrafficClass, mad::Mad};
 
 use crate::datagram::{self, Connected, Handshakes};
-use crate::flow::{Answered, FlowKey, Flows};
+use crate::flow::{Answered, Arrival, Flow, FlowKey, Flows};
 use crate::requests::payload_length;
 use crate::responses;
 use crate::{ConversationSummary, Finding, Note, Rule, Summary};
@@ -56,7 +56,9 @@ pub struct Seen<'a> {
     pub number: u64,
     /// What stands around its packet.
     pub outside: &'a Outside,
-    /// Its packet. Payload is only looked into where it is a management datagram.
+    /// Its packet. Payload is only looked into where it is a management datagram. Of a packet that
+    /// the capture cut, headers may be missing ([`Packet::parse_start`]): nothing is concluded from
+    /// that.
     pub packet: &'a Packet<'a>,
     /// Whether its ICRC is right. A frame with a bad one is judged no further.
     pub icrc: IcrcVerdict,
@@ -194,6 +196,10 @@ impl Tracer {
         let is_first = self.flows.get(index).counts.frames == 0;
         let before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
+        if service != Service::Cnp {
+            // Perhaps a CNP was seen first.
+            flow.service = service;
+        }
         *conversation = flow.conversation;
         let counts = &mut flow.counts;
         counts.frames += 1;
@@ -271,9 +277,11 @@ impl Tracer {
                     let connections = self.flows.len();
                     let flow = self.flows.get_mut(index);
                     flow.requests.share(connections);
-                    let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+                    let Flow { requests, counts, recent, .. } = flow;
                     let is_first = !requests.is_known();
-                    requests.observe(packet, number, notes, findings, counts);
+                    let identification = outside.identification;
+                    let arrival = Arrival { frame: number, identification, recent };
+                    requests.observe(packet, &arrival, notes, findings, counts);
                     // A broken frame's PSN may be what is broken: it lies no further back than
                     // there were frames.
                     if let Some((before, frames)) = before.filter(|_| is_first)
