@@ -368,10 +368,43 @@ impl Flows {
             let is_taken = rounds > 0 && peer != Some(index);
             !is_taken || requests.fit(response) == Fit::Asks
         });
-        match (&found[..], likely) {
-            ([], Some(peer)) => Answered::By(peer),
-            ([], None) => match self.all[index].peer {
-                // The wrong kind of answer is one nevertheless.
+        if let Some(peer) = likely {
+            return match found[..] {
+                [only] if fits == Fit::Asks && only == peer => {
+                    self.win_round(index, peer, frame);
+                    Answered::By(peer)
+                }
+                [only] if self.all[only].requests.fit(response) == Fit::Asks && only != peer => {
+                    self.lose_round(index);
+                    Answered::Unclear
+                }
+                [] | [_] => Answered::By(peer),
+                _ if found.contains(&peer) => Answered::By(peer),
+                _ => Answered::Unclear,
+            };
+        }
+        let asking = || {
+            let fit = |other: usize| self.all[other].requests.fit(response);
+            found.iter().copied().filter(move |&other| fit(other) == Fit::Asks)
+        };
+        let mut free = asking().filter(|&other| self.all[other].rounds == 0);
+        if let (Some(only), None) = (free.next(), free.next()) {
+            // The first round needs no more: whatever contradicts it ends it.
+            self.win_round(index, only, frame);
+            return Answered::By(only);
+        }
+        let asked = asking().count();
+        match found[..] {
+            [taken] if asked == 1 => {
+                self.lose_round(taken);
+                Answered::Unclear
+            }
+            [only] if self.is_alone(index, only) => match self.all[only].requests.fit(response) {
+                Fit::TooOld => Answered::Unseen,
+                _ => Answered::By(only),
+            },
+            // The wrong kind of answer is one nevertheless.
+            [] => match self.all[index].peer {
                 Some(peer)
                     if self.is_alone(index, peer)
                         && self.all[peer].requests.get(psn).is_some() =>
@@ -380,33 +413,11 @@ impl Flows {
                 }
                 _ => Answered::Unseen,
             },
-            (&[only], _) => match self.all[only].requests.fit(response) {
-                Fit::Asks if likely.is_some_and(|peer| peer != only) => {
-                    self.lose_round(index);
-                    Answered::Unclear
-                }
-                Fit::Asks if self.all[only].rounds > 0 && likely.is_none() => {
-                    self.lose_round(only);
-                    Answered::Unclear
-                }
-                Fit::Asks => {
-                    self.win_round(index, only, frame);
-                    Answered::By(only)
-                }
-                _ if likely.is_some() => likely.map_or(Answered::Unclear, Answered::By),
-                Fit::Perhaps if self.is_alone(index, only) => Answered::By(only),
-                Fit::Perhaps => Answered::Unclear,
-                Fit::TooOld | Fit::No => Answered::Unseen,
-            },
-            (several, Some(peer)) if several.contains(&peer) => Answered::By(peer),
-            (several, None)
-                if several
-                    .iter()
-                    .all(|&other| self.all[other].requests.fit(response) == Fit::TooOld) =>
-            {
-                Answered::Unseen
+            _ => {
+                let is_too_old =
+                    |&other: &usize| self.all[other].requests.fit(response) == Fit::TooOld;
+                if found.iter().all(is_too_old) { Answered::Unseen } else { Answered::Unclear }
             }
-            _ => Answered::Unclear,
         }
     }
 
