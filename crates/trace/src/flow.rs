@@ -65,6 +65,8 @@ pub(crate) struct Flow {
     rounds: u8,
     /// The frame of the answer in the last of them.
     last_round: u64,
+    /// Whether it has answers to nothing that was seen.
+    has_strays: bool,
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
     pub(crate) recent: RecentFrames,
@@ -90,7 +92,7 @@ impl RecentFrames {
     /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
     /// does not change on the way, the identification too, but that tells a frame doubled from a
     /// packet sent twice only where the sender counts in it: not where it is always the same, or
-    /// one of two.
+    /// one of two in turn.
     pub(crate) fn take(&mut self, identification: u16, icrc: u32, number: u64) -> Option<u64> {
         if identification == 0 {
             return None;
@@ -99,9 +101,11 @@ impl RecentFrames {
         let at = self.identifications[..known].iter().position(|known| *known == identification);
         if let Some(at) = at {
             let (known_icrc, number) = self.frames[at];
-            let mut others = self.identifications[..known].iter().filter(|id| **id != identification);
+            let newest = (self.count - 1) % RECENT_FRAMES;
+            let mut others =
+                self.identifications[..known].iter().filter(|id| **id != identification);
             let other = others.next();
-            let counts = others.any(|id| Some(id) != other);
+            let counts = other.is_some() && (at == newest || others.any(|id| Some(id) != other));
             if known_icrc != icrc || counts {
                 return (known_icrc == icrc).then_some(number);
             }
@@ -213,6 +217,7 @@ impl Flows {
             sure: false,
             rounds: 0,
             last_round: 0,
+            has_strays: false,
             requests: Requests::default(),
             counts: Summary::default(),
             recent: RecentFrames::default(),
@@ -347,6 +352,14 @@ impl Flows {
         if let Some(peer) = flow.peer.filter(|_| flow.sure) {
             return Answered::By(peer);
         }
+        let answered = self.likely_answered_by(index, response, frame);
+        self.all[index].has_strays |= answered == Answered::Unseen;
+        answered
+    }
+
+    /// The same where it is not sure yet.
+    fn likely_answered_by(&mut self, index: usize, response: &Packet<'_>, frame: u64) -> Answered {
+        let flow = &self.all[index];
         let psn = response.headers.bth.psn;
         let likely = flow.peer.filter(|_| flow.rounds > 0);
         let (is_new_round, fits) = likely.map_or((true, Fit::No), |peer| {
@@ -357,8 +370,7 @@ impl Flows {
         if let (Some(peer), false, Fit::Asks) = (likely, is_new_round, fits) {
             return Answered::By(peer);
         }
-        let Some(mut found) =
-            self.opposite(index, |flow| flow.requests.fit(response) != Fit::No)
+        let Some(mut found) = self.opposite(index, |flow| flow.requests.fit(response) != Fit::No)
         else {
             return likely.map_or(Answered::Unclear, Answered::By);
         };
@@ -406,8 +418,7 @@ impl Flows {
             // The wrong kind of answer is one nevertheless.
             [] => match self.all[index].peer {
                 Some(peer)
-                    if self.is_alone(index, peer)
-                        && self.all[peer].requests.get(psn).is_some() =>
+                    if self.is_alone(index, peer) && self.all[peer].requests.get(psn).is_some() =>
                 {
                     Answered::By(peer)
                 }
@@ -463,9 +474,8 @@ impl Flows {
     /// the beginning of the connection or at least two rounds of it.
     pub(crate) fn is_trusted(&self, index: usize, peer: usize) -> bool {
         let flow = &self.all[index];
-        flow.sure
-            || (flow.rounds > 1 || self.all[peer].requests.is_whole())
-                && self.is_alone(index, peer)
+        let is_whole = !flow.has_strays && self.all[peer].requests.is_whole();
+        flow.sure || (flow.rounds > 1 || is_whole) && self.is_alone(index, peer)
     }
 
     /// Whether between the hosts of these two directions no others wait for their other half.

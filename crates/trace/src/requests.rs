@@ -256,7 +256,7 @@ impl Requests {
 
     /// A count of completed messages may show that the first packet was seen.
     pub(crate) fn learn_beginning(&mut self) {
-        self.is_whole |= self.completed.may_be_all();
+        self.is_whole = self.is_whole || self.completed.may_be_all();
     }
 
     /// The answers were not to these requests.
@@ -797,7 +797,14 @@ impl Requests {
             if is_newest && newest.is_before(self.next) && !newest.opcode.position.ends() {
                 self.open = Some(open);
             }
-            self.tell_end(known.end - 1, notes, findings);
+            self.tell_end(index, notes, findings);
+            // Its end may have to come again, but its length is known.
+            let last = &mut self.sent[known.end - 1];
+            if last.opcode.position == Position::Last && !last.end_is_told {
+                let wrong = open.wrong_length();
+                last.end_is_told = wrong.is_some();
+                findings.extend(wrong);
+            }
         }
         self.absorb(index);
         self.forget();
@@ -944,14 +951,18 @@ fn end_message(
             bytes: open.bytes,
         });
     }
-    if let Some(announced) = open.announced
-        && u64::from(announced) != open.bytes
-    {
-        findings.push(Finding {
+    findings.extend(open.wrong_length());
+}
+
+impl Open {
+    /// The finding for a WRITE that ended with another length than announced.
+    fn wrong_length(&self) -> Option<Finding> {
+        let announced = self.announced.filter(|announced| u64::from(*announced) != self.bytes)?;
+        Some(Finding {
             rule: Rule::WriteLength,
-            seen: format!("a WRITE of {} B", open.bytes),
+            seen: format!("a WRITE of {} B", self.bytes),
             expected: format!("{announced} B as its RETH announced"),
-        });
+        })
     }
 }
 
@@ -1067,7 +1078,8 @@ impl Sent {
         {
             return true;
         }
-        let reth = packet.headers.reth.filter(|_| packet.opcode.operation == Operation::ReadRequest);
+        let reth =
+            packet.headers.reth.filter(|_| packet.opcode.operation == Operation::ReadRequest);
         reth.is_some_and(|reth| {
             let from = (reth.va, reth.r_key);
             Mtu::ALL.iter().any(|mtu| self.is_rest(psn, from, reth.dma_len, mtu.bytes()))
@@ -1094,9 +1106,10 @@ impl Sent {
             _ => {
                 // Something before a READ may be acknowledged with a later PSN, and a packet that
                 // is missing was never here.
-                let is_missing = response.headers.aeth.is_some_and(|aeth| {
-                    aeth.syndrome == Syndrome::Nak(NakCode::PsnSequenceError)
-                });
+                let is_missing = response
+                    .headers
+                    .aeth
+                    .is_some_and(|aeth| aeth.syndrome == Syndrome::Nak(NakCode::PsnSequenceError));
                 let is_own = matches!(asked, Operation::Send | Operation::Write);
                 return if is_own && !is_missing { Fit::Asks } else { Fit::Perhaps };
             }
