@@ -413,7 +413,10 @@ impl Flows {
             }
             [only] if self.is_alone(index, only) => match self.all[only].requests.fit(response) {
                 Fit::TooOld => Answered::Unseen,
-                _ => Answered::By(only),
+                _ => {
+                    self.win_round(index, only, frame);
+                    Answered::By(only)
+                }
             },
             // The wrong kind of answer is one nevertheless.
             [] => match self.all[index].peer {
@@ -467,6 +470,20 @@ impl Flows {
             flow.rounds = 0;
             flow.requests.forget_answers();
         }
+    }
+
+    /// A sure pair has contradicted itself by `response`, on `index`. Tells whether it answers
+    /// another direction instead, whose other half is not proven: then the pair is no longer sure.
+    pub(crate) fn reconsider(&mut self, index: usize, response: &Packet<'_>) -> bool {
+        let asks = |flow: &Flow| flow.rounds == 0 && flow.requests.fit(response) == Fit::Asks;
+        let is_other = self.opposite(index, asks).is_some_and(|found| !found.is_empty());
+        if is_other {
+            for one in [Some(index), self.all[index].peer].into_iter().flatten() {
+                self.set_sure(one, false);
+            }
+            self.doubt(index);
+        }
+        is_other
     }
 
     /// Whether a contradiction between these two directions is a broken rule, and not a sign that

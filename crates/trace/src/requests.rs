@@ -1103,16 +1103,14 @@ impl Sent {
                 matches!(asked, Operation::ReadRequest | Operation::Flush | Operation::AtomicWrite)
             }
             Operation::AtomicAcknowledge => asked.is_atomic(),
-            _ => {
-                // Something before a READ may be acknowledged with a later PSN, and a packet that
-                // is missing was never here.
-                let is_missing = response
-                    .headers
-                    .aeth
-                    .is_some_and(|aeth| aeth.syndrome == Syndrome::Nak(NakCode::PsnSequenceError));
-                let is_own = matches!(asked, Operation::Send | Operation::Write);
-                return if is_own && !is_missing { Fit::Asks } else { Fit::Perhaps };
-            }
+            _ => match response.headers.aeth.map(|aeth| aeth.syndrome) {
+                // What is missing was never here.
+                Some(Syndrome::Nak(NakCode::PsnSequenceError)) => return Fit::Perhaps,
+                Some(Syndrome::Nak(_)) => true,
+                // Something before a READ may be acknowledged with a later PSN.
+                _ if !matches!(asked, Operation::Send | Operation::Write) => return Fit::Perhaps,
+                _ => true,
+            },
         };
         if is_fit { Fit::Asks } else { Fit::No }
     }
