@@ -24,7 +24,11 @@ const LOOKS_PER_FRAME: u32 = 32;
 
 /// So many rounds prove that two directions belong together: requests sent, each after the round
 /// before, and an answer to each that none but them asks for. Fewer may be chance.
-const ROUNDS: u8 = 4;
+const ROUNDS: u8 = 3;
+
+/// After so many frames of two directions, no others will come between their hosts of which all
+/// requests went by before the capture.
+const ALONE: u64 = 16;
 
 /// What all packets of one direction have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,8 +69,8 @@ pub(crate) struct Flow {
     rounds: u8,
     /// The frame of the answer in the last of them.
     last_round: u64,
-    /// Whether it has answers to nothing that was seen.
-    has_strays: bool,
+    /// The PSN of its last answer to nothing that was seen, if there was one.
+    stray: Option<Psn>,
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
     pub(crate) recent: RecentFrames,
@@ -217,7 +221,7 @@ impl Flows {
             sure: false,
             rounds: 0,
             last_round: 0,
-            has_strays: false,
+            stray: None,
             requests: Requests::default(),
             counts: Summary::default(),
             recent: RecentFrames::default(),
@@ -353,7 +357,9 @@ impl Flows {
             return Answered::By(peer);
         }
         let answered = self.likely_answered_by(index, response, frame);
-        self.all[index].has_strays |= answered == Answered::Unseen;
+        if answered == Answered::Unseen {
+            self.all[index].stray = Some(response.headers.bth.psn);
+        }
         answered
     }
 
@@ -439,6 +445,9 @@ impl Flows {
     fn win_round(&mut self, index: usize, peer: usize, frame: u64) {
         if self.all[index].rounds == 0 {
             self.join(index, peer, false);
+            if let Some(psn) = self.all[index].stray {
+                self.all[peer].requests.answered_ahead(psn);
+            }
         }
         for one in [index, peer] {
             let flow = &mut self.all[one];
@@ -490,9 +499,12 @@ impl Flows {
     /// they do not belong together: that is proven, or there are no others, and the capture has
     /// the beginning of the connection or at least two rounds of it.
     pub(crate) fn is_trusted(&self, index: usize, peer: usize) -> bool {
-        let flow = &self.all[index];
-        let is_whole = !flow.has_strays && self.all[peer].requests.is_whole();
-        flow.sure || (flow.rounds > 1 || is_whole) && self.is_alone(index, peer)
+        let (flow, asked) = (&self.all[index], &self.all[peer]);
+        let is_whole = flow.stray.is_none() && asked.requests.is_whole();
+        let frames = flow.counts.frames + asked.counts.frames;
+        flow.sure
+            || is_whole && flow.rounds > 1
+            || (is_whole || flow.rounds > 1 || frames > ALONE) && self.is_alone(index, peer)
     }
 
     /// Whether between the hosts of these two directions no others wait for their other half.

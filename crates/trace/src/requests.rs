@@ -141,6 +141,9 @@ pub(crate) struct Requests {
     /// Why packets are being sent again.
     going_back: Option<Cause>,
     early: Option<Early>,
+    /// The newest PSN that was answered without being seen: the responder has more than was sent
+    /// here, until this is.
+    ahead: Option<Psn>,
     /// Whether the path MTU was learned from answers.
     is_mtu_answered: bool,
     /// From here on it may be another connection: all before was acknowledged, and PSNs are
@@ -265,7 +268,7 @@ impl Requests {
         self.unacknowledged = self.sent.front().map_or(first, |sent| sent.psn);
         self.any_acknowledged = false;
         self.completed = CompletedMessages::unknown(self.next);
-        (self.early, self.asked_back, self.is_whole) = (None, None, false);
+        (self.early, self.ahead, self.asked_back, self.is_whole) = (None, None, None, false);
         let is_mtu_answered = core::mem::take(&mut self.is_mtu_answered);
         if is_mtu_answered {
             self.mtu = None;
@@ -896,7 +899,26 @@ impl Requests {
         let aeth = answer.headers.aeth;
         let is_refusal = aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack(_)));
         let arrived = if is_refusal { psn.previous() } else { psn };
+        self.answered_ahead(arrived);
         self.early = Some(Early { frame, psn, arrived, msn: aeth.map(|aeth| aeth.msn) });
+    }
+
+    /// The responder says that it has `psn`.
+    pub(crate) fn answered_ahead(&mut self, psn: Psn) {
+        if self.ahead.is_none_or(|ahead| psn.since(ahead) > 0 || self.is_past(ahead)) {
+            self.ahead = Some(psn);
+        }
+    }
+
+    /// Whether all was seen that the responder says it has.
+    pub(crate) fn is_up_to_date(&self) -> bool {
+        self.ahead.is_none_or(|ahead| self.is_past(ahead))
+    }
+
+    /// Whether `psn` was seen, or is another connection's.
+    fn is_past(&self, psn: Psn) -> bool {
+        let ahead = psn.since(self.next);
+        ahead < 0 || ahead.unsigned_abs() >= RESTART
     }
 
     /// A PSN is seen for the first time. If it was answered before, that was wrong, or the capture

@@ -45,6 +45,9 @@ pub(crate) fn observe(
 fn check_msn(requests: &mut Requests, packet: &Packet<'_>) -> Option<Finding> {
     let aeth = packet.headers.aeth?;
     let psn = packet.headers.bth.psn;
+    if !requests.is_up_to_date() {
+        return None;
+    }
     let sent = requests.get(psn)?;
     // A refused message is not complete. A READ counts from the moment it is accepted, and some
     // responders may count it only when it is answered.

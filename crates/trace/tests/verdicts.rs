@@ -251,6 +251,27 @@ fn an_answer_before_its_request_breaks_a_rule_if_the_responder_lacks_it() {
     assert_eq!(broken(&refused), [(4, Rule::AckPsn)]);
 }
 
+/// The capture begins when a READ is asked for again, and all behind it was answered already.
+#[test]
+fn a_responder_may_have_counted_what_comes_again_only_now() {
+    let frames = [
+        X.ack(3, 9),
+        X.read(0, 0, 8),
+        X.data("ONLY", 0, 8, 9),
+        X.send(1),
+        X.read(2, 0, 8),
+        X.data("ONLY", 2, 8, 9),
+        X.send(3),
+        X.ack(3, 9),
+        X.send(4),
+        X.ack(4, 10),
+    ];
+    assert_eq!(broken(&frames), []);
+    // From there on the count is judged.
+    let more = [X.send(5), X.ack(5, 12)];
+    assert_eq!(broken(&[&frames[..], &more].concat()), [(12, Rule::Msn)]);
+}
+
 #[test]
 fn a_read_may_be_asked_again_in_more_ways_than_a_capture_shows() {
     let rest_first = [
