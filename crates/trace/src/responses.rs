@@ -23,7 +23,7 @@ pub(crate) fn observe(
     }
     if requests.is_future(psn) {
         notes.push(Note::RequestNotSeen);
-        requests.answered_early(psn, frame);
+        requests.answered_early(packet, frame);
         return;
     }
     match packet.opcode.operation {
@@ -45,14 +45,26 @@ pub(crate) fn observe(
 fn check_msn(requests: &mut Requests, packet: &Packet<'_>) -> Option<Finding> {
     let aeth = packet.headers.aeth?;
     let psn = packet.headers.bth.psn;
+    if !requests.is_up_to_date() {
+        return None;
+    }
     let sent = requests.get(psn)?;
     // A refused message is not complete. A READ counts from the moment it is accepted, and some
     // responders may count it only when it is answered.
     let is_complete = matches!(aeth.syndrome, Syndrome::Ack(_))
         && sent.opcode.operation != Operation::ReadRequest;
     let own = u64::from(sent.opcode.position.ends() && !is_complete);
-    let (at_least, at_most) = (sent.ends - own, requests.ends());
-    requests.completed.check(psn, aeth.msn, at_least, at_most)
+    let at_least = sent.ends - own;
+    // Nor is what comes behind a refused one.
+    let is_refused = !matches!(aeth.syndrome, Syndrome::Ack(_)) && !requests.is_acknowledged(psn);
+    let at_most = match sent.opcode.operation {
+        Operation::ReadRequest if is_refused => sent.ends,
+        _ if is_refused => at_least,
+        _ => requests.ends(),
+    };
+    let finding = requests.completed.check(psn, aeth.msn, at_least, at_most);
+    requests.learn_beginning();
+    finding
 }
 
 fn acknowledge(
@@ -100,14 +112,20 @@ fn read_response(
     let psn = packet.headers.bth.psn;
     let len = packet.payload.len();
     let position = packet.opcode.position;
+    if requests.get(psn).is_none() && !requests.is_guess() {
+        notes.push(Note::RequestNotSeen);
+        return;
+    }
     if packet.opcode.payload == PayloadRule::Full
         && let Ok(full) = u32::try_from(len)
         && packet.opcode.payload.allows_for_some_mtu(len)
     {
-        let mtu = requests.learn_mtu(full);
+        let mtu = requests.learn_mtu_at(psn, full);
         if full != mtu {
             findings.push(path_mtu(packet.opcode, len, mtu));
         }
+    } else if matches!(position, Position::Last | Position::Only) {
+        requests.learn_span(psn);
     }
     let mtu = requests.mtu();
     requests.reach(psn);
@@ -137,7 +155,9 @@ fn read_response(
             let announced = sent.announced;
             let of = announced.map(|_| sent.span);
             notes.push(Note::AnswersRead { frame: request, part: index + 1, of });
-            let starts = index == 0 || sent.may_begin_at(psn);
+            let is_asked = index == 0 || sent.may_begin_at(psn);
+            // Else it was asked for again, unseen, where something was missing.
+            let starts = is_asked || index <= sent.answered;
             let ends = index + 1 == sent.span;
             // Where the length is not known, neither is the end.
             let (may_end, may_go_on) = (ends || of.is_none(), !ends || of.is_none());
@@ -147,6 +167,11 @@ fn read_response(
                 Position::Last => index != 0 && may_end,
                 Position::Only => starts && may_end,
             };
+            let starts_here = matches!(position, Position::First | Position::Only);
+            if starts_here && right && !is_asked {
+                notes.push(Note::RequestNotSeen);
+            }
+            let right = right || sent.is_less;
             let expected_len = match (sent.span, mtu) {
                 (1, _) => announced,
                 (span, Some(mtu)) if ends => {
@@ -154,6 +179,7 @@ fn read_response(
                 }
                 _ => None,
             };
+            let expected_len = expected_len.filter(|_| !sent.is_less);
             if !right {
                 findings.push(Finding {
                     rule: Rule::ReadResponse,

@@ -279,6 +279,7 @@ impl Tracer {
                     flow.requests.share(connections);
                     let Flow { requests, counts, recent, .. } = flow;
                     let is_first = !requests.is_known();
+                    let own = findings.len();
                     let identification = outside.identification;
                     let arrival = Arrival { frame: number, identification, recent };
                     requests.observe(packet, &arrival, notes, findings, counts);
@@ -290,6 +291,9 @@ impl Tracer {
                         requests.began_before(before);
                     }
                     *relative_psn = requests.relative(bth.psn);
+                    if findings.len() > own {
+                        self.doubt_answers(index, findings);
+                    }
                 }
                 *conversation = self.flows.get(index).conversation;
                 *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
@@ -354,7 +358,7 @@ impl Tracer {
         if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
             findings.push(payload_length(packet.opcode, packet.payload.len()));
         }
-        let peer = match self.flows.answered_by(index, packet) {
+        let peer = match self.flows.answered_by(index, packet, number) {
             Answered::By(peer) => peer,
             Answered::Unclear => {
                 self.flows.get_mut(index).counts.unclear_answers += 1;
@@ -364,8 +368,35 @@ impl Tracer {
         };
         let flow = self.flows.get_mut(peer);
         let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+        let (facts, own) = (notes.len(), findings.len());
         responses::observe(requests, packet, number, notes, findings, counts);
         *relative_psn = requests.relative(psn);
+        let is_unseen = notes[facts..].contains(&Note::RequestNotSeen);
+        let is_broken = findings.len() > own;
+        if is_broken && !self.flows.is_trusted(index, peer)
+            || (is_broken || is_unseen) && self.flows.reconsider(index, packet)
+        {
+            // More likely this answers somebody else.
+            findings.truncate(own);
+            notes.truncate(facts);
+            notes.push(Note::RequestUnclear);
+            self.flows.get_mut(index).counts.unclear_answers += 1;
+            self.flows.doubt(index);
+            *relative_psn = None;
+        }
+    }
+
+    /// A request shows that an answer named a PSN too early: more likely it answered somebody else,
+    /// unless its connection is known.
+    fn doubt_answers(&mut self, index: usize, findings: &mut Vec<Finding>) {
+        let is_early = |finding: &Finding| finding.rule == Rule::AckPsn;
+        if findings.iter().any(is_early)
+            && let Some(peer) = self.flows.get(index).peer
+            && !self.flows.is_trusted(peer, index)
+        {
+            findings.retain(|finding| !is_early(finding));
+            self.flows.doubt(index);
+        }
     }
 
     /// Joins the two directions of a connection whose handshake was seen.
