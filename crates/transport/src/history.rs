@@ -28,24 +28,30 @@ struct Entry {
     /// Nanoseconds, which need no more than 56 bits in two years; below them the opcode, or which
     /// event. Of a run, those of the newest frame, as all the rest here.
     time: u64,
-    /// The PSN; above it how many frames came before the newest in the run, what this is, and the
-    /// A bit where a BTH has it.
-    packet: u32,
-    /// An answer's AETH, why a frame was dropped, or which state.
-    detail: u32,
+    /// Of a frame, bytes 8 to 15 from the BTH on: A bit, PSN and, if it has one, AETH. In the first
+    /// of them stand below the A bit what this is, and how many frames of the run came before. Of
+    /// an event the second half says why a frame was dropped, or which state.
+    word: u64,
 }
 
-const PSN: u32 = 0x00ff_ffff;
-const RUN: u32 = 0x1f00_0000;
-const ONE_MORE: u32 = 0x0100_0000;
-const KIND: u32 = 0x6000_0000;
-const A: u32 = 0x8000_0000;
+const A: u64 = 0x8000_0000 << 32;
+const KIND: u64 = 0x6000_0000 << 32;
+const RUN: u64 = 0x1f00_0000 << 32;
+const PSN: u64 = 0x00ff_ffff << 32;
+const DETAIL: u64 = 0xffff_ffff;
+
+/// One frame more before, and one PSN further.
+const ONE_MORE: u64 = 1 << RUN.trailing_zeros();
+const NEXT_PSN: u64 = 1 << PSN.trailing_zeros();
+
+/// The bits of an AETH that tell ACKs (none of them) from NAKs. IBA vol 1 §9.7.5.2.1
+const AETH_KIND: u64 = 0xe000_0000;
 
 /// The kinds.
-const RECEIVED: u32 = 0;
-const SENT: u32 = 0x2000_0000;
-const DROPPED: u32 = 0x4000_0000;
-const EVENT: u32 = 0x6000_0000;
+const RECEIVED: u64 = 0;
+const SENT: u64 = 0x2000_0000 << 32;
+const DROPPED: u64 = 0x4000_0000 << 32;
+const EVENT: u64 = 0x6000_0000 << 32;
 
 /// Events, where a frame has its opcode.
 const TIMEOUT: u8 = 0;
@@ -109,7 +115,7 @@ pub struct Glimpse {
 impl History {
     pub(crate) fn new() -> Self {
         // An event: no frame goes on with it.
-        let blank = Entry { time: 0, packet: EVENT, detail: 0 };
+        let blank = Entry { time: 0, word: EVENT };
         Self { ring: Box::new([blank; REMEMBERED]), count: 0 }
     }
 
@@ -122,12 +128,16 @@ impl History {
         self.ring[self.newest()] = entry;
     }
 
-    /// A frame, which may be one more of a run.
-    fn push_frame(&mut self, mut entry: Entry) {
+    /// A frame, which may be one more of a run: so if it is next in turn and `alike`.
+    #[inline]
+    fn push_frame(&mut self, mut entry: Entry, alike: impl FnOnce(&Entry) -> bool) {
         let newest = self.newest();
         let before = &mut self.ring[newest];
-        if entry.goes_on_with(before) {
-            entry.packet += (before.packet & RUN) + ONE_MORE;
+        // Where the PSN wraps, one is carried to the length of the run, which is not compared.
+        let next = before.word.wrapping_add(NEXT_PSN);
+        let in_turn = (entry.word ^ next) & (KIND | PSN) == 0;
+        if in_turn && before.code() == entry.code() && before.word & RUN != RUN && alike(before) {
+            entry.word += (before.word & RUN) + ONE_MORE;
             *before = entry;
         } else {
             self.push(entry);
@@ -144,27 +154,30 @@ impl History {
         self.frame(now, SENT, bytes);
     }
 
-    fn frame(&mut self, now: Instant, kind: u32, bytes: &[u8]) {
+    #[inline]
+    fn frame(&mut self, now: Instant, kind: u64, bytes: &[u8]) {
         // At least a BTH and four bytes: AETH, other headers, payload, or ICRC.
-        let Some(&[code, _, _, _, _, _, _, _, a, p2, p1, p0, ref rest @ ..]) =
-            bytes.first_chunk::<16>()
-        else {
+        let Some(&[code, _, _, _, _, _, _, _, ref rest @ ..]) = bytes.first_chunk::<16>() else {
             return;
         };
-        let packet = u32::from_be_bytes([a, p2, p1, p0]) & (A | PSN) | kind;
-        let detail = if has_aeth(code) { u32::from_be_bytes(*rest) } else { 0 };
-        self.push_frame(Entry { time: time(now, code), packet, detail });
+        let word = u64::from_be_bytes(*rest) & (A | PSN | DETAIL) | kind;
+        // Of answers only ACKs are a run: nobody may miss a NAK.
+        self.push_frame(Entry { time: time(now, code), word }, |before| {
+            !has_aeth(code) || (before.word | word) & AETH_KIND == 0
+        });
     }
 
     /// A frame was dropped before it came to the queue pair.
     pub(crate) fn dropped(&mut self, now: Instant, bth: &Bth, reason: DropReason) {
-        let packet = bth.psn.get() | DROPPED;
-        let detail = reason.index() as u32;
-        self.push_frame(Entry { time: time(now, bth.opcode), packet, detail });
+        let word = DROPPED | u64::from(bth.psn.get()) << 32 | reason.index() as u64;
+        self.push_frame(Entry { time: time(now, bth.opcode), word }, |before| {
+            (before.word ^ word) & DETAIL == 0
+        });
     }
 
-    fn event(&mut self, now: Instant, code: u8, psn: Psn, detail: u32) {
-        self.push(Entry { time: time(now, code), packet: psn.get() | EVENT, detail });
+    fn event(&mut self, now: Instant, code: u8, psn: Psn, detail: u64) {
+        let word = EVENT | u64::from(psn.get()) << 32 | detail;
+        self.push(Entry { time: time(now, code), word });
     }
 
     /// The ACK timer ran out for the packet with this PSN.
@@ -174,7 +187,7 @@ impl History {
 
     /// The queue pair goes to another state.
     pub(crate) fn state(&mut self, state: QpState) {
-        self.event(self.last(), STATE, Psn::default(), state as u32);
+        self.event(self.last(), STATE, Psn::default(), state as u64);
     }
 
     /// When something happened last.
@@ -189,9 +202,6 @@ impl History {
             .filter_map(|index| self.ring[index % REMEMBERED].read())
     }
 }
-
-/// The bits of an AETH that tell ACKs (none of them) from NAKs. IBA vol 1 §9.7.5.2.1
-const AETH_KIND: u32 = 0xe000_0000;
 
 /// Reliable connections' answers: opcodes 0x0d to 0x12, all of them with an AETH but 0x0e.
 const fn has_aeth(opcode: u8) -> bool {
@@ -209,31 +219,18 @@ impl Entry {
         code
     }
 
-    /// Whether this frame and the run before it are one. Of answers only ACKs are: nobody may miss
-    /// a NAK.
-    const fn goes_on_with(&self, before: &Self) -> bool {
-        // Where the PSN wraps, one is carried to the length of the run, which is not compared.
-        let next = before.packet.wrapping_add(1);
-        let in_turn = (self.packet ^ next) & (KIND | PSN) == 0 && self.code() == before.code();
-        let alike = if self.packet & KIND == DROPPED {
-            self.detail == before.detail
-        } else {
-            (self.detail | before.detail) & AETH_KIND == 0
-        };
-        in_turn && alike && before.packet & RUN != RUN
-    }
-
     fn read(&self) -> Option<Record> {
-        let (code, last) = (self.code(), Psn::new(self.packet & PSN));
-        let more = (self.packet & RUN) >> RUN.trailing_zeros();
-        let psns = PsnRun { first: last.back(more), last };
-        let detail = self.detail as usize;
+        let code = self.code();
+        let [_, p2, p1, p0, aeth @ ..] = self.word.to_be_bytes();
+        let last = Psn::new(u32::from_be_bytes([0, p2, p1, p0]));
+        let [more, ..] = (self.word & RUN).to_be_bytes();
+        let psns = PsnRun { first: last.back(more.into()), last };
+        let detail = u32::from_be_bytes(aeth) as usize;
         let glimpse = || {
-            let aeth =
-                has_aeth(code).then(|| Aeth::parse(self.detail.to_be_bytes()).ok()).flatten();
-            Glimpse { opcode: code, psns, ack_req: self.packet & A != 0, aeth }
+            let aeth = has_aeth(code).then(|| Aeth::parse(aeth).ok()).flatten();
+            Glimpse { opcode: code, psns, ack_req: self.word & A != 0, aeth }
         };
-        let what = match self.packet & KIND {
+        let what = match self.word & KIND {
             RECEIVED => Happened::Received(glimpse()),
             SENT => Happened::Sent(glimpse()),
             DROPPED => {
