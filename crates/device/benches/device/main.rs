@@ -101,9 +101,8 @@ fn misses() {
     let mut ends = Ends::new(MISSING, Mtu::B1024);
     ends.checked = false;
     let (mut next, mut state) = (0..MISSING, 0x9e37_79b9_7f4a_7c15);
-    let mut order = |_: usize| {
-        next.next().unwrap_or_else(|| next_random(&mut state) as usize % MISSING)
-    };
+    let mut order =
+        |_: usize| next.next().unwrap_or_else(|| next_random(&mut state) as usize % MISSING);
     bursts(&mut ends, 4 * MISSING * BURST, false, &mut order);
 }
 
