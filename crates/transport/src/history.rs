@@ -145,11 +145,13 @@ impl History {
     }
 
     /// A frame that begins with these bytes was taken in.
+    #[inline]
     pub(crate) fn received(&mut self, now: Instant, bytes: &[u8]) {
         self.frame(now, RECEIVED, bytes);
     }
 
     /// A frame that begins with these bytes was sent.
+    #[inline]
     pub(crate) fn sent(&mut self, now: Instant, bytes: &[u8]) {
         self.frame(now, SENT, bytes);
     }
