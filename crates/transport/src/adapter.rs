@@ -100,13 +100,16 @@ pub enum QpEvent {
 /// Something that happened and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Count {
-    // What happens often comes first, so that a queue pair's counters for it lie together.
+    // What may happen with every packet comes first, so that a queue pair's counters for it lie
+    // together: `Count::OFTEN`.
     /// An acknowledgement sent.
     AckSent,
     /// WRITE requests received.
     WriteRequests,
     /// READ requests received.
     ReadRequests,
+    /// Atomic requests received.
+    AtomicRequests,
     /// A packet sent again.
     Retransmitted,
     /// A request that was received before.
@@ -175,13 +178,14 @@ pub enum Count {
     ResponderFlushed,
     /// A message that did not fit its receive buffer.
     ResponderLengthError,
-    /// Atomic requests received.
-    AtomicRequests,
 }
 
 impl Count {
-    /// How many there are. `AtomicRequests` stays the last.
-    pub const COUNT: usize = Self::AtomicRequests as usize + 1;
+    /// How many there are. `ResponderLengthError` stays the last.
+    pub const COUNT: usize = Self::ResponderLengthError as usize + 1;
+
+    /// So many, from the first on, may happen with every packet.
+    pub const OFTEN: usize = Self::OutOfBuffer as usize + 1;
 }
 
 /// A place for payload bytes: at most two pieces, or none when bytes are elided.

@@ -98,8 +98,8 @@ impl QueuePair {
         self.ending.as_deref()
     }
 
-    /// Its last frames and events, oldest first: [`REMEMBERED`](crate::history::REMEMBERED) at the
-    /// most.
+    /// Its last runs of frames and events, oldest first:
+    /// [`REMEMBERED`](crate::history::REMEMBERED) at the most.
     pub fn history(&self) -> impl Iterator<Item = Record> {
         self.history.records()
     }

@@ -105,7 +105,7 @@ impl Requester {
             self.queue.get_mut(0)?.failed = Some(LocalFailure::LongerThanMtu);
             return None;
         }
-        let target = wqe.target?;
+        let target = self.queue.front_target()?;
         let imm = match wqe.operation {
             SendOperation::SendWithImm(imm) => Some(imm),
             _ => None,
