@@ -300,8 +300,13 @@ impl Flows {
     }
 
     /// Those opposite to `index`, with the same addresses and service, whose other half is not
-    /// proven either and for which `holds`. `None` when there are too many to look at them all.
-    fn opposite(&mut self, index: usize, holds: impl Fn(&Flow) -> bool) -> Option<Vec<usize>> {
+    /// proven either, with what `judge` says of each, where it says something. `None` when there
+    /// are too many to look at them all.
+    fn opposite<T>(
+        &mut self,
+        index: usize,
+        judge: impl Fn(&Flow) -> Option<T>,
+    ) -> Option<Vec<(usize, T)>> {
         let FlowKey { source, destination, service, .. } = self.all[index].key;
         let low = FlowKey {
             source: destination,
@@ -317,8 +322,8 @@ impl Flows {
         let mut found = Vec::new();
         for (_, &other) in self.open.range(low..=high) {
             self.looks -= 1;
-            if other != index && holds(&self.all[other]) {
-                found.push(other);
+            if other != index {
+                found.extend(judge(&self.all[other]).map(|it| (other, it)));
             }
         }
         Some(found)
@@ -338,12 +343,10 @@ impl Flows {
                 ..key
             });
         }
-        match self.opposite(index, |flow| flow.peer.is_none())?[..] {
+        match self.opposite(index, |flow| flow.peer.is_none().then_some(flow.source_port))?[..] {
             [] => None,
-            [only] => Some(only),
-            ref several => {
-                several.iter().copied().find(|&other| self.all[other].source_port == source_port)
-            }
+            [(only, _)] => Some(only),
+            ref several => several.iter().find(|(_, port)| *port == source_port).map(|it| it.0),
         }
     }
 
@@ -430,54 +433,46 @@ impl Flows {
         if let (Some(peer), false, Fit::Asks) = (likely, is_new_round, fits) {
             return Answered::By(peer);
         }
-        let Some(mut found) = self.opposite(index, |flow| flow.requests.fit(response) != Fit::No)
-        else {
+        let judge = |flow: &Flow| {
+            let fit = flow.requests.fit(response);
+            // What others answer is no candidate unless it asks for just this.
+            let is_taken = flow.rounds > 0 && flow.peer != Some(index);
+            let is_candidate = fit == Fit::Asks || fit != Fit::No && !is_taken;
+            is_candidate.then_some((fit, is_taken))
+        };
+        let Some(found) = self.opposite(index, judge) else {
             return likely.map_or(Answered::Unclear, Answered::By);
         };
-        // What others answer is no candidate unless it asks for just this.
-        found.retain(|&other| {
-            let Flow { peer, rounds, ref requests, .. } = self.all[other];
-            let is_taken = rounds > 0 && peer != Some(index);
-            !is_taken || requests.fit(response) == Fit::Asks
-        });
         if let Some(peer) = likely {
             return match found[..] {
-                [only] if fits == Fit::Asks && only == peer => {
+                [(only, (Fit::Asks, _))] if only == peer => {
                     self.win_round(index, peer, frame);
                     Answered::By(peer)
                 }
-                [only] if self.all[only].requests.fit(response) == Fit::Asks && only != peer => {
+                [(_, (Fit::Asks, _))] => {
                     self.lose_round(index);
                     Answered::Unclear
                 }
                 [] | [_] => Answered::By(peer),
-                _ if found.contains(&peer) => Answered::By(peer),
+                _ if found.iter().any(|it| it.0 == peer) => Answered::By(peer),
                 _ => Answered::Unclear,
             };
         }
-        let asking = || {
-            let fit = |other: usize| self.all[other].requests.fit(response);
-            found.iter().copied().filter(move |&other| fit(other) == Fit::Asks)
-        };
-        let mut free = asking().filter(|&other| self.all[other].rounds == 0);
-        if let (Some(only), None) = (free.next(), free.next()) {
+        let mut free = found.iter().filter(|it| it.1 == (Fit::Asks, false));
+        if let (Some(&(only, _)), None) = (free.next(), free.next()) {
             // The first round needs no more: whatever contradicts it ends it.
             self.win_round(index, only, frame);
             return Answered::By(only);
         }
-        let asked = asking().count();
         match found[..] {
-            [taken] if asked == 1 => {
+            [(taken, (Fit::Asks, _))] => {
                 self.lose_round(taken);
                 Answered::Unclear
             }
-            [only] if self.is_alone(index, only) => match self.all[only].requests.fit(response) {
-                Fit::TooOld => Answered::Unseen,
-                _ => {
-                    self.win_round(index, only, frame);
-                    Answered::By(only)
-                }
-            },
+            [(only, (Fit::Perhaps, _))] if self.is_alone(index, only) => {
+                self.win_round(index, only, frame);
+                Answered::By(only)
+            }
             // The wrong kind of answer is one nevertheless.
             [] => match self.all[index].peer {
                 Some(peer)
@@ -487,11 +482,8 @@ impl Flows {
                 }
                 _ => Answered::Unseen,
             },
-            _ => {
-                let is_too_old =
-                    |&other: &usize| self.all[other].requests.fit(response) == Fit::TooOld;
-                if found.iter().all(is_too_old) { Answered::Unseen } else { Answered::Unclear }
-            }
+            _ if found.iter().all(|it| it.1.0 == Fit::TooOld) => Answered::Unseen,
+            _ => Answered::Unclear,
         }
     }
 
@@ -538,7 +530,9 @@ impl Flows {
     /// A sure pair has contradicted itself by `response`, on `index`. Tells whether it answers
     /// another direction instead, whose other half is not proven: then the pair is no longer sure.
     pub(crate) fn reconsider(&mut self, index: usize, response: &Packet<'_>) -> bool {
-        let asks = |flow: &Flow| flow.rounds == 0 && flow.requests.fit(response) == Fit::Asks;
+        let asks = |flow: &Flow| {
+            (flow.rounds == 0 && flow.requests.fit(response) == Fit::Asks).then_some(())
+        };
         let is_other = self.opposite(index, asks).is_some_and(|found| !found.is_empty());
         if is_other {
             for one in [Some(index), self.all[index].peer].into_iter().flatten() {

@@ -238,6 +238,9 @@ impl Requests {
     pub(crate) fn fit(&self, response: &Packet<'_>) -> Fit {
         let Some(first) = self.first else { return Fit::No };
         let psn = response.headers.bth.psn;
+        if self.is_future(psn) {
+            return Fit::No;
+        }
         if let Some(sent) = self.get(psn) {
             return sent.fit(response);
         }
@@ -926,9 +929,14 @@ impl Requests {
         psn.since(self.unacknowledged) < 0
     }
 
-    /// Whether it is open how many PSNs the newest request takes.
-    pub(crate) const fn is_guess(&self) -> bool {
-        self.next_is_guess
+    /// Whether a request was seen that takes `psn`, or may take it.
+    pub(crate) fn may_ask_at(&self, psn: Psn) -> bool {
+        self.next_is_guess || self.get(psn).is_some()
+    }
+
+    /// Whether what comes now may be another connection's, with another path MTU.
+    pub(crate) const fn may_be_anew(&self) -> bool {
+        self.anew.is_some()
     }
 
     /// An answer names a PSN that was not seen.

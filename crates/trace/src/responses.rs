@@ -112,19 +112,21 @@ fn read_response(
     let psn = packet.headers.bth.psn;
     let len = packet.payload.len();
     let position = packet.opcode.position;
-    if requests.get(psn).is_none() && !requests.is_guess() {
-        notes.push(Note::RequestNotSeen);
-        return;
-    }
+    let known = requests.mtu();
     if packet.opcode.payload == PayloadRule::Full
         && let Ok(full) = u32::try_from(len)
         && packet.opcode.payload.allows_for_some_mtu(len)
+        && (known != Some(full) || requests.may_be_anew())
     {
+        if !requests.may_ask_at(psn) {
+            notes.push(Note::RequestNotSeen);
+            return;
+        }
         let mtu = requests.learn_mtu_at(psn, full);
         if full != mtu {
             findings.push(path_mtu(packet.opcode, len, mtu));
         }
-    } else if matches!(position, Position::Last | Position::Only) {
+    } else if matches!(position, Position::Last | Position::Only) && known.is_none() {
         requests.learn_span(psn);
     }
     let mtu = requests.mtu();

@@ -23,7 +23,8 @@ pub enum Rule {
     MessageLength,
     /// A packet that is sent again is the same packet. Its payload is not compared. §9.7.
     Retransmission,
-    /// An acknowledgement names a packet that was sent. §9.7.5.
+    /// An acknowledgement names a packet that was sent. Broken where the MSN shows that the
+    /// responder did not have it; else the capture may have lost it, or seen it late. §9.7.5.
     AckPsn,
     /// The MSN counts the messages that were completed. §9.7.7.
     Msn,

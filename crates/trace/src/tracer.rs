@@ -371,7 +371,7 @@ impl Tracer {
         let (facts, own) = (notes.len(), findings.len());
         responses::observe(requests, packet, number, notes, findings, counts);
         *relative_psn = requests.relative(psn);
-        let is_unseen = notes[facts..].contains(&Note::RequestNotSeen);
+        let is_unseen = notes[facts..].iter().any(|note| matches!(note, Note::RequestNotSeen));
         let is_broken = findings.len() > own;
         if is_broken && !self.flows.is_trusted(index, peer)
             || (is_broken || is_unseen) && self.flows.reconsider(index, packet)
