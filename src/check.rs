@@ -58,8 +58,12 @@ fn check(
     } else if !matches!(end, Err(CaptureError::NothingReadable { .. })) {
         ink.str(&name);
         ink.str(": ");
-        let is_whole = end.is_ok() && reader.truncated().is_none();
-        verdict(&examiner, &reader, is_whole, &mut ink);
+        let limit = match (&end, reader.truncated()) {
+            (Err(_), _) => " up to where it can be read",
+            (Ok(()), Some(_)) => " up to where it ends early",
+            (Ok(()), None) => "",
+        };
+        verdict(&examiner, &reader, limit, &mut ink);
         ink.byte(b'\n');
     }
     out.write_all(ink.bytes())?;
@@ -106,7 +110,8 @@ impl<W: Write + Send> Teller for Reporter<'_, W> {
 }
 
 /// `41 RoCE frames in 1 conversation, no finding; 3 retransmissions, 1 gap`, and what was not judged.
-fn verdict(examiner: &Examiner, reader: &CaptureReader, is_whole: bool, ink: &mut Ink) {
+/// How far that goes the `limit` says.
+fn verdict(examiner: &Examiner, reader: &CaptureReader, limit: &str, ink: &mut Ink) {
     let (tally, counts) = (&examiner.tally, examiner.tracer.summary());
     counted(tally.roce, "RoCE frame", ink);
     ink.str(" in ");
@@ -116,9 +121,7 @@ fn verdict(examiner: &Examiner, reader: &CaptureReader, is_whole: bool, ink: &mu
         0 => ink.str("no finding"),
         findings => counted(findings, "finding", ink),
     }
-    if !is_whole {
-        ink.str(" up to where it ends early");
-    }
+    ink.str(limit);
     let facts = [
         (counts.retransmissions, "retransmission"),
         (counts.duplicates, "duplicate"),

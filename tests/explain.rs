@@ -180,6 +180,16 @@ fn a_capture_that_ends_in_the_middle_is_no_success() {
 }
 
 #[test]
+fn a_verdict_on_a_damaged_file_says_how_far_it_goes() {
+    let damaged = [stored("rc_send.pcap"), vec![0xff; 16]].concat();
+    let file = scratch("damaged.pcap", &damaged);
+    let output = run(&["check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let words = "8 RoCE frames in 1 conversation, no finding up to where it can be read\n";
+    assert!(text(&output.stdout).ends_with(words), "{}", text(&output.stdout));
+}
+
+#[test]
 fn errors_name_the_file_once_and_print_no_heading() {
     let output = run(&["explain", "no-such.pcap", "/", "rc_send.pcap"]);
     let errors: Vec<&str> = text(&output.stderr).lines().collect();

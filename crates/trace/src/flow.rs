@@ -148,6 +148,11 @@ impl Arrival<'_> {
     /// sender counts in the IP identification: where most steps from frame to frame are small ones
     /// forward.
     pub(crate) fn overtaken_by(&self) -> Option<u64> {
+        // Mostly none is, and this looks at all of them at once.
+        let is_ahead = |other: &u16| is_close_behind(*other, self.identification);
+        if !self.recent.identifications.iter().any(is_ahead) {
+            return None;
+        }
         let seen = self.recent.in_order().filter(|(_, frame)| *frame != self.frame);
         let (mut steps, mut forward) = (0, 0);
         let mut first = None;
