@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use roxe_sim::swarm::PROFILES;
 
@@ -213,9 +213,10 @@ pub(crate) struct ScriptArguments {
 
 /// Runs random worlds: adapters, links that lose, double, delay and corrupt, and random work.
 ///
-/// A seed makes a world of each kind, the same on every machine. In each, memory must hold what was sent,
-/// requests must complete once and in order, no frame may break the protocol, and all must go on
-/// once the faults end. A world that fails is made smaller, and told with the line that repeats it.
+/// A seed makes a world of each kind, the same on every machine. In each, memory must hold what was
+/// sent, requests must complete once and in order, no frame may break the protocol, and all must go
+/// on once the faults end. A world that fails is made smaller, and told with the line that repeats
+/// it.
 ///
 /// Exit status: 0 every world held; 1 one did not; 2 a usage error.
 #[derive(Debug, Args)]
@@ -235,10 +236,10 @@ pub(crate) struct SimArguments {
     #[arg(long, value_name = "LIST")]
     pub(crate) peer: Option<String>,
     /// How many at the same time; without it, as many as there are processors
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) threads: Option<u64>,
     /// Stop after so many that fail
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(crate) failures: u64,
     /// What a failure's line says to change, such as "requests=3 peers=roxe without=drop"
     #[arg(long, value_name = "CHANGE", default_value = "")]
@@ -248,6 +249,11 @@ pub(crate) struct SimArguments {
     /// Without it, to sim-PROFILE-SEED.pcapng in the current folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
+}
+
+/// A count of which none makes no sense.
+fn at_least_one() -> RangedU64ValueParser<u64> {
+    value_parser!(u64).range(1..)
 }
 
 /// The kinds of worlds.

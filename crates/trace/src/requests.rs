@@ -1135,11 +1135,12 @@ impl Sent {
         self.is_span_known && self.psn.advance(self.span) == psn
     }
 
-    /// Whether a READ may take so many PSNs. Where nobody knows, no gap is told of that may be none.
+    /// Whether a READ may take so many PSNs. Where nobody knows, no gap is told that may be none.
     fn may_take(&self, span: u32) -> bool {
-        self.announced.map_or((1..RESTART).contains(&span), |announced| {
-            Mtu::ALL.iter().any(|mtu| packets_for(announced, mtu.bytes()) == span)
-        })
+        match self.announced {
+            Some(len) => Mtu::ALL.iter().any(|mtu| packets_for(len, mtu.bytes()) == span),
+            None => (1..RESTART).contains(&span),
+        }
     }
 
     /// Whether this READ takes the PSN of `packet`, or that asks for its rest. Where its span is a

@@ -223,7 +223,11 @@ fn the_span_of_a_read_is_a_guess_until_the_path_mtu_is_known() {
     ];
     let (notes, broken) = observe(&frames);
     assert_eq!(broken, []);
-    assert!(matches!(notes[2][..], [Note::AnswersRead { part: 1, of: Some(1), .. }]), "{:?}", notes[2]);
+    assert!(
+        matches!(notes[2][..], [Note::AnswersRead { part: 1, of: Some(1), .. }]),
+        "{:?}",
+        notes[2]
+    );
     // The missing packet comes before the answer does.
     let earlier = [X.read(0, 0, 1024), X.send(2), X.send(1), X.data("ONLY", 0, 1024, 1)];
     assert_eq!(self::broken(&earlier), []);
