@@ -80,7 +80,6 @@ pub(crate) struct Outer {
 
 /// The packet, or why it is none.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are packets")]
 pub(crate) enum Content {
     /// Without its payload.
     Packet(Packet<'static>),
