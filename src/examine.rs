@@ -355,15 +355,15 @@ impl Examiner {
                     let (number, outside, icrc) = (row.number, &outer.outside, row.icrc);
                     let seen = Seen { number, outside, packet, icrc };
                     self.tracer.observe(&seen, &mut self.observation);
-                    row.conversation = self.observation.conversation;
-                    row.source_qp = self.observation.source_qp;
-                    row.relative_psn = self.observation.relative_psn;
                     notes.append(&mut self.observation.notes);
                     findings.append(&mut self.observation.findings);
                     if let Some(mad) = Management::parse(payload.pieces()[0]) {
                         row.mad = Some(mads.len());
                         mads.push(mad);
                     }
+                    row.conversation = self.observation.conversation;
+                    row.source_qp = self.observation.source_qp;
+                    row.relative_psn = self.observation.relative_psn;
                 }
                 (Content::Broken(reason), _) => {
                     self.tally.malformed += 1;
@@ -382,8 +382,8 @@ impl Examiner {
                 (Content::Packet(_) | Content::Begun(_), None) => {}
             }
             (row.notes.end, row.findings.end) = (notes.len(), findings.len());
-            self.tally.findings += row.findings.len() as u64;
         }
+        self.tally.findings += findings.len() as u64;
     }
 }
 

@@ -39,8 +39,8 @@ impl IcrcVerdict {
     }
 
     /// The broken rule, if it is wrong.
-    pub fn finding(self) -> Option<Finding> {
-        let Self::Bad { expected, found } = self else { return None };
+    pub fn finding(&self) -> Option<Finding> {
+        let &Self::Bad { expected, found } = self else { return None };
         Some(Finding {
             rule: Rule::Icrc,
             seen: format!("0x{found:08x}"),
@@ -159,7 +159,7 @@ impl Tracer {
         notes.clear();
         findings.clear();
         *relative_psn = None;
-        let Seen { number, outside, packet, icrc } = *seen;
+        let &Seen { number, outside, packet, ref icrc } = seen;
         let bth = &packet.headers.bth;
         let service = packet.opcode.service;
         *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
@@ -235,7 +235,7 @@ impl Tracer {
                 expected: "another QP: RoCE has no subnet management".to_owned(),
             });
         }
-        if icrc == IcrcVerdict::Good
+        if matches!(icrc, IcrcVerdict::Good)
             && let Some(icrc) = outside.icrc
             && let Some(of) = flow.recent.take(outside.identification, icrc, number)
         {
