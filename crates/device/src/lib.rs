@@ -29,6 +29,7 @@ pub mod protection_domain;
 pub mod queue_pair_numbers;
 mod receive;
 pub mod receive_queue;
+pub mod resources;
 pub mod scramble;
 pub mod slots;
 pub mod story;
@@ -43,4 +44,5 @@ pub use device::{
 pub use host_memory::{HostMemory, HostRegion, MemoryGone, VecMemory};
 pub use limits::Limits;
 pub use objects::{QueuePairInfo, VerbError};
+pub use resources::Resources;
 pub use story::QueuePairStory;
