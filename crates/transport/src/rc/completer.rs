@@ -34,8 +34,10 @@ impl Requester {
             self.take_credits(credits, aeth.msn);
         }
         if psn.since(self.unacknowledged) < 0 {
-            // A ghost of an earlier try.
-            if !matches!(syndrome, Some(Syndrome::Ack(_)) | None) {
+            // A ghost of an earlier try; or an ACK once more, which brings credits.
+            let once_more = packet.opcode.operation == Operation::Acknowledge
+                && matches!(syndrome, Some(Syndrome::Ack(_)));
+            if !once_more {
                 adapter.count(Count::GhostResponse);
             }
             return Ok(());
