@@ -9,6 +9,7 @@
 
 #![no_main]
 
+mod deeds;
 mod end;
 mod host;
 mod input;
@@ -86,8 +87,8 @@ impl World {
             let access = AccessFlags::from_bits(0x31f).expect("all rights");
             end.register(end.domains[0].pd, 4096, 0x1000, 4096, access);
         }
-        if shape & 8 != 0 {
-            world.pair(input.byte(), input);
+        if shape & 0x18 != 0x18 {
+            world.pair(shape >> 3 & 3, input);
         }
         world
     }
@@ -96,7 +97,9 @@ impl World {
         let what = input.byte();
         let at = usize::from(what & 1);
         match what >> 1 {
-            verb @ 0..=63 => self.verb(verb, at, input),
+            verb @ 0..=46 => self.verb(verb, at, input),
+            47..=58 => self.message(at, input),
+            59..=63 => self.open(at, input),
             64..=71 => self.send(at, input.below(20) + 1, input),
             72..=81 => self.arrive(at, input),
             82..=87 => self.trouble(at, input),

@@ -73,7 +73,7 @@ fn access(input: &mut Input<'_>) -> AccessFlags {
     AccessFlags::from_bits(bits).expect("known bits")
 }
 
-fn vector(at: usize, input: &mut Input<'_>) -> AddressVector {
+pub fn vector(at: usize, input: &mut Input<'_>) -> AddressVector {
     let choice = input.byte();
     let destination = match choice {
         0..=0xbf => Gid::from_ip(ADDRESSES[1 - at].into()),
@@ -94,14 +94,16 @@ fn vector(at: usize, input: &mut Input<'_>) -> AddressVector {
 
 impl World {
     pub fn verb(&mut self, verb: u8, at: usize, input: &mut Input<'_>) {
-        let other = &self.ends[1 - at];
-        let remote = wire::remote(other, input);
-        let peer = input.any(&other.qps.iter().map(|qp| qp.qpn).collect::<Vec<_>>());
-        let end = &mut self.ends[at];
-        let pd = input.any(&end.domains.iter().map(|domain| domain.pd).collect::<Vec<_>>());
-        let cq = input.any(&end.cqs.iter().map(|cq| cq.id).collect::<Vec<_>>());
-        let qpn = input.any(&end.qps.iter().map(|qp| qp.qpn).collect::<Vec<_>>());
-        let srq = input.any(&end.srqs.iter().map(|srq| srq.id).collect::<Vec<_>>());
+        let [one, two] = &mut self.ends;
+        let (end, other) = if at == 0 { (one, two) } else { (two, one) };
+        // One byte chooses all objects that are used together.
+        let which = usize::from(input.byte());
+        let nth = |count: usize, times: usize| which / times % count.max(1);
+        let peer = other.qps.get(nth(other.qps.len(), 1)).map(|qp| qp.qpn);
+        let pd = end.domains.get(nth(end.domains.len(), 2)).map(|domain| domain.pd);
+        let cq = end.cqs.get(nth(end.cqs.len(), 3)).map(|cq| cq.id);
+        let qpn = end.qps.get(nth(end.qps.len(), 1)).map(|qp| qp.qpn);
+        let srq = end.srqs.get(nth(end.srqs.len(), 4)).map(|srq| srq.id);
         match (verb, pd, cq, qpn, srq) {
             (0, ..) => end.alloc_pd(),
             (1, Some(pd), ..) => end.dealloc_pd(pd),
@@ -227,7 +229,10 @@ impl World {
                 let sges = sges(end, input);
                 end.post_shared(srq, &sges);
             }
-            (42..=63, .., Some(qpn), _) => send(end, qpn, peer, remote, input),
+            (42..=46, .., Some(qpn), _) => {
+                let remote = wire::remote(other, input);
+                send(end, qpn, peer, remote, input);
+            }
             _ => {}
         }
     }
