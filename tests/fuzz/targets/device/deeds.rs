@@ -102,6 +102,27 @@ impl World {
         end.post_send(qpn, request);
     }
 
+    /// The memory of a READ goes while it is answered.
+    pub fn vanish(&mut self, at: usize, input: &mut Input<'_>) {
+        // A READ of 1500 bytes, by the first queue pair that can.
+        self.message(at, &mut Input::new(&[0, 7, 0xff]));
+        self.send(at, 16, &mut Input::new(&[]));
+        while !self.wires[1 - at].is_empty() {
+            self.arrive(1 - at, &mut Input::new(&[]));
+        }
+        self.send(1 - at, input.below(6), &mut Input::new(&[]));
+        let other = &mut self.ends[1 - at];
+        let regions = &other.memory.regions;
+        let Some(region) = regions.get(input.below(regions.len().max(1))) else { return };
+        let (key, host) = (region.key, region.host);
+        if input.flag() {
+            other.lose(host);
+        } else {
+            other.deregister(key);
+        }
+        self.send(1 - at, 16, &mut Input::new(&[]));
+    }
+
     /// A window is opened over a region, or a region registered by work request, or either closed.
     pub fn open(&mut self, at: usize, input: &mut Input<'_>) {
         let Some((qpn, ..)) = connected(&self.ends[at], input) else { return };

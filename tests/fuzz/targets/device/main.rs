@@ -99,7 +99,8 @@ impl World {
         match what >> 1 {
             verb @ 0..=46 => self.verb(verb, at, input),
             47..=58 => self.message(at, input),
-            59..=63 => self.open(at, input),
+            59..=62 => self.open(at, input),
+            63 => self.vanish(at, input),
             64..=71 => self.send(at, input.below(20) + 1, input),
             72..=81 => self.arrive(at, input),
             82..=87 => self.trouble(at, input),
