@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Result;
-use roxe_net::capture_file::CaptureReader;
+use roxe_net::capture_file::{CaptureError, CaptureReader};
 use roxe_trace::Rule;
 
 use crate::cli::CheckArguments;
 use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
 use crate::explain::summary::{self, counted};
-use crate::outcome::{Outcome, at_end, in_file, name_of, no_file};
+use crate::outcome::{Outcome, at_end, in_file, is_closed_pipe, name_of, no_file};
 use crate::pass::{Teller, pass};
 
 /// The command.
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
     for file in &arguments.files {
         outcome = outcome.max(match CaptureReader::open(file) {
             Ok(reader) => check(file, reader, arguments.json, &mut out)?,
-            Err(error) => in_file(file, &error),
+            Err(error) => in_file(file, &error, false),
         });
     }
     Ok(outcome)
@@ -48,22 +48,30 @@ fn check(
     let mut ink = Ink::new(false);
     let mut reporter = Reporter { name: &name, json, ink: &mut ink, out };
     let (end, told) = pass(&mut reader, &mut examiner, &mut reporter);
-    told?;
+    if let Err(error) = told {
+        // Whoever has read enough still learns the verdict so far.
+        let known = is_closed_pipe(&error) && examiner.tally.findings > 0;
+        return if known { Ok(Outcome::Findings) } else { Err(error.into()) };
+    }
     if json {
-        summary::json(&name, &examiner, &reader, &mut ink);
-    } else {
+        summary::json(&name, &examiner, &reader, None, &mut ink);
+    } else if !matches!(end, Err(CaptureError::NothingReadable { .. })) {
         ink.str(&name);
         ink.str(": ");
-        let is_whole = end.is_ok() && reader.truncated().is_none();
-        verdict(&examiner, is_whole, &mut ink);
+        let limit = match (&end, reader.truncated()) {
+            (Err(_), _) => " up to where it can be read",
+            (Ok(()), Some(_)) => " up to where it ends early",
+            (Ok(()), None) => "",
+        };
+        verdict(&examiner, &reader, limit, &mut ink);
         ink.byte(b'\n');
     }
     out.write_all(ink.bytes())?;
     out.flush()?;
     let found = if examiner.tally.findings > 0 { Outcome::Findings } else { Outcome::Right };
     Ok(match end {
-        Err(error) => in_file(file, &error),
-        Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce)),
+        Err(error) => in_file(file, &error, reader.is_unpacked()),
+        Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1)),
     })
 }
 
@@ -76,8 +84,8 @@ struct Reporter<'a, W> {
 }
 
 impl<W: Write + Send> Teller for Reporter<'_, W> {
-    fn wants_bytes(&self) -> bool {
-        false
+    fn wants_bytes(&self) -> usize {
+        0
     }
 
     fn tell(&mut self, batch: &Batch) -> io::Result<()> {
@@ -101,8 +109,10 @@ impl<W: Write + Send> Teller for Reporter<'_, W> {
     }
 }
 
-/// `41 RoCE frames in 1 conversation, no finding; 3 retransmissions, 1 gap`.
-fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
+/// `41 RoCE frames in 1 conversation, no finding; 3 retransmissions, 1 gap`, and what was not
+/// judged.
+/// How far that goes the `limit` says.
+fn verdict(examiner: &Examiner, reader: &CaptureReader, limit: &str, ink: &mut Ink) {
     let (tally, counts) = (&examiner.tally, examiner.tracer.summary());
     counted(tally.roce, "RoCE frame", ink);
     ink.str(" in ");
@@ -112,22 +122,24 @@ fn verdict(examiner: &Examiner, is_whole: bool, ink: &mut Ink) {
         0 => ink.str("no finding"),
         findings => counted(findings, "finding", ink),
     }
-    if !is_whole {
-        ink.str(" up to where it ends early");
-    }
+    ink.str(limit);
     let facts = [
         (counts.retransmissions, "retransmission"),
         (counts.duplicates, "duplicate"),
         (counts.gaps, "gap"),
-        (counts.rnr_naks + counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
+        (counts.rnr_naks, "RNR NAK"),
+        (counts.naks.iter().map(|(_, count)| count).sum::<u64>(), "NAK"),
         (counts.cnps, "CNP"),
         (counts.marked, "congestion mark"),
         (counts.unclear_answers, "unclear answer"),
-        (tally.cut, "cut frame"),
     ];
     let some = facts.into_iter().filter(|(count, _)| *count > 0);
     for (index, (count, what)) in some.enumerate() {
         ink.str(if index == 0 { "; " } else { ", " });
         counted(count, what, ink);
+    }
+    for what in summary::left_out(examiner, reader) {
+        ink.str("; ");
+        ink.str(&what);
     }
 }

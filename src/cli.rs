@@ -3,7 +3,9 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use roxe_sim::swarm::PROFILES;
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
@@ -28,7 +30,9 @@ pub(crate) enum Command {
 
 /// Explains captures: a line a frame, and what it means for its conversation.
 ///
-/// Frames that are not RoCEv2 are counted and left out.
+/// Frames that are not RoCEv2 are counted and left out. Messages are numbered as they come in the
+/// capture, each direction by itself: one of which the beginning came late has a higher number than
+/// those behind it.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXPLAIN_LEGEND)]
 pub(crate) struct ExplainArguments {
@@ -127,7 +131,9 @@ pub(crate) struct CheckArguments {
 const CHECK_LEGEND: &str = "\
 Lines:
   FILE: frame N: RULE: what was seen; expected what would be right
-  FILE: N RoCE frames in N conversations, N findings; facts that break no rule
+        (`format` says only what was seen)
+  FILE: N RoCE frames in N conversations, N findings; facts that break no rule; what was not read,
+        or could not be judged
 
 Exit status (of several files the greatest):
   0  no finding; a file without a RoCE frame too, which standard error tells
@@ -207,32 +213,50 @@ pub(crate) struct ScriptArguments {
 
 /// Runs random worlds: adapters, links that lose, double, delay and corrupt, and random work.
 ///
-/// A seed makes a world, the same on every machine. In each, memory must hold what was sent,
-/// requests must complete once and in order, no frame may break the protocol, and all must go on
-/// once the faults end. A world that fails is made smaller, and told with the line that repeats it.
+/// A seed makes a world of each kind, the same on every machine. In each, memory must hold what was
+/// sent, requests must complete once and in order, no frame may break the protocol, and all must go
+/// on once the faults end. A world that fails is made smaller, and told with the line that repeats
+/// it.
 ///
 /// Exit status: 0 every world held; 1 one did not; 2 a usage error.
 #[derive(Debug, Args)]
 pub(crate) struct SimArguments {
-    /// One world
+    /// One seed: one world of each kind
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     pub(crate) seed: Option<u64>,
-    /// The worlds from A up to, not with, B
+    /// The seeds from A up to, not with, B
     #[arg(long, value_name = "A..B", default_value = "0..1000")]
     pub(crate) seeds: String,
     /// What kind of worlds; without it, each kind in turn
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = profiles())]
     pub(crate) profile: Option<String>,
-    /// How many at the same time
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) threads: u64,
+    /// What the devices behave like, in turn: roxe, connectx, rxe, with commas between
+    ///
+    /// Without it, each seed chooses.
+    #[arg(long, value_name = "LIST")]
+    pub(crate) peer: Option<String>,
+    /// How many at the same time; without it, as many as there are processors
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) threads: Option<u64>,
     /// Stop after so many that fail
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(crate) failures: u64,
-    /// What a failure's line says to change, such as "requests=3 without=drop"
+    /// What a failure's line says to change, such as "requests=3 peers=roxe without=drop"
     #[arg(long, value_name = "CHANGE", default_value = "")]
     pub(crate) change: String,
-    /// Write the last frames of a world that fails to a pcapng file
+    /// Where the last frames of a world that fails are written, as pcapng
+    ///
+    /// Without it, to sim-PROFILE-SEED.pcapng in the current folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
+}
+
+/// A count of which none makes no sense.
+fn at_least_one() -> RangedU64ValueParser<u64> {
+    value_parser!(u64).range(1..)
+}
+
+/// The kinds of worlds.
+fn profiles() -> PossibleValuesParser {
+    PossibleValuesParser::new(PROFILES.iter().map(|profile| profile.name))
 }

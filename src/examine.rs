@@ -50,7 +50,7 @@ impl Row {
         since_start_ns: 0,
         wire_len: 0,
         outer: None,
-        content: Content::Broken(DropReason::RoceV1),
+        content: Content::Cut,
         broken_opcode: None,
         icrc: IcrcVerdict::Unknown,
         conversation: 0,
@@ -84,9 +84,25 @@ pub(crate) struct Outer {
 pub(crate) enum Content {
     /// Without its payload.
     Packet(Packet<'static>),
+    /// The same, but the capture kept less than its headers: those that are not here are `None`.
+    Begun(Packet<'static>),
+    /// A manufacturer's own opcode: what follows the BTH only that manufacturer knows.
+    Manufacturers {
+        opcode: u8,
+    },
     Broken(DropReason),
-    /// The capture kept less than the headers.
+    /// The capture kept less than the BTH.
     Cut,
+}
+
+impl Content {
+    /// The packet, as far as it is known to be one.
+    pub(crate) const fn packet(&self) -> Option<&Packet<'static>> {
+        match self {
+            Self::Packet(packet) | Self::Begun(packet) => Some(packet),
+            Self::Manufacturers { .. } | Self::Broken(_) | Self::Cut => None,
+        }
+    }
 }
 
 /// Frames on their way from the one who examines to the one who prints.
@@ -95,8 +111,9 @@ pub(crate) struct Batch {
     /// Those from `len` on are of earlier use.
     rows: Vec<Row>,
     len: usize,
-    /// Frames between them that are not RoCEv2.
+    /// Frames between them that are not RoCEv2, and those that are RoCE v1.
     other: u64,
+    roce_v1: u64,
     notes: Vec<Note>,
     findings: Vec<Finding>,
     mads: Vec<Management>,
@@ -116,6 +133,9 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Batch {
+    /// How many frames are handed over at once.
+    pub(crate) const CAPACITY: usize = 2048;
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -124,9 +144,14 @@ impl Batch {
         self.len == 0
     }
 
+    /// Whether more frames may follow it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= Self::CAPACITY
+    }
+
     /// Empties it, and keeps its memory.
     pub(crate) fn clear(&mut self) {
-        (self.len, self.other) = (0, 0);
+        (self.len, self.other, self.roce_v1) = (0, 0, 0);
         self.notes.clear();
         self.findings.clear();
         self.mads.clear();
@@ -174,13 +199,19 @@ impl Management {
 /// What a capture holds besides what the tracer counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
-    /// Frames that are not RoCEv2.
+    /// Frames that are no RoCE.
     pub(crate) other: u64,
+    /// Frames of RoCE v1, which are not read.
+    pub(crate) roce_v1: u64,
     /// Frames to port 4791 that are no packets.
     pub(crate) malformed: u64,
-    /// Frames of which the capture kept too little to read the headers.
+    /// Frames with a manufacturer's own opcode.
+    pub(crate) manufacturers: u64,
+    /// Frames of which the capture kept less than the headers.
     pub(crate) cut: u64,
-    /// RoCEv2 frames, malformed and cut ones too.
+    /// Packets whose ICRC cannot be checked: the capture kept less than all their bytes.
+    pub(crate) icrc_unknown: u64,
+    /// RoCEv2 frames: malformed and cut ones too.
     pub(crate) roce: u64,
     /// Broken rules.
     pub(crate) findings: u64,
@@ -190,24 +221,23 @@ pub(crate) struct Tally {
 #[derive(Debug)]
 pub(crate) struct Dissector {
     start: Option<Timestamp>,
-    keep_bytes: bool,
+    kept: usize,
 }
 
-/// How much of each frame a batch keeps: Ethernet, two tags, IPv6, UDP and the longest packet
-/// headers.
-const KEPT: usize = 14 + 8 + 40 + 8 + roxe_wire::MAX_HEADERS_LEN;
+/// What holds all headers of a frame: Ethernet, two tags, IPv6, UDP and the longest packet headers.
+pub(crate) const HEADERS: usize = 14 + 8 + 40 + 8 + roxe_wire::MAX_HEADERS_LEN;
 
 impl Dissector {
-    /// One that keeps each frame's header bytes or does not.
-    pub(crate) fn new(keep_bytes: bool) -> Self {
-        Self { start: None, keep_bytes }
+    /// One that keeps the first `kept` bytes of each frame.
+    pub(crate) fn new(kept: usize) -> Self {
+        Self { start: None, kept }
     }
 
     /// Takes in the next frame; adds a row if it is RoCEv2.
     pub(crate) fn read(&mut self, record: &Record<'_>, batch: &mut Batch) {
         let raw = record.raw_frame();
         let start = self.start.get_or_insert(record.time).as_nanos();
-        let Batch { rows, len, other, bytes, .. } = batch;
+        let Batch { rows, len, other, roce_v1, bytes, .. } = batch;
         if rows.len() == *len {
             rows.push(Row::EMPTY);
         }
@@ -225,16 +255,14 @@ impl Dissector {
             &Err(reason) => {
                 row.outer = if reason.is_other_traffic() { None } else { for_roce(raw) };
                 if row.outer.is_none() {
-                    *other += 1;
+                    *(if reason == DropReason::RoceV1 { roce_v1 } else { other }) += 1;
                     return;
                 }
                 broken(reason, record, row);
             }
         }
         row.bytes.start = bytes.len();
-        if self.keep_bytes {
-            bytes.extend_from_slice(&record.data[..record.data.len().min(KEPT)]);
-        }
+        bytes.extend_from_slice(&record.data[..record.data.len().min(self.kept)]);
         row.bytes.end = bytes.len();
         *len += 1;
     }
@@ -255,12 +283,24 @@ fn read_packet(frame: &Frame<'_>, record: &Record<'_>, row: &mut Row, bytes: &mu
     let parsed = &Packet::parse(frame.body);
     let packet = match parsed {
         Ok(packet) => packet,
+        &Err(DropReason::Truncated { .. }) if record.is_cut() => {
+            row.content = match Packet::parse_start(frame.body) {
+                Ok(Packet { opcode, headers, payload }) => {
+                    let payload = Payload::Elided { len: payload.len(), digest: 0 };
+                    Content::Begun(Packet { opcode, headers, payload })
+                }
+                Err(DropReason::Truncated { .. }) => Content::Cut,
+                Err(reason) => return broken(reason, record, row),
+            };
+            return;
+        }
         &Err(reason) => return broken(reason, record, row),
     };
     let Packet { opcode, headers, payload } = *packet;
     if opcode.service == Service::Ud && headers.bth.dest_qp == Qpn::GSI {
         let start = bytes.len();
-        payload.pieces().into_iter().for_each(|piece| bytes.extend_from_slice(piece));
+        let all = payload.pieces().into_iter().flatten();
+        bytes.extend(all.take(Mad::LEN));
         row.management = start..bytes.len();
     }
     let payload = Payload::Elided { len: payload.len(), digest: 0 };
@@ -273,7 +313,11 @@ fn broken(reason: DropReason, record: &Record<'_>, row: &mut Row) {
         row.content = Content::Cut;
         return;
     }
-    row.content = Content::Broken(reason);
+    row.content = match reason {
+        // Manufacturers may do with these as they like.
+        DropReason::ReservedOpcode { code: opcode @ 0xe0.. } => Content::Manufacturers { opcode },
+        _ => Content::Broken(reason),
+    };
     let code = row.outer.and_then(|outer| record.data.get(outer.packet_at));
     row.broken_opcode = code.and_then(|code| Opcode::from_code(*code));
 }
@@ -289,15 +333,18 @@ pub(crate) struct Examiner {
 impl Examiner {
     /// Takes in the next batch, and fills in what its frames mean.
     pub(crate) fn examine(&mut self, batch: &mut Batch) {
-        let Batch { rows, len, other, notes, findings, mads, bytes } = batch;
+        let Batch { rows, len, other, roce_v1, notes, findings, mads, bytes } = batch;
         self.tally.other += *other;
+        self.tally.roce_v1 += *roce_v1;
         self.tally.roce += *len as u64;
         for row in &mut rows[..*len] {
             (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
             (row.notes.start, row.findings.start) = (notes.len(), findings.len());
             row.mad = None;
             match (&row.content, &row.outer) {
-                (Content::Packet(packet), Some(outer)) => {
+                (Content::Packet(packet) | Content::Begun(packet), Some(outer)) => {
+                    self.tally.icrc_unknown += u64::from(row.icrc == IcrcVerdict::Unknown);
+                    self.tally.cut += u64::from(matches!(row.content, Content::Begun(_)));
                     let payload = Payload::bytes(&bytes[row.management.clone()]);
                     let managing;
                     let packet = if payload.is_empty() {
@@ -319,12 +366,21 @@ impl Examiner {
                         mads.push(mad);
                     }
                 }
-                (Content::Broken(reason), _) if !is_manufacturers(*reason) => {
+                (Content::Broken(reason), _) => {
                     self.tally.malformed += 1;
                     findings.push(malformed(*reason, row));
                 }
-                (Content::Cut, _) => self.tally.cut += 1,
-                _ => {}
+                (Content::Manufacturers { .. }, _) => {
+                    self.tally.manufacturers += 1;
+                    self.tally.icrc_unknown += u64::from(row.icrc == IcrcVerdict::Unknown);
+                    findings.extend(row.icrc.finding());
+                }
+                (Content::Cut, _) => {
+                    self.tally.cut += 1;
+                    self.tally.icrc_unknown += 1;
+                }
+                // A packet has something around it.
+                (Content::Packet(_) | Content::Begun(_), None) => {}
             }
             (row.notes.end, row.findings.end) = (notes.len(), findings.len());
             self.tally.findings += row.findings.len() as u64;
@@ -354,11 +410,6 @@ fn is_cut_by_capture(reason: DropReason, record: &Record<'_>) -> bool {
 /// Whether one has to know the opcode to understand what is wrong.
 pub(crate) fn is_about_opcode(reason: DropReason) -> bool {
     matches!(reason, DropReason::HeaderMissing { .. } | DropReason::PadCount { .. })
-}
-
-/// Manufacturers may do with the opcodes 0xe0 and up as they like.
-fn is_manufacturers(reason: DropReason) -> bool {
-    matches!(reason, DropReason::ReservedOpcode { code: 0xe0.. })
 }
 
 /// Bytes of a UDP header.
@@ -404,11 +455,17 @@ fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
             loop {
                 match next {
                     UDP => break at,
-                    // Hop by hop, routing, destination options; a fragment's header.
-                    0 | 43 | 60 => {
+                    // Hop by hop, routing, destination options, mobility, HIP, shim6.
+                    0 | 43 | 60 | 135 | 139 | 140 => {
                         next = *bytes.get(at)?;
                         at += (usize::from(*bytes.get(at + 1)?) + 1) * 8;
                     }
+                    // Authentication.
+                    51 => {
+                        next = *bytes.get(at)?;
+                        at += (usize::from(*bytes.get(at + 1)?) + 2) * 4;
+                    }
+                    // A fragment.
                     44 if two(at + 2)? & 0xfff8 == 0 => {
                         next = *bytes.get(at)?;
                         at += 8;

@@ -14,7 +14,7 @@ use anyhow::Result;
 use roxe_net::capture_file::CaptureReader;
 
 use crate::cli::ExplainArguments;
-use crate::examine::{Batch, Examiner};
+use crate::examine::{Batch, Examiner, HEADERS};
 use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::lines::Lines;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         let mut reader = match CaptureReader::open(file) {
             Ok(reader) => reader,
             Err(error) => {
-                outcome = in_file(file, &error);
+                outcome = in_file(file, &error, false);
                 continue;
             }
         };
@@ -64,6 +64,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
                 Printing::Text { lines, verbose: arguments.verbose }
             },
             filter: filter.as_ref(),
+            shown: 0,
             ink,
             out: &mut out,
         };
@@ -71,16 +72,17 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         let (read, written) = pass(&mut reader, &mut examiner, &mut printer);
         written?;
         if !arguments.no_summary {
+            let shown = filter.as_ref().map(|_| printer.shown);
             if arguments.json {
-                summary::json(&name, &examiner, &reader, &mut printer.ink);
+                summary::json(&name, &examiner, &reader, shown, &mut printer.ink);
             } else {
-                summary::text(&examiner, &reader, &mut printer.ink);
+                summary::text(&examiner, &reader, shown, &mut printer.ink);
             }
         }
         printer.flush()?;
         outcome = outcome.max(match read {
-            Ok(()) => at_end(file, &reader, examiner.tally.roce),
-            Err(error) => in_file(file, &error),
+            Ok(()) => at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1),
+            Err(error) => in_file(file, &error, reader.is_unpacked()),
         });
     }
     Ok(outcome)
@@ -90,6 +92,8 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
 struct Printer<'a> {
     style: Printing<'a>,
     filter: Option<&'a Filter>,
+    /// How many frames it let through.
+    shown: u64,
     ink: Ink,
     out: &'a mut io::Stdout,
 }
@@ -104,9 +108,13 @@ enum Printing<'a> {
 const BLOCK: usize = 256 * 1024;
 
 impl Teller for Printer<'_> {
-    fn wants_bytes(&self) -> bool {
-        // Plain lines come of the parsed headers alone.
-        !matches!(self.style, Printing::Text { verbose: false, .. }) || self.filter.is_some()
+    fn wants_bytes(&self) -> usize {
+        match self.style {
+            Printing::Text { verbose: true, .. } => HEADERS + verbose::DUMPED,
+            // Plain lines come of the parsed headers alone.
+            Printing::Text { verbose: false, .. } if self.filter.is_none() => 0,
+            _ => HEADERS,
+        }
     }
 
     fn tell(&mut self, batch: &Batch) -> io::Result<()> {
@@ -119,6 +127,7 @@ impl Teller for Printer<'_> {
             if self.filter.is_some_and(|filter| !filter.matches(&entry)) {
                 continue;
             }
+            self.shown += 1;
             match &mut self.style {
                 Printing::Text { lines, verbose } => {
                     lines.line(&entry, &mut self.ink);

@@ -12,15 +12,22 @@ mod replay;
 mod script;
 mod sim;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use clap::error::ContextKind;
 
 use crate::cli::{Arguments, Command};
 use crate::outcome::{Outcome, complain, is_closed_pipe};
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = Arguments::try_parse().unwrap_or_else(|mut error| {
+        // That what looks like an option may be a file's name is no help to anybody.
+        error.remove(ContextKind::Suggested);
+        error.exit()
+    });
+    let result = match arguments.command {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
@@ -29,7 +36,12 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(outcome) => outcome.into(),
-        Err(error) if is_closed_pipe(&error) => Outcome::Right.into(),
+        Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Outcome::Right.into(),
+        // Files that are read, and what is wrong with them, are told by name before.
+        Err(error) if error.is::<io::Error>() => {
+            complain(format_args!("standard output: {error:#}"));
+            Outcome::Unreadable.into()
+        }
         Err(error) => {
             complain(format_args!("{error:#}"));
             Outcome::Unreadable.into()

@@ -34,11 +34,14 @@ impl From<Outcome> for ExitCode {
 
 /// What a file is called in messages.
 pub(crate) fn name_of(file: &Path) -> String {
-    if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
+    if file == Path::new("-") {
+        return "standard input".to_owned();
+    }
+    visible(&file.display().to_string(), |_| false)
 }
 
-/// Says what is wrong with a file.
-pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
+/// Says what is wrong with a file, which may be `unpacked`.
+pub(crate) fn in_file(file: &Path, error: &CaptureError, unpacked: bool) -> Outcome {
     let name = name_of(file);
     match error {
         CaptureError::Open { reason, .. } => {
@@ -47,16 +50,24 @@ pub(crate) fn in_file(file: &Path, error: &CaptureError) -> Outcome {
         _ if file.is_dir() => {
             complain(format_args!("{name}: is a directory; name its files"));
         }
+        other if unpacked && other.offset().is_some() => {
+            complain(format_args!("{name}: {other} (counted in the unpacked file)"));
+        }
         other => complain(format_args!("{name}: {other}")),
     }
     Outcome::Unreadable
 }
 
-/// Says what a file lacks though it could be read to its end; `frames` of it were RoCE.
-pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64) -> Outcome {
+/// Says what a file lacks though it could be read to its end; `frames` of it were RoCEv2, and
+/// `roce_v1` of the version before.
+pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64, roce_v1: u64) -> Outcome {
     let name = name_of(file);
-    if frames == 0 {
-        complain(format_args!("{name}: no RoCE frame in it"));
+    match (frames, roce_v1) {
+        (0, 0) => complain(format_args!("{name}: no RoCE frame in it")),
+        (0, _) => {
+            complain(format_args!("{name}: no RoCEv2 frame in it; {roce_v1} of v1, not read"));
+        }
+        _ => {}
     }
     // Nobody shall take half a capture for a whole one.
     reader.truncated().map_or(Outcome::Right, |truncation| {
@@ -74,11 +85,25 @@ pub(crate) fn no_file(command: &str) -> Outcome {
 
 /// A line on standard error; if that is closed, nobody wants to know.
 pub(crate) fn complain(message: impl fmt::Display) {
+    let message = visible(&message.to_string(), |c| c == '\n');
     let _ = io::Write::write_all(&mut io::stderr(), format!("roxe: {message}\n").as_bytes());
 }
 
+/// Text of somebody else's with its control characters written out, so that it cannot command the
+/// terminal; but for those that are `wanted`.
+fn visible(text: &str, wanted: impl Fn(char) -> bool) -> String {
+    let mut visible = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && !wanted(c) {
+            visible.extend(c.escape_default());
+        } else {
+            visible.push(c);
+        }
+    }
+    visible
+}
+
 /// Whether an error only means that nobody reads our output any more.
-pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<io::Error>();
-    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+pub(crate) fn is_closed_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }

@@ -13,8 +13,8 @@ use crate::progress::Progress;
 
 /// Tells what frames mean.
 pub(crate) trait Teller: Send {
-    /// Whether a batch shall keep the header bytes of its frames.
-    fn wants_bytes(&self) -> bool;
+    /// How many of a frame's first bytes a batch shall keep.
+    fn wants_bytes(&self) -> usize;
 
     /// Of the next frames.
     fn tell(&mut self, batch: &Batch) -> io::Result<()>;
@@ -22,9 +22,6 @@ pub(crate) trait Teller: Send {
     /// Whatever was kept back: it may take a while until more comes.
     fn flush(&mut self) -> io::Result<()>;
 }
-
-/// How many frames are handed over at once.
-const BATCH: usize = 2048;
 
 /// How many batches go round.
 const BATCHES: usize = 4;
@@ -67,7 +64,7 @@ fn read_all(
 ) -> Result<(), CaptureError> {
     let progress = Progress::of(reader);
     // Through a pipe comes what happens just now, perhaps: nothing waits for company there.
-    let limit = if reader.total_len().is_some() { BATCH } else { 1 };
+    let limit = if reader.total_len().is_some() { Batch::CAPACITY } else { 1 };
     // Where the teller has given up, so do we: it says why.
     while let Ok(mut batch) = empty.recv() {
         batch.clear();

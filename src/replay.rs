@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<Outcome> {
     for file in &arguments.files {
         outcome = outcome.max(match CaptureReader::open(file) {
             Ok(reader) => replay(file, reader, arguments.json, &mut out)?,
-            Err(error) => in_file(file, &error),
+            Err(error) => in_file(file, &error, false),
         });
     }
     Ok(outcome)
@@ -62,9 +62,9 @@ fn replay(
     out.flush()?;
     let found = if report.differences() > 0 { Outcome::Findings } else { Outcome::Right };
     if let Err(error) = end {
-        return Ok(in_file(file, &error));
+        return Ok(in_file(file, &error, reader.is_unpacked()));
     }
-    let found = found.max(at_end(file, &reader, report.roce));
+    let found = found.max(at_end(file, &reader, report.roce, 0));
     if report.sides.iter().any(|side| side.played > 0) {
         return Ok(found);
     }

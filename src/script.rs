@@ -14,6 +14,11 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
     let mut outcome = Outcome::Right;
     let options = Options { before: arguments.before };
     for file in &arguments.files {
+        if file.is_dir() {
+            complain(format_args!("{}: is a directory; name its files", file.display()));
+            outcome = Outcome::Unreadable;
+            continue;
+        }
         let played = run_file(file, &options);
         outcome = outcome.max(match played {
             Played::Passed { .. } => {

@@ -180,6 +180,16 @@ fn a_capture_that_ends_in_the_middle_is_no_success() {
 }
 
 #[test]
+fn a_verdict_on_a_damaged_file_says_how_far_it_goes() {
+    let damaged = [stored("rc_send.pcap"), vec![0xff; 16]].concat();
+    let file = scratch("damaged.pcap", &damaged);
+    let output = run(&["check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let words = "8 RoCE frames in 1 conversation, no finding up to where it can be read\n";
+    assert!(text(&output.stdout).ends_with(words), "{}", text(&output.stdout));
+}
+
+#[test]
 fn errors_name_the_file_once_and_print_no_heading() {
     let output = run(&["explain", "no-such.pcap", "/", "rc_send.pcap"]);
     let errors: Vec<&str> = text(&output.stderr).lines().collect();
@@ -330,7 +340,14 @@ fn verbose_opens_what_can_be_read_of_broken_frames() {
 fn verbose_stays_aligned() {
     for capture in ["rc_send_v6.pcap", "made_annexes.pcap", "rc_atomic_faa.pcap", "ud_send.pcap"] {
         let output = run(&["explain", "-v", "--no-summary", capture]);
-        for line in text(&output.stdout).lines().filter(|line| line.starts_with("      ")) {
+        let mut is_payload = false;
+        for line in text(&output.stdout).lines() {
+            if !line.starts_with("      ") {
+                is_payload = line.starts_with("    payload");
+            }
+            if is_payload || !line.starts_with("      ") {
+                continue;
+            }
             let bits: String = line.chars().skip(11).take(21).collect();
             assert!(bits.len() < 21 || bits.ends_with("  "), "{capture}: {line}");
         }
@@ -371,4 +388,252 @@ fn streams_are_aligned() {
     });
     let title = columns.next().unwrap();
     assert!(columns.all(|column| column == title), "{}", text(&output.stdout));
+}
+
+/// The same capture, had it been taken with this snapshot length.
+fn snapped(pcap: &[u8], kept: usize) -> Vec<u8> {
+    let (header, mut rest) = pcap.split_at(24);
+    let mut bytes = header.to_vec();
+    while !rest.is_empty() {
+        let len = u32::from_le_bytes(*rest[8..].first_chunk().unwrap()) as usize;
+        let (record, behind) = rest.split_at(16 + len);
+        let len = len.min(kept);
+        bytes.extend_from_slice(&record[..8]);
+        bytes.extend(u32::try_from(len).unwrap().to_le_bytes());
+        bytes.extend_from_slice(&record[12..16 + len]);
+        rest = behind;
+    }
+    bytes
+}
+
+#[test]
+fn what_a_short_capture_cannot_show_is_told() {
+    let snap = scratch("snap128.pcap", &snapped(&stored("rc_mix.pcap"), 128));
+    let snap = snap.to_str().unwrap();
+    for command in ["check", "explain"] {
+        let output = run(&[command, snap]);
+        assert_eq!(output.status.code(), Some(0));
+        let words = "24 frames cut by the capture: the ICRC cannot be checked";
+        assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
+        let output = run(&[command, "--json", snap]);
+        let objects = objects(&output);
+        let file = objects.last().unwrap();
+        assert_eq!((&file["icrc_unknown"], &file["cut"]), (&Value::from(24), &Value::from(0)));
+    }
+}
+
+/// Its PSN is there, so nothing is missing behind it.
+#[test]
+fn a_frame_with_a_cut_header_is_still_a_packet() {
+    let snap = scratch("snap60.pcap", &snapped(&stored("rc_mix.pcap"), 60));
+    let snap = snap.to_str().unwrap();
+    let output = run(&["check", snap]);
+    let verdict = text(&output.stdout);
+    assert!(verdict.contains("no finding; 44 frames cut by the capture"), "{verdict}");
+    assert!(verdict.contains("; 16 frames cut within the headers"), "{verdict}");
+    let filter = "bth.opcode_name == RC_WRITE_FIRST and bth.psn == 4098";
+    let output = run(&["explain", "--json", "--no-summary", "--filter", filter, snap]);
+    let [frame] = &objects(&output)[..] else { panic!("one frame") };
+    for (name, value) in [
+        ("frame", Value::from(4)),
+        ("bth.destqp", 0x3a.into()),
+        ("payload_len", 1024.into()),
+        ("conversation", 1.into()),
+        ("notes", vec!["message 2: WRITE"].into()),
+    ] {
+        assert_eq!(frame[name], value, "{name}");
+    }
+    assert!(frame.get("reth.va").is_none());
+    let output = run(&["explain", snap]);
+    let words = "WRITE_FIRST          0x3a→0x3a  4098  +2           1024  ?     headers cut";
+    assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
+    // Of an ACK without its AETH nobody knows whether it is one.
+    let snap = scratch("snap54.pcap", &snapped(&stored("rc_mix.pcap"), 54));
+    let output = run(&["explain", snap.to_str().unwrap()]);
+    assert!(text(&output.stdout).contains("  ACKNOWLEDGE  "), "{}", text(&output.stdout));
+}
+
+#[test]
+fn packets_that_are_not_read_are_part_of_the_verdict() {
+    let frame = first_frame();
+    let packets: Vec<(u32, u64, &[u8])> = vec![(0, 0, &frame), (1, 1, &frame), (1, 2, &frame)];
+    let mixed = scratch("mixed_wifi.pcapng", &capture(&[1, 105], &packets));
+    let output = run(&["check", mixed.to_str().unwrap()]);
+    let words = "no finding; 2 frames of an unsupported kind: IEEE 802.11 (link type 105)";
+    assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
+    let wifi = scratch("wifi.pcapng", &capture(&[105], &[(0, 0, &frame)]));
+    let output = run(&["check", wifi.to_str().unwrap()]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), ""), "no verdict");
+    let words = "none of its packets can be read: they are IEEE 802.11 (link type 105);";
+    assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+}
+
+#[test]
+fn roce_v1_is_counted_and_not_read() {
+    let frame = first_frame();
+    let mut v1 = frame.clone();
+    v1[12..14].copy_from_slice(&[0x89, 0x15]);
+    let both = scratch("v1_v2.pcapng", &capture(&[1], &[(0, 0, &frame), (0, 1, &v1)]));
+    for command in ["check", "explain"] {
+        let output = run(&[command, both.to_str().unwrap()]);
+        assert!(text(&output.stdout).contains("1 frame of RoCE v1, not read"));
+        assert!(!text(&output.stdout).contains("not RoCE"), "{}", text(&output.stdout));
+    }
+    let alone = scratch("v1.pcapng", &capture(&[1], &[(0, 0, &v1)]));
+    let output = run(&["explain", "--json", alone.to_str().unwrap()]);
+    assert!(text(&output.stderr).contains("no RoCEv2 frame in it; 1 of v1, not read"));
+    let [file] = &objects(&output)[..] else { panic!("one object") };
+    assert_eq!((&file["roce_v1_frames"], &file["other_frames"]), (&1.into(), &0.into()));
+}
+
+/// Nobody but that manufacturer can say what is wrong with it.
+#[test]
+fn a_manufacturers_opcode_is_no_error() {
+    let output = run(&["explain", "--json", "made_around.pcap"]);
+    let objects = objects(&output);
+    let frame = objects.iter().find(|object| object["bth.opcode"] == 0xe3).unwrap();
+    assert!(frame.get("dropped").is_none() && frame["findings"] == Value::Array(vec![]));
+    let of = |name: &str| objects.last().unwrap()[name].as_u64().unwrap();
+    // Each frame is of a conversation, malformed, or one of these.
+    assert_eq!(of("roce_frames"), of("frames") + of("malformed") + of("manufacturers"));
+    let output = run(&["explain", "made_around.pcap"]);
+    assert!(text(&output.stdout).contains("opcode 0xe3 is a manufacturer's own: not read"));
+}
+
+#[test]
+fn malformed_frames_have_the_fields_that_can_be_read() {
+    let filter = "dropped == pad_count and bth.opcode_name == RC_SEND_ONLY and bth.padcnt == 2";
+    let output = run(&["explain", "--json", "--filter", filter, "made_broken.pcap"]);
+    let objects = objects(&output);
+    assert_eq!((&objects[0]["frame"], &objects[0]["bth.destqp"]), (&10.into(), &0x4b.into()));
+    assert!(objects[0].get("payload_len").is_none());
+}
+
+#[test]
+fn a_filter_that_hides_frames_says_how_many_it_shows() {
+    let output = run(&["explain", "--filter", "bth.psn == 1", "rc_mix.pcap"]);
+    let words = "\n44 RoCE frames in 1 conversation, 0 of them shown\n";
+    assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
+    let output = run(&["explain", "--json", "--filter", "frame < 3", "rc_mix.pcap"]);
+    assert_eq!(objects(&output).last().unwrap()["shown"], 2);
+    let output = run(&["explain", "rc_mix.pcap"]);
+    assert!(!text(&output.stdout).contains("shown"));
+}
+
+#[test]
+fn naks_have_one_name_in_both_commands() {
+    for command in ["check", "explain"] {
+        let output = run(&[command, "err_rnr_recover.pcap"]);
+        assert!(text(&output.stdout).contains(" RNR NAK"), "{}", text(&output.stdout));
+        let output = run(&[command, "reorder_req_send.pcap"]);
+        assert!(text(&output.stdout).contains("3 NAKs"), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn verbose_shows_payload_icrc_and_what_codes_stand_for() {
+    let output = run(&["explain", "-v", "--no-summary", "cm_rping.pcap"]);
+    let all = text(&output.stdout);
+    for words in [
+        "cm.req.pppmtu                   5  path MTU 4096 B",
+        "cm.req.remoteresptout           20  4.29s",
+        "cm.req                          0x108a4423  the sender's communication ID",
+        "    payload  256 bytes\n        0  01 07 02 03 ",
+        "           and 192 more\n",
+    ] {
+        assert!(all.contains(words), "{words}\n{all}");
+    }
+    let output = run(&["explain", "--json", "--no-summary", "cm_rping.pcap"]);
+    let icrc = objects(&output)[0]["icrc_value"].as_u64().unwrap();
+    assert!(all.contains(&format!("      right: 0x{icrc:08x}\n")));
+}
+
+#[test]
+fn fields_are_listed_with_what_they_are_compared_with() {
+    let output = run(&["explain", "--fields"]);
+    let all = text(&output.stdout);
+    for line in [
+        "mad.method                      number ",
+        "cm.req.srq                      true/false ",
+        "cm.req.ip_cm.sip4               address ",
+        "cm.rej.reason_text              word ",
+        "reth.va                         number      RETH, virtual address; a string in --json",
+        "time                            seconds     since the start of 1970; a string in --json",
+        "file  ",
+    ] {
+        assert!(all.lines().any(|found| found.starts_with(line)), "{line}\n{all}");
+    }
+    let kinds = all.lines().find(|line| line.starts_with("notes.kind")).unwrap();
+    assert!(roxe::trace::Note::KINDS.iter().all(|kind| kinds.contains(kind)), "{kinds}");
+}
+
+#[test]
+fn offsets_into_a_compressed_file_say_what_they_count() {
+    let whole = stored("rc_send.pcap");
+    // One stored block that is announced whole.
+    let packed = |kept: usize| {
+        let announced = u16::try_from(whole.len()).unwrap();
+        let mut packed = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 1];
+        packed.extend(announced.to_le_bytes());
+        packed.extend((!announced).to_le_bytes());
+        packed.extend(&whole[..kept]);
+        packed
+    };
+    for (kept, words) in [
+        (0, "the compressed stream ends early: 0 bytes are no whole capture header"),
+        (60, "the file ends inside record 1 (byte 24 of the unpacked file)"),
+    ] {
+        let file = scratch("early.pcap.gz", &packed(kept));
+        let output = run(&["check", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    }
+    // Half of what zstd needs for its first block.
+    let zstd = [0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x00, 0x41, 0x00];
+    let file = scratch("early.pcap.zst", &zstd);
+    let output = run(&["check", file.to_str().unwrap()]);
+    let words = "the compressed stream ends early";
+    assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+}
+
+#[test]
+fn commands_that_would_do_nothing_are_refused() {
+    for arguments in [["--failures", "0"], ["--threads", "0"], ["--profile", "xyzzy"]] {
+        let output = run(&[&["sim", "--seeds", "0..1"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && text(&output.stderr).contains(arguments[0]));
+    }
+    let output = run(&["sim", "--help"]);
+    for profile in roxe_sim::swarm::PROFILES {
+        assert!(text(&output.stdout).contains(profile.name), "{}", profile.name);
+    }
+}
+
+#[test]
+fn errors_say_what_they_are_about() {
+    let output = run(&["script", "no-such.roce", "/"]);
+    let errors: Vec<&str> = text(&output.stderr).lines().collect();
+    let [missing, folder] = errors[..] else { panic!("{errors:?}") };
+    assert!(missing.starts_with("roxe: no-such.roce: cannot be read: "), "{missing}");
+    assert_eq!(folder, "roxe: /: is a directory; name its files");
+    let output = run(&["check", "--color", "rc_send.pcap"]);
+    let errors = text(&output.stderr);
+    assert!(errors.contains("'--color'") && !errors.contains("as a value"), "{errors}");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = roxe().args(["explain", "rc_send.pcap"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("roxe: standard output: "));
+}
+
+/// A file that is longer than what is measured before the first line.
+#[test]
+fn lines_stay_aligned_where_numbers_grow() {
+    let frame = first_frame();
+    let packets: Vec<(u32, u64, &[u8])> = (0..10_001).map(|i| (0, i * 1000, &frame[..])).collect();
+    let many = scratch("many.pcapng", &capture(&[1], &packets));
+    let output = run(&["explain", "--no-summary", many.to_str().unwrap()]);
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(lines.len(), 10_002);
+    let column = |line: &str| line.find("10.10.0.3").unwrap();
+    assert_eq!(column(lines[1]), column(lines[10_001]));
 }

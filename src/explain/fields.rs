@@ -8,7 +8,7 @@ use roxe_trace::{IcrcVerdict, Note, Rule};
 use roxe_wire::explain::{BTH, FieldLayout, Form, HeaderLayout, extension};
 use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::{Header, OPCODES};
-use roxe_wire::{DropReason, FieldValue, NakCode, Packet, Syndrome};
+use roxe_wire::{DropReason, FieldValue, NakCode, Syndrome};
 
 use crate::examine::{Content, Entry};
 use crate::explain::ink::Ink;
@@ -50,8 +50,7 @@ fn text(value: &str) -> Value<'_> {
 }
 
 fn syndrome(entry: &Entry<'_>) -> Option<Syndrome> {
-    let Content::Packet(Packet { headers, .. }) = &entry.row.content else { return None };
-    Some(headers.aeth?.syndrome)
+    Some(entry.row.content.packet()?.headers.aeth?.syndrome)
 }
 
 /// Before the header fields.
@@ -75,9 +74,9 @@ pub(crate) const FRONT: &[Own] = &[
 /// Behind the header fields.
 #[rustfmt::skip]
 pub(crate) const BACK: &[Own] = &[
-    Own { name: "bth.opcode_name",            kind: Kind::Text,   get: |e| match &e.row.content {
-        Content::Packet(packet) => Some(text(packet.opcode.name)),
-        Content::Broken(_) | Content::Cut => None,
+    Own { name: "bth.opcode_name",            kind: Kind::Text,   get: |e| {
+        let known = e.row.content.packet().map(|packet| packet.opcode);
+        Some(text(known.or(e.row.broken_opcode)?.name))
     } },
     Own { name: "aeth.syndrome.opcode",       kind: Kind::Number, get: |e| Some(number(syndrome(e)?.to_byte() >> 5)) },
     Own { name: "aeth.syndrome.credit_count", kind: Kind::Number, get: |e| match syndrome(e)? {
@@ -102,23 +101,30 @@ pub(crate) const BACK: &[Own] = &[
         Syndrome::RnrNak(_) => Some(text("RNR NAK")),
         Syndrome::Nak(code) => Some(text(code.name())),
     } },
-    Own { name: "payload_len",                kind: Kind::Number, get: |e| match &e.row.content {
-        Content::Packet(packet) => Some(number(packet.payload.len() as u64)),
-        Content::Broken(_) | Content::Cut => None,
-    } },
+    Own { name: "payload_len",                kind: Kind::Number, get: |e| Some(number(e.row.content.packet()?.payload.len() as u64)) },
     Own { name: "padding",                    kind: Kind::Number, get: |e| Some(number(e.row.outer?.padding as u64)) },
     Own { name: "icrc",                       kind: Kind::Text,   get: |e| Some(text(match e.row.icrc {
         IcrcVerdict::Good => "good",
         IcrcVerdict::Bad { .. } => "bad",
         IcrcVerdict::Unknown => "unknown",
     })) },
+    Own { name: "icrc_value",                 kind: Kind::Number, get: |e| Some(number(e.row.outer?.outside.icrc?)) },
     Own { name: "dropped",                    kind: Kind::Text,   get: |e| match &e.row.content {
-        Content::Packet { .. } | Content::Cut => None,
         Content::Broken(reason) => Some(text(reason.name())),
+        _ => None,
     } },
     Own { name: "conversation",               kind: Kind::Number, get: |e| (e.row.conversation != 0).then(|| number(e.row.conversation)) },
     Own { name: "source_qp",                  kind: Kind::Number, get: |e| Some(number(e.row.source_qp?.get())) },
     Own { name: "psn_relative",               kind: Kind::Number, get: |e| Some(Value::Plain(FieldValue::Signed(e.row.relative_psn?.into()))) },
+];
+
+/// What only `--json` has, and when.
+const JSON_ONLY: [(&str, &str); 5] = [
+    ("file", "which file: in each object where several are named, else in those of the summary"),
+    ("dropped_text", "why the frame is no packet, in words"),
+    ("notes", "a list: what the frame means for its conversation"),
+    ("findings", "a list: the broken rules, in words"),
+    ("summary", "`conversation` or `file`, in the objects behind those of the frames"),
 ];
 
 /// The lists: of each note its kind, of each finding its rule.
@@ -144,15 +150,18 @@ pub(crate) fn for_each<'a>(entry: &Entry<'a>, mut visit: impl FnMut(&'static str
     own(BACK, &mut visit);
 }
 
-/// Visits BTH and extension headers, each with its bytes.
+/// Visits BTH and extension headers, as far as they are here, each with its bytes.
 pub(crate) fn for_each_header<'a>(
     entry: &Entry<'a>,
     mut visit: impl FnMut(&'static HeaderLayout, &'a [u8]),
 ) {
-    let Content::Packet(Packet { opcode, .. }) = &entry.row.content else { return };
     let Some(outer) = &entry.row.outer else { return };
-    let layouts = opcode.headers.iter().map(|header| extension(*header));
-    let mut rest = entry.bytes.get(outer.packet_at..).unwrap_or_default();
+    // Whatever is wrong with a frame, a BTH that is there can be looked at.
+    let headers = entry.row.content.packet().map_or(&[][..], |packet| packet.opcode.headers);
+    let layouts = headers.iter().map(|header| extension(*header));
+    // What stands behind the packet is none of its headers.
+    let end = entry.bytes.len().min(entry.row.wire_len as usize - outer.padding);
+    let mut rest = entry.bytes.get(outer.packet_at..end).unwrap_or_default();
     for layout in std::iter::once(&BTH).chain(layouts) {
         let Some((header, behind)) = rest.split_at_checked(layout.len()) else { return };
         visit(layout, header);
@@ -167,7 +176,7 @@ pub(crate) enum Source {
     /// A field of the headers that have one of this name.
     Header(&'static str, &'static FieldLayout),
     /// A field of a management datagram.
-    Mad(&'static str),
+    Mad(&'static str, Kind),
     /// The kinds of the notes.
     Notes,
     /// The rules of the findings.
@@ -175,6 +184,16 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Own(own) => own.name,
+            Self::Header(name, _) | Self::Mad(name, _) => name,
+            Self::Notes => LISTS[0],
+            Self::Findings => LISTS[1],
+        }
+    }
+
     /// What its values can be compared with.
     pub(crate) fn kind(self) -> Kind {
         match self {
@@ -185,7 +204,7 @@ impl Source {
                 Form::Address => Kind::Address,
                 Form::Bytes => Kind::Any,
             },
-            Self::Mad(_) => Kind::Any,
+            Self::Mad(_, kind) => kind,
             Self::Notes | Self::Findings => Kind::Text,
         }
     }
@@ -203,12 +222,12 @@ impl Source {
                     words
                 }
                 "icrc" => vec!["good", "bad", "unknown"],
-                "dropped" => DropReason::NAMES.to_vec(),
+                "dropped" => MALFORMED.map(DropReason::name).to_vec(),
                 _ => return None,
             },
             Self::Notes => Note::KINDS.to_vec(),
             Self::Findings => Rule::ALL.map(Rule::name).to_vec(),
-            Self::Header(..) | Self::Mad(_) => return None,
+            Self::Header(..) | Self::Mad(..) => return None,
         })
     }
 
@@ -224,9 +243,29 @@ impl Source {
         if let Some((field, key)) = found.and_then(|field| Some((field, field.key?))) {
             return Some(Self::Header(key, field));
         }
-        mad_names().into_iter().find(|known| *known == name).map(Self::Mad)
+        let known = mad_fields().into_iter().find(|(known, _)| *known == name);
+        known.map(|(name, kind)| Self::Mad(name, kind))
     }
 }
+
+/// One of each reason for which a frame to port 4791 is no packet.
+const MALFORMED: [DropReason; 15] = [
+    DropReason::Truncated { have: 0, need: 0 },
+    DropReason::TooManyVlanTags,
+    DropReason::IpVersion { version: 0 },
+    DropReason::IpOptions { ihl: 0 },
+    DropReason::IpHeaderLength { ihl: 0 },
+    DropReason::IpChecksum { expected: 0, found: 0 },
+    DropReason::IpFragment,
+    DropReason::IpExtension { next_header: 0 },
+    DropReason::UdpLength { udp: 0, ip: 0 },
+    DropReason::PacketLength { len: 0 },
+    DropReason::TransportVersion { version: 0 },
+    DropReason::ReservedOpcode { code: 0 },
+    DropReason::HeaderMissing { have: 0, need: 0 },
+    DropReason::PadCount { pad: 0, payload: 0 },
+    DropReason::ReservedSyndrome { value: 0 },
+];
 
 /// For people: every field, what it is compared with, and what it is.
 pub(crate) fn list(ink: &mut Ink) {
@@ -239,21 +278,25 @@ pub(crate) fn list(ink: &mut Ink) {
             Kind::Seconds => "seconds",
         };
         ink.display(format_args!("{name:<30}  {kind:<10}  {says}"));
-        if !words.is_empty() && words.len() <= 4 {
+        // Opcodes have more names than anybody reads.
+        if !words.is_empty() && words.len() <= Note::KINDS.len() {
             ink.str(": ");
             ink.str(&words.join(", "));
         }
         ink.byte(b'\n');
     };
+    const IN_STRING: &str = "; a string in --json, so that no digit is lost";
     for field in FRONT {
-        line(field.name, field.kind, &[], says(field.name));
+        let in_string = if field.kind == Kind::Seconds { IN_STRING } else { "" };
+        line(field.name, field.kind, &[], &format!("{}{in_string}", says(field.name)));
     }
     let mut listed = Vec::new();
     for layout in layouts() {
         for field in layout.fields {
             let Some(key) = field.key.filter(|key| !listed.contains(key)) else { continue };
             listed.push(key);
-            let says = format!("{}, {}", layout.name, field.name);
+            let in_string = if field.bits == 64 { IN_STRING } else { "" };
+            let says = format!("{}, {}{in_string}", layout.name, field.name);
             line(key, Source::Header(key, field).kind(), &[], &says);
         }
     }
@@ -261,10 +304,28 @@ pub(crate) fn list(ink: &mut Ink) {
         let words = Source::Own(field).words().unwrap_or_default();
         line(field.name, field.kind, &words, says(field.name));
     }
-    line(LISTS[0], Kind::Text, &[], "the kinds of the notes: message, retransmission, gap, …");
-    line(LISTS[1], Kind::Text, &[], "the broken rules: see `roxe check --rules`");
-    for name in mad_names() {
-        line(name, Kind::Any, &[], "management datagram");
+    line(LISTS[0], Kind::Text, &Note::KINDS, "a list, the kinds of the notes");
+    let rules = "a list, the broken rules (`roxe check --rules` says what they are)";
+    line(LISTS[1], Kind::Text, &Rule::ALL.map(Rule::name), rules);
+    for (name, kind) in mad_fields() {
+        line(name, kind, &[], &of_management(name));
+    }
+    ink.str("\nIn --json only:\n");
+    for (name, says) in JSON_ONLY {
+        ink.display(format_args!("{name:<30}  {:<10}  {says}\n", ""));
+    }
+}
+
+/// What a field of a management datagram belongs to: `CM REQ, primary path`.
+fn of_management(name: &str) -> String {
+    let mut parts = name.split('.');
+    match (parts.next(), parts.next()) {
+        (Some("cm"), Some(message)) => {
+            let inside = parts.next().filter(|_| parts.next().is_some());
+            let inside = inside.map_or_else(String::new, |part| format!(", {part}"));
+            format!("connection management, {}{inside}", message.to_uppercase())
+        }
+        _ => "header of a management datagram".to_owned(),
     }
 }
 
@@ -294,6 +355,7 @@ fn says(name: &str) -> &'static str {
         "payload_len" => "bytes of payload",
         "padding" => "bytes behind the ICRC",
         "icrc" => "verdict",
+        "icrc_value" => "the ICRC that the packet carries, if the capture kept it",
         "dropped" => "why the frame is no packet",
         "conversation" => "counted from 1",
         "source_qp" => "the sender's queue pair, where it is known",
@@ -306,27 +368,44 @@ fn says(name: &str) -> &'static str {
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let own = FRONT.iter().chain(BACK).map(|own| own.name);
     let headers = layouts().flat_map(|layout| layout.fields).filter_map(|field| field.key);
-    own.chain(headers).chain(LISTS).chain(mad_names())
+    let management = mad_fields().into_iter().map(|(name, _)| name);
+    own.chain(headers).chain(LISTS).chain(management)
 }
 
 /// The names that management datagrams may show, read off one of each kind: with and without IPv4
-/// addresses, asking for an IP port and for something else.
-fn mad_names() -> Vec<&'static str> {
-    let mut names = Vec::new();
+/// addresses, asking for an IP port and for something else; and what each is compared with.
+fn mad_fields() -> Vec<(&'static str, Kind)> {
+    let mut fields: Vec<(&'static str, Kind)> = Vec::new();
     for attribute in 0..=0x1f {
         for method in [MadHeader::METHOD_GET, MadHeader::METHOD_SEND, MadHeader::METHOD_GET_RESP] {
             for ip_version in [0, 4, 6] {
                 let bytes = specimen(attribute, method, ip_version);
                 let Ok(mad) = Mad::parse(&bytes) else { continue };
-                mad.for_each_field(&mut |name, _| {
-                    if !names.contains(&name) {
-                        names.push(name);
+                mad.for_each_field(&mut |name, value| {
+                    let kind = kind_of(value);
+                    match fields.iter_mut().find(|(known, _)| *known == name) {
+                        // Here this and there that.
+                        Some((_, known)) if *known != kind => *known = Kind::Any,
+                        Some(_) => {}
+                        None => fields.push((name, kind)),
                     }
                 });
             }
         }
     }
-    names
+    fields
+}
+
+fn kind_of(value: FieldValue<'_>) -> Kind {
+    match value {
+        FieldValue::Number(_)
+        | FieldValue::Signed(_)
+        | FieldValue::Hex32(_)
+        | FieldValue::Hex64(_) => Kind::Number,
+        FieldValue::Flag(_) => Kind::Flag,
+        FieldValue::Address(_) => Kind::Address,
+        _ => Kind::Any,
+    }
 }
 
 /// A management datagram in which the fields that only some have are filled.

@@ -82,14 +82,11 @@ impl Filter {
     /// Whether the frame is to be shown.
     pub(crate) fn matches(&self, entry: &Entry<'_>) -> bool {
         match self {
-            Self::Compare(source, operator, literal) => holds(
-                *source,
-                entry,
-                |order| order.is_some_and(|order| operator.allows(order)),
-                literal,
-            ),
-            Self::In(source, literals) => literals.iter().any(|literal| {
-                holds(*source, entry, |order| order == Some(Ordering::Equal), literal)
+            Self::Compare(source, operator, literal) => holds(*source, entry, |value| {
+                literal.order(value).is_some_and(|order| operator.allows(order))
+            }),
+            Self::In(source, literals) => holds(*source, entry, |value| {
+                literals.iter().any(|literal| literal.order(value) == Some(Ordering::Equal))
             }),
             Self::All(filters) => filters.iter().all(|filter| filter.matches(entry)),
             Self::Any(filters) => filters.iter().any(|filter| filter.matches(entry)),
@@ -123,16 +120,11 @@ impl Operator {
     }
 }
 
-/// Whether `test` holds for the order of the frame's value and the literal.
-fn holds(
-    source: Source,
-    entry: &Entry<'_>,
-    test: impl Fn(Option<Ordering>) -> bool,
-    literal: &Literal,
-) -> bool {
-    let plain = |value: FieldValue<'_>| test(literal.order(Value::Plain(value)));
+/// Whether `test` holds for a value that the frame has.
+fn holds(source: Source, entry: &Entry<'_>, test: impl Fn(Value<'_>) -> bool) -> bool {
+    let plain = |value: FieldValue<'_>| test(Value::Plain(value));
     match source {
-        Source::Own(own) => (own.get)(entry).is_some_and(|value| test(literal.order(value))),
+        Source::Own(own) => (own.get)(entry).is_some_and(test),
         Source::Header(key, _) => {
             let mut found = false;
             fields::for_each_header(entry, |layout, header| {
@@ -142,7 +134,7 @@ fn holds(
             });
             found
         }
-        Source::Mad(name) => {
+        Source::Mad(name, _) => {
             let mut found = false;
             if let Some(mad) = entry.mad {
                 mad.for_each_field(&mut |known, value| found |= known == name && plain(value));
@@ -190,6 +182,19 @@ impl Literal {
             Value::Plain(FieldValue::Text(text)) => Some(text.cmp(&self.text)),
             Value::Plain(other) => Some(other.to_string().as_str().cmp(&self.text)),
         }
+    }
+
+    /// What may be meant as a range: `1-3`, `1..3`.
+    fn range(&self) -> Option<(&str, &str)> {
+        let (first, last) = self.text.split_once("..").or_else(|| {
+            self.text.get(1..)?.find('-').map(|at| {
+                let (first, last) = self.text.split_at(at + 1);
+                (first, &last[1..])
+            })
+        })?;
+        let is_number = |text: &str| Self::new(text.to_owned()).nanoseconds.is_some();
+        let last = last.trim_start_matches('=');
+        (is_number(first) && is_number(last)).then_some((first, last))
     }
 
     fn flag(&self) -> Option<bool> {
@@ -397,6 +402,16 @@ impl Parser {
         };
         let literal = Literal::new(text);
         let kind = source.kind();
+        let range = literal.range().filter(|_| matches!(kind, Kind::Number | Kind::Seconds));
+        if let (Some((first, last)), Some(Token::Word(_))) = (range, self.peek()) {
+            let name = source.name();
+            return Err(self.wrong(format!(
+                "there are no ranges: write `{name} >= {first} and {name} <= {last}`"
+            )));
+        }
+        if literal.number.is_some_and(|number| number < 0) && kind == Kind::Number {
+            return Err(self.wrong(format!("`{}` is never below 0", source.name())));
+        }
         if !literal.fits(kind) {
             let wanted = match kind {
                 Kind::Number => "a number (decimal or 0x…)",
@@ -408,6 +423,7 @@ impl Parser {
             let hint = match source {
                 Source::Header("bth.opcode", _) => ": `bth.opcode_name` has the names",
                 Source::Header("aeth.syndrome", _) => ": `aeth.kind` and `aeth.text` have words",
+                Source::Mad("mad.attributeid", _) => ": 0x10 is REQ, 0x13 REP, 0x14 RTU, 0x15 DREQ",
                 _ => "",
             };
             return Err(self.wrong(format!("{wanted} expected, not `{}`{hint}", literal.text)));
@@ -421,8 +437,29 @@ impl Parser {
     }
 }
 
-/// What other tools call some fields.
-const ELSEWHERE: [(&str, &[&str]); 13] = [
+/// What other tools, and the titles and words of the lines, call some fields.
+const ELSEWHERE: &[(&str, &[&str])] = &[
+    ("#", &["frame"]),
+    ("from", &["src"]),
+    ("to", &["dst"]),
+    ("opcode", &["bth.opcode_name"]),
+    ("rel", &["psn_relative"]),
+    ("flags", &["bth.se", "bth.a", "bth.m", "ecn", "bth.fecn", "bth.becn"]),
+    ("bytes", &["payload_len"]),
+    ("meaning", &["notes.kind", "findings.rule"]),
+    ("va", &["reth.va"]),
+    ("rkey", &["reth.r_key"]),
+    ("len", &["reth.dmalen", "payload_len"]),
+    ("imm", &["immdt"]),
+    ("compare", &["atomiceth.cmpdt"]),
+    ("swap", &["atomiceth.swapdt"]),
+    ("add", &["atomiceth.swapdt"]),
+    ("original", &["atomicacketh.origremdt"]),
+    ("credits", &["aeth.syndrome.credit_count"]),
+    ("wait", &["aeth.syndrome.timer"]),
+    ("invalidates", &["ieth"]),
+    ("priority", &["vlan.priority"]),
+    ("EE", &["rdeth.eecnxt"]),
     ("ip.src", &["src"]),
     ("ip.dst", &["dst"]),
     ("ip.addr", &["src", "dst"]),
@@ -441,7 +478,7 @@ const ELSEWHERE: [(&str, &[&str]); 13] = [
 /// What to say to a name that does not exist.
 fn unknown(name: &str) -> String {
     let stripped = name.strip_prefix("infiniband.").unwrap_or(name);
-    let near = match ELSEWHERE.iter().find(|(known, _)| *known == name) {
+    let near = match ELSEWHERE.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
         Some((_, names)) => names.to_vec(),
         None => near(stripped, &fields::names().collect::<Vec<_>>()),
     };
@@ -452,7 +489,14 @@ fn unknown(name: &str) -> String {
 /// What to say to a word that a field never is.
 fn unknown_word(word: &str, words: &[&'static str]) -> String {
     let near = near(word, words);
-    let hint = if near.is_empty() || words.len() <= 4 { there_is(words) } else { there_is(&near) };
+    let quoted = |words: &[&str]| {
+        words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+    };
+    let hint = if near.is_empty() || words.len() <= 4 {
+        format!("it is one of {}", quoted(words))
+    } else {
+        format!("similar: {}; --fields lists all", quoted(&near))
+    };
     format!("it is never `{word}`; {hint}")
 }
 
@@ -475,6 +519,13 @@ fn near(name: &str, names: &[&'static str]) -> Vec<&'static str> {
     let best = near.first().map_or(0, |(distance, _)| *distance);
     near.retain(|(distance, known)| *distance == best || contains(known));
     near.truncate(4);
+    if near.is_empty() {
+        let begins_alike = |known: &&&str| {
+            let alike = known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+            alike >= 4 && alike * 2 >= name.len()
+        };
+        return names.iter().filter(begins_alike).take(4).copied().collect();
+    }
     near.into_iter().map(|(_, name)| name).collect()
 }
 
@@ -503,13 +554,22 @@ mod tests {
     #[test]
     fn words_that_a_field_never_is_are_refused() {
         for (text, hint) in [
-            ("icrc == wrong", "there is `good`, `bad`, `unknown`"),
+            ("icrc == wrong", "it is one of `good`, `bad`, `unknown`"),
             ("icrc in {good, goood}", "never `goood`"),
-            ("aeth.kind != NAK", "there is `ack`, `rnr_nak`, `nak`"),
+            ("aeth.kind != NAK", "it is one of `ack`, `rnr_nak`, `nak`"),
             ("bth.opcode_name == SEND_ONLY", "`RC_SEND_ONLY`"),
             ("findings.rule == crc", "`icrc`"),
-            ("notes.kind == retransmit", "`retransmission`"),
-            ("dropped == bad_icrc", "there is `"),
+            ("notes.kind == retransmit", "similar: `retransmission`; --fields lists all"),
+            ("notes.kind == xyzzy", "`management_again`"),
+            ("dropped == bad_icrc", "it is never `bad_icrc`"),
+            // These are no frames that are listed.
+            ("dropped == not_udp", "it is never `not_udp`"),
+            ("dropped == bad_qkey", "it is never `bad_qkey`"),
+            ("mad.method == x", "a number"),
+            ("cm.req.ip_cm.sip4 == x", "an IP address"),
+            ("bytes == 5", "there is `payload_len`"),
+            ("rkey == 5", "there is `reth.r_key`"),
+            ("Opcode == 5", "there is `bth.opcode_name`"),
             ("bth.opcode == SEND_ONLY", "`bth.opcode_name` has the names"),
             ("aeth.syndrome == nak", "`aeth.kind`"),
             ("ip.src == 10.0.0.1", "there is `src`"),
@@ -528,6 +588,13 @@ mod tests {
             ("bth.psm == 1", "column 1: no field is called `bth.psm`; there is `bth.psn`"),
             ("frame = 1", "column 7: `=` alone; did you mean `==`?"),
             ("frame == 1 && icrc == bad", "column 12: no `&&` here: write `and`"),
+            ("frame == -1", "column 10: `frame` is never below 0"),
+            ("frame in {1-3}", "column 11: there are no ranges: write `frame >= 1 and frame <= 3`"),
+            (
+                "time_relative == 0.5..2",
+                "column 18: there are no ranges: write \
+                 `time_relative >= 0.5 and time_relative <= 2`",
+            ),
             ("frame == one", "column 10: a number (decimal or 0x…) expected, not `one`"),
             ("bth.a == 2", "column 10: `true` or `false` expected, not `2`"),
             ("src == nowhere", "column 8: an IP address expected, not `nowhere`"),
@@ -548,7 +615,7 @@ mod tests {
         for text in [
             "frame >= 0x10",
             "infiniband_is_not == 1",
-            "time_relative > 0.5",
+            "time_relative > -0.5",
             "reth.va == 0x7f0000001000",
             "aeth.kind in {nak, rnr_nak} and not (src == 10.0.0.1 or dst == fe80::1)",
             "cm.req.ip_cm.sip4 == 10.0.0.1",

@@ -73,6 +73,10 @@ impl Lines {
             self.columns(entry.row, ink);
             ink.truncate(at);
         }
+        if batch.is_full() {
+            // There is more to come than was measured.
+            self.widths[NUMBER] = self.widths[NUMBER].max(IN_STREAMS[NUMBER] + 1);
+        }
         ink.style(Style::Dim);
         for (column, (title, to_the_right)) in TITLES.into_iter().enumerate() {
             let width = title.chars().count();
@@ -95,6 +99,16 @@ impl Lines {
         let start = ink.at();
         match &row.content {
             Content::Packet(packet) => details(packet.opcode, &packet.headers, ink),
+            Content::Begun(packet) => {
+                details(packet.opcode, &packet.headers, ink);
+                separate(start, ink, " · ");
+                ink.str("headers cut by the capture");
+            }
+            Content::Manufacturers { opcode } => {
+                ink.str("opcode ");
+                ink.hex((*opcode).into(), 2);
+                ink.str(" is a manufacturer's own: not read");
+            }
             Content::Broken(reason) => {
                 ink.style(Style::Red);
                 ink.str("dropped: ");
@@ -143,7 +157,7 @@ impl Lines {
             }
             None => self.left(ENDPOINTS, ink, |ink| ink.byte(b'?')),
         }
-        let Content::Packet(Packet { opcode, headers, payload }) = &row.content else {
+        let Some(Packet { opcode, headers, payload }) = row.content.packet() else {
             ink.style(Style::Red);
             self.left(OPCODE, ink, |ink| ink.byte(b'-'));
             ink.plain();
@@ -154,7 +168,7 @@ impl Lines {
         };
         let bth = &headers.bth;
         ink.style(Style::Bold);
-        self.left(OPCODE, ink, |ink| opcode_text(opcode, headers.aeth, ink));
+        self.left(OPCODE, ink, |ink| opcode_text(opcode, headers, ink));
         ink.plain();
         let start = ink.at();
         if let Some(source) = row.source_qp {
@@ -293,16 +307,18 @@ impl Endpoints {
 }
 
 /// The name as people say it: `SEND_ONLY`, `UD SEND_ONLY`, `ACK`, `NAK`. RC is not said.
-fn opcode_text(opcode: &Opcode, aeth: Option<Aeth>, ink: &mut Ink) {
+fn opcode_text(opcode: &Opcode, headers: &Headers, ink: &mut Ink) {
     if !matches!(opcode.service, Service::Rc | Service::Cnp) {
         ink.str(opcode.service.name());
         ink.byte(b' ');
     }
     ink.str(match opcode.operation {
-        Operation::Acknowledge => match aeth.map(|aeth| aeth.syndrome) {
+        Operation::Acknowledge => match headers.aeth.map(|aeth| aeth.syndrome) {
             Some(Syndrome::RnrNak(_)) => "RNR_NAK",
             Some(Syndrome::Nak(_)) => "NAK",
-            _ => "ACK",
+            Some(Syndrome::Ack(_)) => "ACK",
+            // The capture did not keep which of the three it is.
+            None => opcode.short_name(),
         },
         Operation::AtomicAcknowledge => "ATOMIC_ACK",
         _ => opcode.short_name(),
@@ -453,6 +469,7 @@ fn acknowledgement(operation: Operation, aeth: Aeth, ink: &mut Ink) {
 fn note_text(note: &Note, ink: &mut Ink) {
     let style = match note {
         Note::Retransmission { .. }
+        | Note::Late { .. }
         | Note::Doubled { .. }
         | Note::ManagementAgain { .. }
         | Note::Gap { .. }

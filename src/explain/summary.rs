@@ -15,8 +15,8 @@ use crate::explain::json::Object;
 /// How many conversations are listed for people.
 const LISTED: usize = 50;
 
-/// For people.
-pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
+/// For people. A filter let `shown` frames through, if there is one.
+pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, shown: Option<u64>, ink: &mut Ink) {
     let (tally, total) = (&examiner.tally, examiner.tracer.summary());
     let conversations = examiner.tracer.conversations();
     ink.byte(b'\n');
@@ -26,6 +26,9 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
     if known > 0 {
         ink.str(" in ");
         counted(known, "conversation", ink);
+    }
+    if let Some(shown) = shown {
+        ink.display(format_args!(", {shown} of them shown"));
     }
     ink.plain();
     ink.byte(b'\n');
@@ -60,8 +63,33 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
     }
     line(tally.malformed, "malformed frame to port 4791", "malformed frames to port 4791");
     line(tally.findings, "finding", "findings");
-    line(tally.cut, "frame cut short by the capture", "frames cut short by the capture");
-    line(tally.other, "frame that is not RoCE", "frames that are not RoCE");
+    lines.extend(left_out(examiner, reader));
+    if tally.other > 0 {
+        let are = if tally.other == 1 { "frame that is" } else { "frames that are" };
+        lines.push(format!("{} {are} not RoCE", tally.other));
+    }
+    lines.extend(reader.truncated().map(|truncation| truncation.to_string()));
+    for line in lines {
+        ink.str("  ");
+        ink.str(&line);
+        ink.byte(b'\n');
+    }
+}
+
+/// What was not read, or not judged, of the RoCE in a capture, or of what may be RoCE: each kind in
+/// a few words.
+pub(crate) fn left_out(examiner: &Examiner, reader: &CaptureReader) -> Vec<String> {
+    let tally = &examiner.tally;
+    let mut lines = Vec::new();
+    let mut line = |count: u64, one: &str, what: &str| {
+        if count > 0 {
+            lines.push(format!("{count} {}{what}", if count == 1 { one } else { "frames" }));
+        }
+    };
+    line(tally.icrc_unknown, "frame", " cut by the capture: the ICRC cannot be checked");
+    line(tally.cut, "frame", " cut within the headers");
+    line(tally.manufacturers, "frame", " with a manufacturer's own opcode, not read");
+    line(tally.roce_v1, "frame", " of RoCE v1, not read");
     let mut skipped: Vec<(LinkType, u64)> = Vec::new();
     for interface in reader.interfaces().iter().filter(|interface| interface.skipped > 0) {
         let known = skipped.iter().position(|(link_type, _)| *link_type == interface.link_type);
@@ -72,17 +100,11 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
             None => skipped.push((interface.link_type, interface.skipped)),
         }
     }
-    lines.extend(
-        skipped.into_iter().map(|(link_type, count)| {
-            format!("{count} frames of an unsupported kind: {link_type}")
-        }),
-    );
-    lines.extend(reader.truncated().map(|truncation| truncation.to_string()));
-    for line in lines {
-        ink.str("  ");
-        ink.str(&line);
-        ink.byte(b'\n');
-    }
+    lines.extend(skipped.into_iter().map(|(link_type, count)| {
+        let frames = if count == 1 { "frame" } else { "frames" };
+        format!("{count} {frames} of an unsupported kind: {link_type}")
+    }));
+    lines
 }
 
 /// `12 frames`, `1 frame`.
@@ -165,8 +187,15 @@ fn operation(operation: Operation) -> &'static str {
     }
 }
 
-/// For programs: an object for each conversation, then one for the whole file.
-pub(crate) fn json(file: &str, examiner: &Examiner, reader: &CaptureReader, ink: &mut Ink) {
+/// For programs: an object for each conversation, then one for the whole file. A filter let `shown`
+/// frames through, if there is one.
+pub(crate) fn json(
+    file: &str,
+    examiner: &Examiner,
+    reader: &CaptureReader,
+    shown: Option<u64>,
+    ink: &mut Ink,
+) {
     for conversation in examiner.tracer.conversations() {
         let mut object = Object::begin(ink);
         object.text("summary", "conversation");
@@ -189,8 +218,14 @@ pub(crate) fn json(file: &str, examiner: &Examiner, reader: &CaptureReader, ink:
     object.text("file", file);
     let tally = &examiner.tally;
     object.number("roce_frames", tally.roce);
+    if let Some(shown) = shown {
+        object.number("shown", shown);
+    }
     object.number("malformed", tally.malformed);
+    object.number("manufacturers", tally.manufacturers);
     object.number("cut", tally.cut);
+    object.number("icrc_unknown", tally.icrc_unknown);
+    object.number("roce_v1_frames", tally.roce_v1);
     object.number("other_frames", tally.other);
     object.number("unsupported_frames", reader.skipped());
     object.flag("truncated", reader.truncated().is_some());

@@ -1,10 +1,11 @@
 //! `-v`: every header opened, field by field, with its bits.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use roxe_wire::explain::{BTH, ETHERNET, FieldLayout, Form, HeaderLayout, IPV4, IPV6, UDP, VLAN};
+use roxe_wire::explain::{ETHERNET, FieldLayout, Form, HeaderLayout, IPV4, IPV6, UDP, VLAN};
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{FieldValue, Opcode, Packet};
+use roxe_wire::{FieldValue, Mtu, Opcode, Packet};
 
 use crate::examine::{Content, Entry};
 use crate::explain::fields;
@@ -31,13 +32,11 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
     }
     at = udp_at;
     read(&UDP, bytes, &mut at, ink);
-    let Content::Packet(Packet { opcode, headers, payload }) = &entry.row.content else {
-        // Whatever is wrong, a BTH that is there can be looked at.
-        let len = entry.row.wire_len as usize - outer.padding;
-        read(&BTH, &bytes[..bytes.len().min(len)], &mut at, ink);
-        return;
-    };
-    fields::for_each_header(entry, |layout, header| open(layout, header, Some(*opcode), ink));
+    let packet = entry.row.content.packet();
+    let opcode = packet.map(|packet| packet.opcode);
+    fields::for_each_header(entry, |layout, header| open(layout, header, opcode, ink));
+    // Of a packet that cannot be read to its end nobody knows what its other bytes are.
+    let Content::Packet(Packet { headers, payload, .. }) = &entry.row.content else { return };
     if let Some(mad) = entry.mad {
         title("MAD", "management datagram", 256, ink);
         mad.for_each_field(&mut |name, value| {
@@ -49,14 +48,22 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
         });
     }
     title("payload", "", payload.len(), ink);
+    let start = outer.packet_at + opcode.map_or(0, |opcode| opcode.headers_len);
+    let kept = bytes.len().min(start + payload.len());
+    dump(bytes.get(start..kept).unwrap_or_default(), payload.len(), ink);
     if headers.bth.pad > 0 {
         title("pad", "zeros up to a multiple of four", headers.bth.pad.into(), ink);
     }
     icrc(entry, ink);
     if outer.padding > 0 {
-        title("padding", "Ethernet's shortest frame", outer.padding, ink);
+        let why =
+            if outer.padding <= SHORTEST { "Ethernet's shortest frame" } else { "no packet's" };
+        title("padding", why, outer.padding, ink);
     }
 }
+
+/// Bytes behind an Ethernet header that the shortest frame has.
+const SHORTEST: usize = 46;
 
 /// Opens the header at `at`, if it is there, and goes behind it.
 fn read(layout: &HeaderLayout, bytes: &[u8], at: &mut usize, ink: &mut Ink) {
@@ -107,8 +114,39 @@ fn management(name: &str, value: FieldValue<'_>, ink: &mut Ink) {
                 ("mad.attributeid", 0x1a) => "  APR",
                 _ => "",
             });
+            coded(name, number, ink);
+        }
+        FieldValue::Hex32(_) => {
+            ink.display(value);
+            ink.str(match name.rsplit('.').next() {
+                Some("req" | "rep" | "localcommid") => "  the sender's communication ID",
+                Some("remotecommid") => "  the receiver's communication ID",
+                _ => "",
+            });
         }
         other => ink.display(other),
+    }
+}
+
+/// What a code of connection management stands for.
+fn coded(name: &str, code: u64, ink: &mut Ink) {
+    match name.rsplit('.').next() {
+        Some("pppmtu") => {
+            if let Some(mtu) = u8::try_from(code).ok().and_then(Mtu::from_code) {
+                ink.display(format_args!("  path MTU {} B", mtu.bytes()));
+            }
+        }
+        Some("rnrretrcount") if code == 7 => ink.str("  for ever"),
+        Some("prim_localacktout" | "alt_localacktout") if code == 0 => {}
+        Some(
+            "remoteresptout" | "localresptout" | "servicetout" | "prim_localacktout"
+            | "alt_localacktout" | "tgtackdelay",
+        ) if code < 32 => {
+            // 4.096 µs times a power of two.
+            let time = Duration::from_nanos(4096 << code);
+            ink.display(format_args!("  {time:.2?}"));
+        }
+        _ => {}
     }
 }
 
@@ -129,6 +167,35 @@ fn hex_digits(name: &str) -> Option<u32> {
     ];
     ENDS.iter().find(|(end, _)| name.ends_with(end)).map(|(_, digits)| *digits)
 }
+
+/// The first bytes of a payload of `len`, sixteen to a line, with the characters that some are.
+fn dump(bytes: &[u8], len: usize, ink: &mut Ink) {
+    let shown = &bytes[..bytes.len().min(DUMPED)];
+    for (line, bytes) in shown.chunks(16).enumerate() {
+        ink.str("      ");
+        ink.style(Style::Dim);
+        ink.display(format_args!("{:>3}  ", line * 16));
+        let start = ink.at();
+        for byte in bytes {
+            ink.hex_digits((*byte).into(), 2);
+            ink.byte(b' ');
+        }
+        let width = ink.width_from(start);
+        ink.fill(b' ', 16 * 3 - width);
+        ink.plain();
+        ink.byte(b' ');
+        for byte in bytes {
+            ink.byte(if matches!(byte, 0x20..=0x7e) { *byte } else { b'.' });
+        }
+        ink.byte(b'\n');
+    }
+    if !shown.is_empty() && shown.len() < len {
+        ink.display(format_args!("           and {} more\n", len - shown.len()));
+    }
+}
+
+/// How many bytes of a payload are shown.
+pub(crate) const DUMPED: usize = 64;
 
 fn title(name: &str, what: &str, len: usize, ink: &mut Ink) {
     ink.str("    ");
@@ -270,7 +337,14 @@ fn icrc(entry: &Entry<'_>, ink: &mut Ink) {
     use roxe_trace::IcrcVerdict;
     title("ICRC", "over everything but what routers change", 4, ink);
     match entry.row.icrc {
-        IcrcVerdict::Good => ink.str("      right\n"),
+        IcrcVerdict::Good => {
+            ink.str("      right");
+            if let Some(icrc) = entry.row.outer.and_then(|outer| outer.outside.icrc) {
+                ink.str(": ");
+                ink.hex(icrc.into(), 8);
+            }
+            ink.byte(b'\n');
+        }
         IcrcVerdict::Unknown => ink.str("      the capture does not hold all bytes\n"),
         IcrcVerdict::Bad { expected, found } => {
             ink.str("      wrong: ");

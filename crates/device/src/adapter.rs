@@ -49,6 +49,11 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
         self.tables.receive_queue(self.own.receive_queue).is_some_and(|q| !q.is_empty())
     }
 
+    fn receives(&self) -> Option<u32> {
+        let queue = self.tables.receive_queue(self.own.receive_queue);
+        queue.filter(|_| !self.own.shared).map(|queue| queue.waiting())
+    }
+
     //= S01
     fn take_receive(&mut self) -> Option<Receive> {
         let queue = self.own.receive_queue;

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use roxe_transport::adapter::{Count, QpEvent};
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
 use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
@@ -35,6 +36,8 @@ pub struct Device<H> {
     pub(crate) queue_pairs: ByNumber,
     pub(crate) tables: Tables<H>,
     pub(crate) turns: Turns,
+    /// How queue pairs behave that are made from now on.
+    pub(crate) conduct: Conduct,
     pub(crate) timers: Timers,
 }
 
@@ -200,9 +203,15 @@ impl<H: HostMemory> Device<H> {
                 completion_lost: false,
             },
             turns: Turns::default(),
+            conduct: Conduct::DEFAULT,
             timers: Timers::default(),
             limits,
         }
+    }
+
+    /// Queue pairs that are made from now on behave otherwise.
+    pub const fn set_conduct(&mut self, conduct: Conduct) {
+        self.conduct = conduct;
     }
 
     /// Runs one call of a queue pair with its adapter, and sees to what follows from it.

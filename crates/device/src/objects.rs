@@ -446,12 +446,13 @@ impl<H: HostMemory> Device<H> {
         if let Some(queue) = self.tables.receive_queue_mut(receive_queue) {
             queue.users.acquire();
         }
-        let qp = QueuePair::new(
+        let mut qp = QueuePair::new(
             init.service,
             init.send,
             init.signal_all,
             blank(qpn, self.limits.port_mtu),
         );
+        qp.set_conduct(self.conduct);
         self.queue_pairs.put(
             index,
             QpSlot {

@@ -33,7 +33,7 @@ pub struct QueuePairStory {
     pub dropped: Vec<(&'static str, u64)>,
     /// Frames that the whole device dropped without knowing for whom they were.
     pub dropped_by_device: Vec<(&'static str, u64)>,
-    /// Its last frames and events, oldest first.
+    /// Its last runs of frames and events, oldest first.
     pub history: Vec<Record>,
 }
 

@@ -85,6 +85,29 @@ fn the_last_frames_and_events_come_with_it() {
 }
 
 #[test]
+fn a_burst_is_told_in_a_line_at_both_ends() {
+    let (mut a, qa, mut b, qb) = pair(ServiceType::Rc, Mtu::B1024);
+    for _ in 0..5 {
+        let from = a.sge(0, 5);
+        a.post(qa, 1, SendOperation::Write(remote(0, b.key)), from);
+    }
+    let frames: Vec<_> = core::iter::from_fn(|| a.frame(NOW)).collect();
+    for frame in &frames {
+        b.receive(NOW, frame);
+    }
+    settle(&mut a, &mut b, NOW);
+    let told = |end: &End, qpn| {
+        let told = end.device.queue_pair_story(qpn).unwrap().history;
+        told.iter().map(|record| record.what.to_string()).skip(3).collect::<Vec<_>>()
+    };
+    let (first, last) = (qa.get(), qa.get() + 4);
+    let requests = format!("RC_WRITE_ONLY PSN {first} to {last} A");
+    let answer = format!("RC_ACKNOWLEDGE PSN {last} ACK, MSN 5");
+    assert_eq!(told(&a, qa), [format!("> {requests}"), format!("< {answer}")]);
+    assert_eq!(told(&b, qb), [format!("< {requests}"), format!("> {answer}")]);
+}
+
+#[test]
 fn no_more_is_remembered_than_there_is_room_for() {
     let (mut a, qa, mut b, _) = pair(ServiceType::Rc, Mtu::B1024);
     for _ in 0..50 {

@@ -11,9 +11,13 @@ pub const USED: u8 = 0x5c;
 
 /// The bytes that belong to `key`.
 pub fn fill(key: u64, bytes: &mut [u8]) {
-    for (word, chunk) in (0u64..).zip(bytes.chunks_mut(8)) {
-        chunk.copy_from_slice(&pattern(key, word)[..chunk.len()]);
+    let (words, rest) = bytes.as_chunks_mut::<8>();
+    let mut number = 0;
+    for word in words {
+        *word = pattern(key, number);
+        number += 1;
     }
+    rest.copy_from_slice(&pattern(key, number)[..rest.len()]);
 }
 
 fn pattern(key: u64, word: u64) -> [u8; 8] {
@@ -24,8 +28,11 @@ fn pattern(key: u64, word: u64) -> [u8; 8] {
 
 /// How many bytes from the first on are those of `key`.
 pub fn matching(key: u64, bytes: &[u8]) -> usize {
-    let mut same = 0;
-    for (word, chunk) in (0u64..).zip(bytes.chunks(8)) {
+    let whole = bytes.as_chunks::<8>().0.iter();
+    let whole = (0u64..).zip(whole).take_while(|(word, chunk)| **chunk == pattern(key, *word));
+    let words = whole.count();
+    let mut same = words * 8;
+    for (word, chunk) in (words as u64..).zip(bytes[same..].chunks(8)) {
         let expected = pattern(key, word);
         let here = chunk.iter().zip(expected).take_while(|(found, wanted)| **found == *wanted);
         let here = here.count();
@@ -61,10 +68,18 @@ pub fn beginning_of(key: u64, bytes: &[u8]) -> Result<(), String> {
 /// # Errors
 /// Where somebody did.
 pub fn untouched(bytes: &[u8]) -> Result<(), String> {
-    match bytes.iter().position(|byte| *byte != UNTOUCHED) {
+    match other_than(UNTOUCHED, bytes) {
         None => Ok(()),
         Some(at) => Err(format!("byte {at} of {} was written: 0x{:02x}", bytes.len(), bytes[at])),
     }
+}
+
+/// The first byte that is not `wanted`. Many are compared at once: most are what they should be.
+pub fn other_than(wanted: u8, bytes: &[u8]) -> Option<usize> {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    let same = chunks.iter().take_while(|chunk| **chunk == [wanted; 64]).count() * 64;
+    let rest = if same == chunks.len() * 64 { rest } else { &bytes[same..] };
+    rest.iter().position(|byte| *byte != wanted).map(|at| same + at)
 }
 
 /// The requests of a send queue that have not completed, oldest first.
@@ -140,7 +155,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// A number that begins with `start`.
+    /// A number that begins with `start`; `add` is odd.
     pub const fn new(start: u64, add: u64) -> Self {
         Self { add, start, known: BTreeSet::new(), unknown: 0 }
     }
@@ -155,8 +170,10 @@ impl Sum {
     /// # Errors
     /// Another one did before, or that number never stood there.
     pub fn added(&mut self, original: u64, posted: u64) -> Result<(), String> {
-        let turn = (0..posted).find(|turn| self.at(*turn) == original);
-        let turn = turn.ok_or_else(|| format!("an addition found 0x{original:x}"))?;
+        let turn = original.wrapping_sub(self.start).wrapping_mul(inverse(self.add));
+        let turn = Some(turn)
+            .filter(|turn| *turn < posted)
+            .ok_or_else(|| format!("an addition found 0x{original:x}"))?;
         if self.known.insert(turn) {
             Ok(())
         } else {
@@ -191,6 +208,18 @@ impl Sum {
             _ => Ok(()),
         }
     }
+}
+
+/// What an odd number is to be multiplied with to get 1, in 64 bits: Newton's method, which doubles
+/// the right bits with each step.
+const fn inverse(odd: u64) -> u64 {
+    let mut guess = odd;
+    let mut step = 0;
+    while step < 5 {
+        guess = guess.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(guess)));
+        step += 1;
+    }
+    guess
 }
 
 #[cfg(test)]
@@ -234,5 +263,22 @@ mod tests {
         assert!(sum.check(3).is_ok() && sum.check(2).is_err());
         sum.lost();
         assert!(sum.check(2).is_ok() && sum.check(1).is_err());
+    }
+
+    #[test]
+    fn odd_numbers_have_inverses() {
+        for odd in [1, 3, u64::MAX, 0x1_0000_0001, 0xdead_beef_0123_4567] {
+            assert_eq!(odd.wrapping_mul(inverse(odd)), 1, "{odd:#x}");
+        }
+    }
+
+    #[test]
+    fn the_first_other_byte_is_found_wherever_it_is() {
+        let mut bytes = [7; 200];
+        assert_eq!(other_than(7, &bytes), None);
+        for at in (0..200).rev() {
+            bytes[at] = 8;
+            assert_eq!(other_than(7, &bytes), Some(at));
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! | one device, and a page of text that plays everything around it | [`script`] |
 //! | one device, and a recorded conversation that plays its peer | [`replay`] |
 //! | a seed makes a world, a workload and its faults, and everything must hold | [`swarm`] |
+//! | devices that behave as others do | [`peer`] |
 //! | devices, links and the clock of such a world | [`world`], [`link`] |
 //! | what its applications ask for, and what must come of it | [`workload`], [`checker`] |
 //! | chance | [`rng`] |
@@ -15,6 +16,7 @@
 
 pub mod checker;
 pub mod link;
+pub mod peer;
 pub mod replay;
 pub mod rng;
 pub mod script;

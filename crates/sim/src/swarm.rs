@@ -20,6 +20,7 @@ use roxe_transport::qp_state::ServiceType;
 use roxe_wire::{Frame, Instant, Packet, RawFrame};
 
 use crate::link::{Link, LinkSettings};
+use crate::peer::{Peer, Peers};
 use crate::rng::Rng;
 use crate::workload::Workload;
 use crate::world::{Due, Recorded, World};
@@ -123,6 +124,12 @@ features!(
     Hostile "hostile",
     /// Completion queues that are too small.
     SmallQueue "small-cq",
+    /// Memory that is reached through windows, and windows that messages invalidate.
+    Windows "windows",
+    /// Datagrams to groups.
+    Multicast "multicast",
+    /// Frames that pretend to come from the peer.
+    Forged "forged",
 );
 
 /// A set of features.
@@ -192,6 +199,8 @@ const OPERATIONS: &[Feature] = &[
     F::Atomic,
     F::AtomicWrite,
     F::Flush,
+    F::Windows,
+    F::Multicast,
 ];
 const MANNERS: &[Feature] = &[
     F::Inline,
@@ -228,6 +237,20 @@ const fn set(lists: &[&[Feature]]) -> Features {
     all
 }
 
+/// What kinds of devices worlds have: ours alone most often.
+const PEERS: &[Peers] = &[
+    Peers::of(&[Peer::Roxe]),
+    Peers::of(&[Peer::Roxe]),
+    Peers::of(&[Peer::Roxe]),
+    Peers::of(&[Peer::Roxe, Peer::ConnectX]),
+    Peers::of(&[Peer::Roxe, Peer::ConnectX]),
+    Peers::of(&[Peer::Roxe, Peer::Rxe]),
+    Peers::of(&[Peer::Roxe, Peer::Rxe]),
+    Peers::of(&[Peer::Roxe, Peer::ConnectX, Peer::Rxe]),
+    Peers::of(&[Peer::ConnectX]),
+    Peers::of(&[Peer::Rxe]),
+];
+
 /// All profiles.
 #[rustfmt::skip]
 pub const PROFILES: &[Profile] = &[
@@ -243,15 +266,15 @@ pub const PROFILES: &[Profile] = &[
             &[Rc, Uc, Ud], &[F::Corrupt, F::Truncate], &[OPERATIONS, MANNERS]),
     profile("chaos",       "everything at once",
             &[Rc, Rc, Uc, Ud], &[],                 &[OPERATIONS, MANNERS, LOSSES, ERRORS,
-                                                      &[F::Srq, F::LateReceives, F::Hostile, F::SmallQueue]]),
+                                                      &[F::Srq, F::LateReceives, F::Hostile, F::Forged, F::SmallQueue]]),
     profile("errors",      "applications make mistakes on a good network",
             &[Rc],         &[],                     &[OPERATIONS, MANNERS, ERRORS, &[F::Srq, F::LateReceives]]),
     profile("rnr",         "receives are posted late",
             &[Rc],         &[F::LateReceives, F::Send], &[OPERATIONS, MANNERS, &[F::Drop, F::Srq, F::Reorder]]),
     profile("ud",          "datagrams",
-            &[Ud],         &[],                     &[MANNERS, LOSSES, &[F::Immediate, F::Srq, F::Hostile]]),
+            &[Ud],         &[],                     &[MANNERS, LOSSES, &[F::Immediate, F::Srq, F::Hostile, F::Multicast, F::BadLocal]]),
     profile("uc",          "unreliable connections",
-            &[Uc],         &[],                     &[OPERATIONS, MANNERS, LOSSES, &[F::Srq, F::Reset]]),
+            &[Uc],         &[],                     &[OPERATIONS, MANNERS, LOSSES, &[F::Srq, F::Reset, F::BadLocal]]),
     profile("srq",         "shared receive queues",
             &[Rc, Rc, Uc, Ud], &[F::Srq, F::Send],  &[OPERATIONS, MANNERS, LOSSES, &[F::LateReceives, F::ToError, F::Reset]]),
     Profile { pairs: (16, 96), devices: (4, 16), requests: (2, 16), ..
@@ -266,6 +289,12 @@ pub const PROFILES: &[Profile] = &[
             &[Rc, Uc],     &[F::Wrap],              &[OPERATIONS, MANNERS, LOSSES, &[F::LateReceives]]),
     profile("hostile",     "frames from nobody",
             &[Rc, Uc, Ud], &[F::Hostile],           &[OPERATIONS, MANNERS, &[F::Drop]]),
+    profile("forged",      "frames in the name of peers",
+            &[Rc],         &[F::Forged],            &[OPERATIONS, MANNERS, ERRORS, &[F::Drop, F::LateReceives, F::Srq]]),
+    Profile { pairs: (1, 3), devices: (2, 3), requests: (300, 1500), ..
+    profile("long",        "a thousand requests and more",
+            &[Rc],         &[],                     &[OPERATIONS, LOSSES, &[F::Srq, F::Fence, F::Unsignaled, F::Wrap,
+                                                      F::TinyWindow, F::LateReceives, F::Inline]]) },
 ];
 
 const fn profile(
@@ -309,6 +338,8 @@ pub struct Options {
     pub requests: u64,
     /// What it has.
     pub features: Features,
+    /// What kinds of devices.
+    pub peers: Peers,
 }
 
 impl Options {
@@ -333,6 +364,7 @@ impl Options {
             pairs: between(profile.pairs),
             requests: between(profile.requests),
             features,
+            peers: Rng::new(seed).fork(5).pick(PEERS),
         }
     }
 
@@ -353,6 +385,7 @@ impl Options {
                 "devices" => self.devices = number()?,
                 "pairs" => self.pairs = number()?,
                 "requests" => self.requests = number()?,
+                "peers" => self.peers = Peers::parse(value)?,
                 "without" => {
                     for name in value.split(',') {
                         let known = Feature::ALL.iter().find(|feature| feature.name() == name);
@@ -382,6 +415,9 @@ impl fmt::Display for Options {
             if value != usual {
                 changes.push(format!("{name}={value}"));
             }
+        }
+        if self.peers != whole.peers {
+            changes.push(format!("peers={}", self.peers));
         }
         let gone: Vec<&str> = whole
             .features
@@ -429,7 +465,7 @@ impl fmt::Display for Failure {
         writeln!(f, "{}", self.what)?;
         writeln!(f, "  {}", self.options)?;
         let names: Vec<&str> = self.options.features.iter().map(Feature::name).collect();
-        writeln!(f, "  with {}", names.join(", "))?;
+        writeln!(f, "  of {} with {}", self.options.peers, names.join(", "))?;
         for frame in self.frames.iter().skip(self.frames.len().saturating_sub(SHOWN)) {
             writeln!(f, "  {}", Shown(frame))?;
         }
@@ -527,7 +563,7 @@ pub fn run(seed: u64, profile: &Profile) -> Outcome {
 pub fn run_options(options: Options) -> Outcome {
     let mut outcome = attempt(options, false);
     if outcome.failure.is_some() {
-        let smallest = shrink(options);
+        let smallest = shrink(options, |options| attempt(options, false).failure.is_some());
         let again = attempt(smallest, true);
         // A failure that does not come again by itself is worse than any other: keep the first.
         outcome.failure = again.failure.or(outcome.failure);
@@ -549,8 +585,7 @@ pub fn run_range(
 }
 
 /// A smaller world that still fails: fewer requests, pairs, devices and features.
-fn shrink(mut options: Options) -> Options {
-    let fails = |options: Options| attempt(options, false).failure.is_some();
+fn shrink(mut options: Options, fails: impl Fn(Options) -> bool) -> Options {
     loop {
         let before = options;
         for smaller in [options.requests / 2, options.requests.saturating_sub(1)] {
@@ -570,6 +605,13 @@ fn shrink(mut options: Options) -> Options {
         let tried = Options { devices: 2, ..options };
         if options.devices > 2 && fails(tried) {
             options = tried;
+        }
+        for peers in [Peers::of(&[Peer::Roxe]), Peers::of(&[Peer::Roxe, options.peers.kind(0)])] {
+            let tried = Options { peers, ..options };
+            if options.peers.kinds() > peers.kinds() && fails(tried) {
+                options = tried;
+                break;
+            }
         }
         for feature in options.features.iter() {
             let tried = Options { features: options.features.without(feature), ..options };
@@ -659,7 +701,7 @@ fn build(options: &Options) -> World<crate::workload::Action> {
     };
     let rules = rules(options);
     let seed = options.seed;
-    let mut world = World::new(options.devices as usize, seed, |from, to| {
+    let mut world = World::new(options.devices as usize, options.peers, seed, |from, to| {
         let own = Rng::new(seed).fork(from as u64 * 1000 + to as u64).next();
         Link::new(settings, Faults::new(rules.iter().cloned(), own))
     });
@@ -692,3 +734,6 @@ fn rules(options: &Options) -> Vec<Rule> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@
 //! and everywhere else nothing. A failure must have a cause: a mistake that was made on purpose, a
 //! peer that is gone, packets that were lost.
 
+mod counts;
+mod hostile;
 mod plan;
 mod receives;
 mod requests;
@@ -24,10 +26,7 @@ use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceTy
 use roxe_transport::work::{
     AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId,
 };
-use roxe_wire::{
-    AckTimeout, FrameTemplate, Gid, IpPair, LKey, MacAddress, Mtu, Opcode, PKey, Path, Psn, QKey,
-    Qpn, RKey, RnrTimer, Room, StaticRate, TrafficClass,
-};
+use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, StaticRate};
 
 use crate::checker::{Outstanding, Sum, UNTOUCHED};
 use crate::rng::Rng;
@@ -71,6 +70,15 @@ pub enum Action {
         /// How often it was connected.
         epoch: u32,
     },
+    /// A send queue that stands still for an error goes on.
+    Resume {
+        /// Which pair.
+        pair: usize,
+        /// Which end of it.
+        side: usize,
+        /// How often the pair was connected.
+        epoch: u32,
+    },
     /// Disturbs a pair.
     Disturb {
         /// Which pair.
@@ -90,6 +98,11 @@ pub enum Action {
     },
     /// Frames from nobody come.
     Hostile {
+        /// How many more times.
+        left: u32,
+    },
+    /// Frames come in the name of peers.
+    Forge {
         /// How many more times.
         left: u32,
     },
@@ -120,6 +133,10 @@ pub struct Workload {
     by_qpn: BTreeMap<(usize, Qpn), (usize, usize)>,
     /// Requests posted.
     pub posted: u64,
+    /// Completions seen.
+    completed: u64,
+    /// How often in a row nobody found any.
+    idle: u32,
 }
 
 /// What the applications on one device share.
@@ -170,6 +187,8 @@ struct Pair {
     window: Option<u32>,
     signal_all: bool,
     depth: u32,
+    /// Datagrams: the number of the group that both ends belong to.
+    group: Option<u32>,
 }
 
 /// One end of a pair.
@@ -195,6 +214,12 @@ struct End {
     awaited: std::collections::VecDeque<usize>,
     /// Keys that the peer's messages invalidate.
     fast: Vec<RKey>,
+    /// Windows over what the peer may reach: the first is used, the others are invalidated.
+    windows: Vec<RKey>,
+    /// Where datagrams to the pair's group go.
+    group_path: Option<PathId>,
+    /// The group that this end's queue pair is a member of.
+    joined: Option<Gid>,
     /// What the next compare and swap will find.
     chain: u64,
     /// Where the peer's compares and swaps are.
@@ -221,6 +246,8 @@ impl Workload {
             pairs: Vec::new(),
             by_qpn: BTreeMap::new(),
             posted: 0,
+            completed: 0,
+            idle: 0,
         }
     }
 
@@ -280,6 +307,9 @@ impl Workload {
         }
         if self.has(F::Hostile) {
             world.schedule(soon(&mut rng), Action::Hostile { left: 40 });
+        }
+        if self.has(F::Forged) {
+            world.schedule(soon(&mut rng), Action::Forge { left: 60 });
         }
     }
 
@@ -401,6 +431,20 @@ impl Workload {
                 let path = device.create_address_handle(pd, &vector);
                 end.path = Some(path.map_err(|error| error.to_string())?);
             }
+            if let Some(number) = pair.group {
+                let group = group_gid(number, pair.family);
+                if end.group_path.is_none() {
+                    let vector = AddressVector { destination: group, ..vector };
+                    let path = device.create_address_handle(pd, &vector);
+                    end.group_path = Some(path.map_err(|error| error.to_string())?);
+                }
+                if end.joined.is_none() {
+                    device
+                        .attach_multicast(group, end.qpn)
+                        .map_err(|error| format!("attach: {error}"))?;
+                    end.joined = Some(group);
+                }
+            }
             self.by_qpn.insert((end.device, end.qpn), (index, side));
         }
         let ends = [0, 1].map(|side| (pair.ends[side].device, pair.ends[side].qpn));
@@ -414,6 +458,9 @@ impl Workload {
                 self.feed(world, index, side)?;
             }
             self.post_registrations(world, index, side)?;
+            if epoch == 0 {
+                self.bind_windows(world, index, side)?;
+            }
             let after = Duration::from_nanos(rng.below(20_000));
             world.schedule(after, Action::Post { pair: index, side, epoch });
         }
@@ -487,6 +534,7 @@ impl Workload {
             if count == 0 {
                 return Ok(());
             }
+            self.completed += count as u64;
             for completion in &room[..count] {
                 let Some(&(pair, side)) = self.by_qpn.get(&(device, completion.qpn)) else {
                     return Err(format!("a completion of nobody: {completion:?}"));
@@ -523,26 +571,51 @@ impl Workload {
                     self.reconnect(world, pair)?;
                 }
             }
+            Action::Resume { pair, side, epoch } => {
+                if self.pairs[pair].epoch == epoch {
+                    self.resume(world, pair, side)?;
+                }
+            }
             Action::Disturb { pair, how } => self.disturb(world, pair, how)?,
             Action::Restart { device } => self.restart(world, device)?,
             Action::Pause { device } => {
                 let length = Duration::from_nanos(self.rng.between(1_000, 400_000));
                 world.pause(device, length);
             }
-            Action::Hostile { left } => {
-                self.hostile(world);
-                if left > 0 {
-                    let wait = Duration::from_nanos(self.rng.between(500, 20_000));
-                    world.schedule(wait, Action::Hostile { left: left - 1 });
-                }
-            }
+            Action::Hostile { left } => self.hostile(world, left),
+            Action::Forge { left } => self.forge(world, left),
             Action::Poll => {
+                let before = self.completed;
                 self.look_everywhere(world)?;
+                self.idle = if self.completed == before { (self.idle + 1).min(8) } else { 0 };
                 if world.any() {
-                    let wait = Duration::from_nanos(self.rng.between(1_000, 30_000));
+                    let wait = self.rng.between(1_000, 30_000) << self.idle;
+                    let wait = Duration::from_nanos(wait);
                     world.schedule(wait, Action::Poll);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A send queue in state SQE is made ready again.
+    fn resume(&mut self, world: &mut World, index: usize, side: usize) -> Result<(), String> {
+        let end = &self.pairs[index].ends[side];
+        if !end.alive {
+            return Ok(());
+        }
+        let device = &mut world.nodes[end.device].device;
+        let info = device.query_queue_pair(end.qpn).map_err(|error| error.to_string())?;
+        if info.state == QpState::SqError {
+            device
+                .modify_queue_pair(
+                    end.qpn,
+                    QpState::Rts,
+                    AttributeMask::NONE,
+                    &info.attributes,
+                    None,
+                )
+                .map_err(|error| format!("from SQE: {error}"))?;
         }
         Ok(())
     }
@@ -575,6 +648,9 @@ impl Workload {
             Disturbance::Reset => self.reconnect(world, index)?,
             Disturbance::Deregister => {
                 if !end.gone && pair.service == ServiceType::Rc {
+                    for window in end.windows.drain(..) {
+                        device.dealloc_window(window).map_err(|error| error.to_string())?;
+                    }
                     let bytes = device.host().bytes(end.shared.host).map(<[u8]>::to_vec);
                     device
                         .deregister_memory(end.shared.key)
@@ -598,10 +674,14 @@ impl Workload {
         if !end.alive {
             return Ok(());
         }
-        world.nodes[end.device]
-            .device
-            .destroy_queue_pair(end.qpn)
-            .map_err(|error| error.to_string())?;
+        let device = &mut world.nodes[end.device].device;
+        if let Some(group) = end.joined.take() {
+            if device.destroy_queue_pair(end.qpn).is_ok() {
+                return Err("a member of a group was destroyed".to_owned());
+            }
+            device.detach_multicast(group, end.qpn).map_err(|error| error.to_string())?;
+        }
+        device.destroy_queue_pair(end.qpn).map_err(|error| error.to_string())?;
         end.alive = false;
         self.by_qpn.remove(&(end.device, end.qpn));
         self.forget(world, index, side)
@@ -645,10 +725,14 @@ impl Workload {
             let pair = &mut self.pairs[index];
             let end = &mut pair.ends[side];
             end.awaited.clear();
+            let device = &mut world.nodes[end.device].device;
+            // A window belongs to the connection that it was bound for.
+            for window in end.windows.drain(..) {
+                device.dealloc_window(window).map_err(|error| error.to_string())?;
+            }
             if !end.alive {
                 continue;
             }
-            let device = &mut world.nodes[end.device].device;
             let info = device.query_queue_pair(end.qpn).map_err(|error| error.to_string())?;
             let lost = self.hosts[end.device].overrun;
             if info.state == QpState::Error && end.outstanding.awaits_completion() && !lost {
@@ -697,7 +781,7 @@ impl Workload {
         let restarts = self.hosts[index].restarts + 1;
         // Other numbers than before: datagrams to the old ones must not reach anybody.
         let seed = self.options.seed.wrapping_add(restarts << 32);
-        check_counters(&world.nodes[index])?;
+        self.check_counters(&world.nodes[index])?;
         let memory = world.restart(index, seed);
         let bytes = |region: Region| memory.bytes(region.host).unwrap_or_default().to_vec();
         let old = &self.hosts[index];
@@ -718,8 +802,9 @@ impl Workload {
             end.shared = register(device, pd, shared, end.shared.va, everything())?;
             end.pool.region = end.own;
             end.gone = false;
-            end.path = None;
+            (end.path, end.group_path, end.joined) = (None, None, None);
             end.fast.clear();
+            end.windows.clear();
         }
         if self.hosts[index].srq.is_some() {
             world.schedule(Duration::ZERO, Action::FeedShared { device: index });
@@ -752,7 +837,7 @@ impl Workload {
             self.check_memory(world, index)
                 .map_err(|what| format!("memory of pair {index}: {what}"))?;
         }
-        self.check_retransmissions(world)?;
+        self.check_repetitions(world)?;
         for (index, host) in self.hosts.iter().enumerate() {
             let node = &world.nodes[index];
             let common = node.device.host().bytes(host.common.host).unwrap_or_default();
@@ -763,7 +848,7 @@ impl Workload {
             if let Some((_, pool)) = &host.srq {
                 receives::untouched(pool, node.device.host())?;
             }
-            check_counters(node)?;
+            self.check_counters(node)?;
             self.check_clean(node)?;
         }
         Ok(())
@@ -785,44 +870,6 @@ impl Workload {
             }
             if pair.service == ServiceType::Rc && !end.awaited.is_empty() {
                 return Err(format!("pair {index} end {side} still awaits {:?}", end.awaited));
-            }
-        }
-        Ok(())
-    }
-
-    /// Devices and observers must have seen the same.
-    fn check_retransmissions(&self, world: &World) -> Result<(), String> {
-        let counted = world.nodes.iter().map(|node| node.device.counters().by_name("retrans_pkts"));
-        let counted: u64 = counted.flatten().sum();
-        let observed = world.retransmissions();
-        if counted != observed && !self.has(F::Restart) {
-            return Err(format!("{counted} packets counted as sent again, {observed} were"));
-        }
-        Ok(())
-    }
-
-    /// In a world where nothing goes wrong nothing may be sent twice or dropped.
-    fn check_clean(&self, node: &world::Node) -> Result<(), String> {
-        if self.options.profile != "clean" {
-            return Ok(());
-        }
-        for name in [
-            "retrans_pkts",
-            "local_ack_timeout_err",
-            "packet_seq_err",
-            "implied_nak_seq_err",
-            "duplicate_request",
-            "out_of_sequence",
-            "icrc_bad",
-            "ghost_response",
-            "bad_response",
-            "req_cqe_error",
-            "resp_cqe_error",
-            "addr_mismatch",
-        ] {
-            let value = node.device.counters().by_name(name).unwrap_or(0);
-            if value != 0 {
-                return Err(format!("nothing goes wrong here, but {name} is {value}"));
             }
         }
         Ok(())
@@ -850,67 +897,22 @@ impl Workload {
         }
         text
     }
-
-    /// Frames from nobody: right in themselves, but from an address that is connected to nothing.
-    fn hostile(&mut self, world: &mut World) {
-        let rng = &mut self.rng;
-        let to = rng.below(world.nodes.len() as u64) as usize;
-        let known: Vec<(usize, Qpn)> =
-            self.by_qpn.keys().filter(|(device, _)| *device == to).copied().collect();
-        let qpn = if known.is_empty() || rng.percent(10) {
-            Qpn::new(rng.next() as u32 & 0xff_ffff)
-        } else {
-            rng.pick(&known).1
-        };
-        let stranger = std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 7));
-        let Some(ip) = IpPair::new(stranger, world.nodes[to].addresses[0]) else { return };
-        let opcodes: Vec<&Opcode> = roxe_wire::opcode::OPCODES.iter().collect();
-        let opcode = rng.pick(&opcodes);
-        let mut body = vec![0u8; 120];
-        for byte in &mut body {
-            *byte = rng.next() as u8;
-        }
-        body[0] = opcode.code;
-        body[1] = 0x40;
-        body[2..4].copy_from_slice(&[0xff, 0xff]);
-        body[4..8].copy_from_slice(&qpn.get().to_be_bytes());
-        // Of bytes that are headers by chance none may be a key that is right.
-        let template = FrameTemplate::new(&Path {
-            ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 9])),
-            vlan: None,
-            ip,
-            traffic_class: TrafficClass(0),
-            hop_limit: 64,
-            flow_label: 0,
-            source_port: 50_000,
-        });
-        let at = template.headers_len();
-        let mut frame = vec![0; at + body.len()];
-        let Some(cover) = template.write(body.len() as u16, 0, &mut frame[..at]) else { return };
-        frame[at..].copy_from_slice(&body);
-        let body = &mut frame[at..];
-        roxe_wire::icrc::seal(&cover, Room::whole(body));
-        world.inject(to, &frame);
-    }
 }
 
 impl End {
+    /// The key that the peer's message with this number invalidates: of a region or of a window.
+    fn invalid_key(&self, number: usize) -> Option<RKey> {
+        let window = match number {
+            1 => self.windows.get(1),
+            3 => self.windows.get(2),
+            _ => None,
+        };
+        window.or_else(|| self.fast.get(number)).copied()
+    }
+
     fn is_done(&self) -> bool {
         self.next == self.plan.len() && self.outstanding.is_empty()
     }
-}
-
-/// What a device counted must be what was seen of it.
-fn check_counters(node: &world::Node) -> Result<(), String> {
-    let count = |name| node.device.counters().by_name(name).unwrap_or(0);
-    let (sent, received) = (count("rdma_tx_packets"), count("rdma_rx_packets"));
-    if sent != node.sent {
-        return Err(format!("{sent} packets counted as sent, {} were", node.sent));
-    }
-    if received > node.handed {
-        return Err(format!("{received} packets counted as received, {} were", node.handed));
-    }
-    Ok(())
 }
 
 fn register(
@@ -933,11 +935,24 @@ const fn local() -> AccessFlags {
 
 fn everything() -> AccessFlags {
     AccessFlags::LOCAL_WRITE
+        | AccessFlags::MW_BIND
         | AccessFlags::REMOTE_WRITE
         | AccessFlags::REMOTE_READ
         | AccessFlags::REMOTE_ATOMIC
         | AccessFlags::FLUSH_GLOBAL
         | AccessFlags::FLUSH_PERSISTENT
+}
+
+/// A group of a pair's own.
+fn group_gid(number: u32, family: usize) -> Gid {
+    let [a, b, c, d] = number.to_be_bytes();
+    Gid::from_ip(match family {
+        0 => std::net::Ipv4Addr::new(239, b, c, d).into(),
+        _ => std::net::Ipv6Addr::from_bits(
+            0xff0e_u128 << 112 | u128::from(u32::from_be_bytes([a, b, c, d])),
+        )
+        .into(),
+    })
 }
 
 fn attributes_of(device: &Device<VecMemory>, qpn: Qpn) -> Result<Attributes, String> {

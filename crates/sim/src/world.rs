@@ -5,7 +5,8 @@
 //! Frames are framed and sealed as on a wire. Each is judged where it leaves, by a
 //! [`Tracer`] for its connection, and again by the device that gets it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -14,13 +15,15 @@ use roxe_device::{Device, Limits, VecMemory};
 use roxe_net::fault::Subject;
 use roxe_trace::{IcrcVerdict, Observation, Outside, Rule, Seen, Tracer};
 use roxe_transport::Outlet;
-use roxe_wire::opcode::Service;
+use roxe_transport::work::PathId;
+use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{
     Addressing, Body, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress,
-    Packet, Path, Qpn, RawFrame, Room, icrc,
+    NakCode, Packet, Path, Qpn, RawFrame, Room, Syndrome, icrc,
 };
 
 use crate::link::{Link, Passage};
+use crate::peer::{self, Peer, Peers};
 
 /// The devices and all that is between them.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub struct World<A> {
     pub nodes: Vec<Node>,
     /// From each device to each, in rows.
     links: Vec<Link>,
-    events: BTreeMap<(Instant, u64), Happening<A>>,
+    events: BinaryHeap<Event<A>>,
     /// How many events there were.
     pub count: u64,
     /// Until when links are bad.
@@ -44,6 +47,8 @@ pub struct World<A> {
     spare: Vec<Vec<u8>>,
     /// Frames sent.
     pub frames: u64,
+    /// Frames that arrived once more than they were sent.
+    pub copies: u64,
     /// Of everything sent: when, by whom, and the ICRC.
     pub digest: u64,
     /// The first broken rule.
@@ -59,6 +64,12 @@ pub struct Node {
     pub device: Device<VecMemory>,
     /// Its addresses: one of each family.
     pub addresses: [IpAddr; 2],
+    /// What kind of device it is.
+    pub kind: Peer,
+    /// A notification of congestion that it owes, and on which path.
+    notification: Option<(PathId, Qpn)>,
+    /// Notifications sent.
+    pub notifications: u64,
     templates: Vec<Option<(u64, FrameTemplate)>>,
     busy_until: Instant,
     /// Whether an event will try to send.
@@ -69,6 +80,21 @@ pub struct Node {
     pub sent: u64,
     /// Packets that it was handed.
     pub handed: u64,
+    /// Those of them in which something had changed that an ICRC covers.
+    pub damaged: u64,
+    /// Bare answers that it sent.
+    pub answers: Answers,
+}
+
+/// Acknowledgements without data, by what they say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    /// Positive ones.
+    pub acknowledgements: u64,
+    /// Receiver not ready.
+    pub not_ready: u64,
+    /// Something is missing.
+    pub missing: u64,
 }
 
 /// The two directions of a connection, as an observer sees them.
@@ -96,11 +122,40 @@ pub struct Recorded {
 /// What stands in the queue.
 #[derive(Debug)]
 enum Happening<A> {
-    Arrive { to: usize, frame: Vec<u8> },
+    Arrive { to: usize, frame: Vec<u8>, damaged: bool },
     Transmit(usize),
     Timer(usize),
     Action(A),
 }
+
+/// Something in the queue. The earliest is the greatest, and of one moment the first that was put
+/// there.
+#[derive(Debug)]
+struct Event<A> {
+    at: Instant,
+    number: u64,
+    what: Happening<A>,
+}
+
+impl<A> Ord for Event<A> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl<A> PartialOrd for Event<A> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<A> PartialEq for Event<A> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<A> Eq for Event<A> {}
 
 /// What has just happened.
 #[derive(Debug, PartialEq, Eq)]
@@ -120,18 +175,26 @@ const BEFORE: usize = FrameTemplate::MAX;
 /// How long a port takes for a byte, in picoseconds: 40 is 200 Gb/s.
 const PORT_PICOS_PER_BYTE: u64 = 40;
 
+/// A bare acknowledgement: BTH, AETH, ICRC.
+const ACKNOWLEDGE_LEN: usize = 20;
+
 /// Frames that a port sends at once.
 const BURST: usize = 4;
 
 impl<A> World<A> {
-    /// A world of `count` devices, with `link` between each two.
-    pub fn new(count: usize, seed: u64, mut link: impl FnMut(usize, usize) -> Link) -> Self {
+    /// A world of `count` devices of these kinds, with `link` between each two.
+    pub fn new(
+        count: usize,
+        peers: Peers,
+        seed: u64,
+        mut link: impl FnMut(usize, usize) -> Link,
+    ) -> Self {
         let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
         Self {
             now: Instant::ZERO,
             links: pairs.map(|(from, to)| link(from, to)).collect(),
-            nodes: (0..count).map(|index| Node::new(index, seed)).collect(),
-            events: BTreeMap::new(),
+            nodes: (0..count).map(|index| Node::new(index, peers.kind(index), seed)).collect(),
+            events: BinaryHeap::new(),
             count: 0,
             faulty_until: Instant::ZERO,
             conversations: Vec::new(),
@@ -141,6 +204,7 @@ impl<A> World<A> {
             room: vec![0; BEFORE + 4096 + 128],
             spare: Vec::new(),
             frames: 0,
+            copies: 0,
             digest: 0,
             finding: None,
             record: None,
@@ -154,7 +218,7 @@ impl<A> World<A> {
 
     fn put(&mut self, at: Instant, what: Happening<A>) {
         self.count += 1;
-        self.events.insert((at, self.count), what);
+        self.events.push(Event { at, number: self.count, what });
     }
 
     /// Whether anything is to happen.
@@ -164,12 +228,12 @@ impl<A> World<A> {
 
     /// Lets the next thing happen. `None` when nothing will ever happen again.
     pub fn step(&mut self) -> Option<Due<A>> {
-        let ((at, _), what) = self.events.pop_first()?;
+        let Event { at, what, .. } = self.events.pop()?;
         self.now = at;
         let node = match what {
             Happening::Action(action) => return Some(Due::Action(action)),
-            Happening::Arrive { to, frame } => {
-                self.deliver(to, &frame);
+            Happening::Arrive { to, frame, damaged } => {
+                self.deliver(to, &frame, damaged);
                 self.spare.push(frame);
                 to
             }
@@ -202,7 +266,7 @@ impl<A> World<A> {
 
     /// A device begins anew: nothing of it is left but its memory, which moves to the new one.
     pub fn restart(&mut self, index: usize, seed: u64) -> VecMemory {
-        let fresh = Node::new(index, seed);
+        let fresh = Node::new(index, self.nodes[index].kind, seed);
         let old = std::mem::replace(&mut self.nodes[index], fresh);
         let node = &mut self.nodes[index];
         (node.sending, node.busy_until, node.timer) = (old.sending, old.busy_until, old.timer);
@@ -225,6 +289,13 @@ impl<A> World<A> {
         &self.conversations[id]
     }
 
+    /// Something came that no observer saw: answers to it may look strange.
+    pub fn blemish(&mut self, id: usize) {
+        let conversation = &mut self.conversations[id];
+        conversation.impaired += 1;
+        conversation.again = true;
+    }
+
     /// How many request packets of all connections were sent again, as observers saw it.
     pub fn retransmissions(&self) -> u64 {
         self.conversations.iter().map(|known| known.tracer.summary().retransmissions).sum()
@@ -233,7 +304,7 @@ impl<A> World<A> {
     /// A frame that no device sent comes to a device.
     pub fn inject(&mut self, to: usize, frame: &[u8]) {
         let frame = self.copy(frame);
-        self.put(self.now, Happening::Arrive { to, frame });
+        self.put(self.now, Happening::Arrive { to, frame, damaged: false });
     }
 
     /// All links from and to a device are still for so long.
@@ -252,10 +323,11 @@ impl<A> World<A> {
         frame
     }
 
-    fn deliver(&mut self, to: usize, frame: &[u8]) {
+    fn deliver(&mut self, to: usize, frame: &[u8], damaged: bool) {
         let Ok(frame) = Frame::parse(RawFrame::ethernet(frame)) else { return };
         let node = &mut self.nodes[to];
         node.handed += 1;
+        node.damaged += u64::from(damaged);
         node.device.handle_packet(self.now, frame.received());
     }
 
@@ -298,6 +370,7 @@ impl<A> World<A> {
         let sum =
             self.now.nanos() ^ (from as u64) << 56 ^ u64::from(frame.body.icrc().unwrap_or(0));
         self.digest = (self.digest ^ sum).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.nodes[from].answers.count(&packet);
         let destination = frame.ip.destination();
         let to = node_of(destination).filter(|&to| to < self.nodes.len());
         let conversation = to.and_then(|to| self.by_destination.get(&(from, to, bth.dest_qp)));
@@ -322,7 +395,7 @@ impl<A> World<A> {
             self.break_rule(what);
         }
         let subject = Subject { qpn: bth.dest_qp, psn: bth.psn, len: frame.body.len() };
-        let body_at = bytes.len() - frame.body.len();
+        let body_at = bytes.len() - frame.padding - frame.body.len();
         let receivers = match to {
             Some(to) => to..to + 1,
             None if destination.is_multicast() => 0..self.nodes.len(),
@@ -351,11 +424,10 @@ impl<A> World<A> {
         let Some(arrives) = passage.arrives else { return };
         for copy in 0..=passage.copies {
             let mut frame = self.copy(bytes);
-            if copy == 0 {
-                damage(&mut frame, body_at, passage);
-            }
+            let damaged = copy == 0 && damage(&mut frame, body_at, passage);
+            self.copies += u64::from(copy != 0);
             let at = arrives + Duration::from_nanos(u64::from(copy) * 100);
-            self.put(at, Happening::Arrive { to, frame });
+            self.put(at, Happening::Arrive { to, frame, damaged });
         }
     }
 
@@ -364,8 +436,24 @@ impl<A> World<A> {
     }
 }
 
-/// What a link did to the bytes of a frame.
-fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) {
+impl Answers {
+    fn count(&mut self, packet: &Packet<'_>) {
+        let Some(aeth) = packet.headers.aeth else { return };
+        if packet.opcode.operation != Operation::Acknowledge {
+            return;
+        }
+        match aeth.syndrome {
+            Syndrome::Ack(_) => self.acknowledgements += 1,
+            Syndrome::RnrNak(_) => self.not_ready += 1,
+            Syndrome::Nak(NakCode::PsnSequenceError) => self.missing += 1,
+            Syndrome::Nak(_) => {}
+        }
+    }
+}
+
+/// What a link did to the bytes of a frame. Whether an ICRC can tell: the fifth byte of the BTH is
+/// not covered.
+fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) -> bool {
     if passage.mark {
         mark(frame);
     }
@@ -375,6 +463,7 @@ fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) {
     if let Some(keep) = passage.keep {
         frame.truncate(body_at + keep);
     }
+    passage.keep.is_some() || passage.flip.is_some_and(|bit| bit / 8 != 4)
 }
 
 /// Marks a frame without VLAN tag "congestion experienced".
@@ -394,7 +483,7 @@ fn mark(frame: &mut [u8]) {
 }
 
 impl Node {
-    fn new(index: usize, seed: u64) -> Self {
+    fn new(index: usize, kind: Peer, seed: u64) -> Self {
         let number = index as u8 + 1;
         let addresses = [
             IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)),
@@ -402,6 +491,7 @@ impl Node {
         ];
         let mut device =
             Device::new(Limits::DEFAULT, seed.wrapping_add(index as u64), VecMemory::new());
+        device.set_conduct(kind.conduct());
         for address in addresses {
             let gid = Gid::from_ip(address);
             let added = device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None });
@@ -410,17 +500,25 @@ impl Node {
         Self {
             device,
             addresses,
+            kind,
+            notification: None,
+            notifications: 0,
             templates: Vec::new(),
             busy_until: Instant::ZERO,
             sending: false,
             timer: None,
             sent: 0,
             handed: 0,
+            damaged: 0,
+            answers: Answers::default(),
         }
     }
 
     /// Writes the next frame into `room`; says where it begins and ends.
     fn write(&mut self, now: Instant, room: &mut [u8]) -> Option<(usize, usize)> {
+        if let Some((path, to)) = self.notification.take() {
+            return self.notify(path, to, room);
+        }
         let packet = Room::whole(&mut room[BEFORE..]);
         let transmit = self.device.poll_transmit(now, Outlet { room: packet, elide: false })?;
         self.sent += 1;
@@ -432,16 +530,52 @@ impl Node {
         }
         if self.templates[index].as_ref().is_none_or(|(known, _)| *known != version) {
             let path = path_of(&self.device.paths().get(transmit.path)?.addressing)?;
-            self.templates[index] = Some((version, FrameTemplate::new(&path)));
+            self.templates[index] = Some((version, FrameTemplate::new(&self.kind.path(path))));
         }
         let (_, template) = self.templates[index].as_ref()?;
-        let start = BEFORE - template.headers_len();
-        let cover = template.write(u16::try_from(len).ok()?, 0, &mut room[start..])?;
+        let identification = self.kind.identification(self.sent);
+        let range = seal(template, identification, len, room)?;
         let body = &mut room[BEFORE..BEFORE + len];
-        let value = icrc::expected(&cover, Body::whole(body))?;
-        *body.last_chunk_mut()? = value.to_le_bytes();
-        Some((start, BEFORE + len))
+        self.kind.dress(body);
+        if len == ACKNOWLEDGE_LEN
+            && let Ok(packet) = Packet::parse(Body::whole(body))
+        {
+            self.notification = self.kind.notifies_behind(&packet).map(|to| (transmit.path, to));
+        }
+        Some(pad(self.kind, range, room))
     }
+
+    /// Writes the notification of congestion that is owed to a queue pair.
+    fn notify(&mut self, path: PathId, to: Qpn, room: &mut [u8]) -> Option<(usize, usize)> {
+        let path = path_of(&self.device.paths().get(path)?.addressing)?;
+        let template = FrameTemplate::new(&peer::notification_path(path));
+        let len = peer::write_notification(to, &mut room[BEFORE..])?;
+        self.notifications += 1;
+        let range = seal(&template, 0x718c, len, room)?;
+        Some(pad(self.kind, range, room))
+    }
+}
+
+/// Writes the headers before a packet of `len` bytes, and its ICRC.
+fn seal(
+    template: &FrameTemplate,
+    identification: u16,
+    len: usize,
+    room: &mut [u8],
+) -> Option<(usize, usize)> {
+    let start = BEFORE - template.headers_len();
+    let cover = template.write(u16::try_from(len).ok()?, identification, &mut room[start..])?;
+    let body = &mut room[BEFORE..BEFORE + len];
+    let value = icrc::expected(&cover, Body::whole(body))?;
+    *body.last_chunk_mut()? = value.to_le_bytes();
+    Some((start, BEFORE + len))
+}
+
+/// Fills a frame up to what the device's port sends at the least.
+fn pad(kind: Peer, (start, end): (usize, usize), room: &mut [u8]) -> (usize, usize) {
+    let padded = end.max(start + kind.shortest_frame());
+    room[end..padded].fill(0);
+    (start, padded)
 }
 
 fn path_of(to: &Addressing) -> Option<Path> {

@@ -130,3 +130,13 @@ fn no_line_about_the_device_can_be_left_out() {
     }
     assert!(unneeded.is_empty(), "{}", unneeded.join("\n"));
 }
+
+/// Whoever learns the language from its page begins with that script.
+#[test]
+fn the_example_on_the_page_of_the_language_comes_true() {
+    let page = include_str!("../../../tests/conformance/README.md");
+    let (_, behind) = page.split_once("```text\n").expect("an example");
+    let (script, _) = behind.split_once("```").expect("its end");
+    let outcome = run_text("example", script, &Options::default());
+    assert!(matches!(outcome, Outcome::Passed { .. }), "{outcome}");
+}

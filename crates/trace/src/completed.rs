@@ -38,6 +38,18 @@ impl CompletedMessages {
         Self { from, offset: Some(Range { low: Msn::new(0), slack: 0 }) }
     }
 
+    /// Whether it may be that nothing was completed before what was seen.
+    pub(crate) fn may_be_all(&self) -> bool {
+        self.offset.is_some_and(|Range { low, slack }| {
+            u32::try_from(Msn::new(0).since(low)).is_ok_and(|distance| distance <= slack)
+        })
+    }
+
+    /// Whether `msn` shows that fewer than `ends` of the messages seen were complete.
+    pub(crate) fn lacks(&self, msn: Msn, ends: u64) -> bool {
+        self.offset.is_some_and(|known| msn.since(known.low.advance(low_bits(ends))) < 0)
+    }
+
     /// Our count was wrong.
     pub(crate) fn forget_offset(&mut self) {
         self.offset = None;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use roxe_wire::opcode::Service;
 use roxe_wire::{Packet, Psn, Qpn};
 
-use crate::requests::Requests;
+use crate::requests::{Fit, Requests};
 use crate::summary::{ConversationSummary, Summary};
 
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
@@ -21,6 +21,14 @@ const LOOKS: u32 = 1 << 22;
 
 /// … and so many more with each frame, so that no capture takes more than linear time.
 const LOOKS_PER_FRAME: u32 = 32;
+
+/// So many rounds prove that two directions belong together: requests sent, each after the round
+/// before, and an answer to each that none but them asks for. Fewer may be chance.
+const ROUNDS: u8 = 3;
+
+/// After so many frames of two directions, no others will come between their hosts of which all
+/// requests went by before the capture.
+const ALONE: u64 = 16;
 
 /// What all packets of one direction have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,8 +63,14 @@ pub(crate) struct Flow {
     pub(crate) conversation: u32,
     /// The other direction.
     pub(crate) peer: Option<usize>,
-    /// Whether a response, or connection management, has proven that.
+    /// Whether responses, or connection management, have proven that.
     sure: bool,
+    /// How many rounds speak for it. What speaks against it makes them none, until it is sure.
+    rounds: u8,
+    /// The frame of the answer in the last of them.
+    last_round: u64,
+    /// The PSN of its last answer to nothing that was seen, if there was one.
+    stray: Option<Psn>,
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
     pub(crate) recent: RecentFrames,
@@ -79,9 +93,19 @@ pub(crate) struct RecentFrames {
 }
 
 impl RecentFrames {
+    /// Identification and number of each, in the order of arrival.
+    fn in_order(&self) -> impl Iterator<Item = (u16, u64)> {
+        let places = self.count.saturating_sub(RECENT_FRAMES)..self.count;
+        places.map(|place| place % RECENT_FRAMES).map(|at| {
+            let (_, number) = self.frames[at];
+            (self.identifications[at], number)
+        })
+    }
+
     /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
     /// does not change on the way, the identification too, but that tells a frame doubled from a
-    /// packet sent twice only where the sender counts in it: not where it is always the same.
+    /// packet sent twice only where the sender counts in it: not where it is always the same, or
+    /// one of two in turn.
     pub(crate) fn take(&mut self, identification: u16, icrc: u32, number: u64) -> Option<u64> {
         if identification == 0 {
             return None;
@@ -90,7 +114,11 @@ impl RecentFrames {
         let at = self.identifications[..known].iter().position(|known| *known == identification);
         if let Some(at) = at {
             let (known_icrc, number) = self.frames[at];
-            let counts = self.identifications[..known].iter().any(|id| *id != identification);
+            let newest = (self.count - 1) % RECENT_FRAMES;
+            let mut others =
+                self.identifications[..known].iter().filter(|id| **id != identification);
+            let other = others.next();
+            let counts = other.is_some() && (at == newest || others.any(|id| Some(id) != other));
             if known_icrc != icrc || counts {
                 return (known_icrc == icrc).then_some(number);
             }
@@ -101,6 +129,55 @@ impl RecentFrames {
         self.count += 1;
         None
     }
+}
+
+/// How far apart the identifications of frames may be that were sent close to each other.
+const CLOSE: u16 = 256;
+
+/// A frame among those around it in its direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// Its number.
+    pub(crate) frame: u64,
+    pub(crate) identification: u16,
+    pub(crate) recent: &'a RecentFrames,
+}
+
+impl Arrival<'_> {
+    /// The first frame that was seen before this one though it was sent after it. Only where the
+    /// sender counts in the IP identification: where most steps from frame to frame are small ones
+    /// forward.
+    pub(crate) fn overtaken_by(&self) -> Option<u64> {
+        // Mostly none is, and this looks at all of them at once.
+        let is_ahead = |other: &u16| is_close_behind(*other, self.identification);
+        if !self.recent.identifications.iter().any(is_ahead) {
+            return None;
+        }
+        let seen = self.recent.in_order().filter(|(_, frame)| *frame != self.frame);
+        let (mut steps, mut forward) = (0, 0);
+        let mut first = None;
+        let mut before: Option<u16> = None;
+        for (identification, frame) in seen {
+            if let Some(before) = before.replace(identification) {
+                steps += 1;
+                forward += u32::from(is_close_behind(identification, before));
+            }
+            if is_close_behind(identification, self.identification) {
+                first = first.or(Some(frame));
+            }
+        }
+        first.filter(|_| forward >= 2 && forward * 2 >= steps)
+    }
+
+    /// Whether it was sent before that one, if both are remembered.
+    pub(crate) fn was_sent_before(&self, frame: u64) -> bool {
+        let found = self.recent.in_order().find(|(_, known)| *known == frame);
+        found.is_some_and(|(other, _)| is_close_behind(other, self.identification))
+    }
+}
+
+fn is_close_behind(identification: u16, other: u16) -> bool {
+    (1..=CLOSE).contains(&identification.wrapping_sub(other))
 }
 
 /// All directions, by key.
@@ -125,7 +202,7 @@ pub(crate) struct Flows {
 pub(crate) enum Answered {
     /// This one, proven.
     By(usize),
-    /// One of several: nothing tells them apart yet.
+    /// One of several, or one whose part in it is not proven: nothing tells yet.
     Unclear,
     /// None that was seen.
     Unseen,
@@ -200,6 +277,9 @@ impl Flows {
             conversation: 0,
             peer: None,
             sure: false,
+            rounds: 0,
+            last_round: 0,
+            stray: None,
             requests: Requests::default(),
             counts: Summary::default(),
             recent: RecentFrames::default(),
@@ -210,7 +290,8 @@ impl Flows {
         if key.source_qp.is_none() {
             self.open.insert(key, index);
         }
-        match self.guess_peer(index) {
+        // A CNP may come from elsewhere on the way of what it concerns: a guess would be a bad one.
+        match self.guess_peer(index).filter(|_| service != Service::Cnp) {
             Some(peer) => {
                 self.all[index].conversation = self.all[peer].conversation;
                 self.join(index, peer, false);
@@ -224,8 +305,13 @@ impl Flows {
     }
 
     /// Those opposite to `index`, with the same addresses and service, whose other half is not
-    /// proven either and for which `holds`. `None` when there are too many to look at them all.
-    fn opposite(&mut self, index: usize, holds: impl Fn(&Flow) -> bool) -> Option<Vec<usize>> {
+    /// proven either, with what `judge` says of each, where it says something. `None` when there
+    /// are too many to look at them all.
+    fn opposite<T>(
+        &mut self,
+        index: usize,
+        judge: impl Fn(&Flow) -> Option<T>,
+    ) -> Option<Vec<(usize, T)>> {
         let FlowKey { source, destination, service, .. } = self.all[index].key;
         let low = FlowKey {
             source: destination,
@@ -241,8 +327,8 @@ impl Flows {
         let mut found = Vec::new();
         for (_, &other) in self.open.range(low..=high) {
             self.looks -= 1;
-            if other != index && holds(&self.all[other]) {
-                found.push(other);
+            if other != index {
+                found.extend(judge(&self.all[other]).map(|it| (other, it)));
             }
         }
         Some(found)
@@ -262,12 +348,10 @@ impl Flows {
                 ..key
             });
         }
-        match self.opposite(index, |flow| flow.peer.is_none())?[..] {
+        match self.opposite(index, |flow| flow.peer.is_none().then_some(flow.source_port))?[..] {
             [] => None,
-            [only] => Some(only),
-            ref several => {
-                several.iter().copied().find(|&other| self.all[other].source_port == source_port)
-            }
+            [(only, _)] => Some(only),
+            ref several => several.iter().find(|(_, port)| *port == source_port).map(|it| it.0),
         }
     }
 
@@ -280,11 +364,13 @@ impl Flows {
             if let Some(old) = old {
                 self.all[old].peer = None;
                 self.set_sure(old, false);
+                self.all[old].rounds = 0;
             } else {
                 let own = self.all[one].conversation;
                 number = Some(number.map_or(own, |number: u32| number.min(own)));
             }
             self.set_sure(one, sure);
+            self.all[one].rounds = 0;
         }
         let number = number.filter(|number| *number != 0).unwrap_or_else(|| {
             self.conversations += 1;
@@ -304,11 +390,11 @@ impl Flows {
         }
     }
 
-    /// The queue pair that packets of this direction come from, once that is proven.
+    /// The queue pair that packets of this direction come from, once something speaks for it.
     pub(crate) fn source_qp(&self, index: usize) -> Option<Qpn> {
         let flow = &self.all[index];
         flow.key.source_qp.or_else(|| {
-            let peer = flow.peer.filter(|_| flow.sure)?;
+            let peer = flow.peer.filter(|_| flow.sure || flow.rounds > 0)?;
             Some(self.all[peer].key.dest_qp)
         })
     }
@@ -318,29 +404,169 @@ impl Flows {
         self.by_key.get(key).copied()
     }
 
-    /// The direction whose requests `response`, on `index`, answers. It is proven where only one
-    /// has sent that PSN, or of those that have only one a request of the kind that is answered.
-    /// Anything less is no proof: many queue pairs begin with the same PSN.
-    pub(crate) fn answered_by(&mut self, index: usize, response: &Packet<'_>) -> Answered {
+    /// The direction whose requests `response`, on `index`, answers. That only one of those seen
+    /// has sent that PSN, and asks for that kind of answer, speaks for it; several rounds of it
+    /// prove it. Anything less does not: many queue pairs begin with the same PSN, and a capture
+    /// begins where requests were sent already.
+    pub(crate) fn answered_by(
+        &mut self,
+        index: usize,
+        response: &Packet<'_>,
+        frame: u64,
+    ) -> Answered {
         let flow = &self.all[index];
         if let Some(peer) = flow.peer.filter(|_| flow.sure) {
             return Answered::By(peer);
         }
+        let answered = self.likely_answered_by(index, response, frame);
+        if answered == Answered::Unseen {
+            self.all[index].stray = Some(response.headers.bth.psn);
+        }
+        answered
+    }
+
+    /// The same where it is not sure yet.
+    fn likely_answered_by(&mut self, index: usize, response: &Packet<'_>, frame: u64) -> Answered {
+        let flow = &self.all[index];
         let psn = response.headers.bth.psn;
-        let Some(mut found) = self.opposite(index, |flow| flow.requests.covers(psn)) else {
-            return Answered::Unclear;
+        let likely = flow.peer.filter(|_| flow.rounds > 0);
+        let (is_new_round, fits) = likely.map_or((true, Fit::No), |peer| {
+            let requests = &self.all[peer].requests;
+            let sent = requests.get(psn);
+            (sent.is_none_or(|sent| sent.frame > flow.last_round), requests.fit(response))
+        });
+        if let (Some(peer), false, Fit::Asks) = (likely, is_new_round, fits) {
+            return Answered::By(peer);
+        }
+        let judge = |flow: &Flow| {
+            let fit = flow.requests.fit(response);
+            // What others answer is no candidate unless it asks for just this.
+            let is_taken = flow.rounds > 0 && flow.peer != Some(index);
+            let is_candidate = fit == Fit::Asks || fit != Fit::No && !is_taken;
+            is_candidate.then_some((fit, is_taken))
         };
-        if found.len() > 1 {
-            found.retain(|&other| self.all[other].requests.asks_for(response));
+        let Some(found) = self.opposite(index, judge) else {
+            return likely.map_or(Answered::Unclear, Answered::By);
+        };
+        if let Some(peer) = likely {
+            return match found[..] {
+                [(only, (Fit::Asks, _))] if only == peer => {
+                    self.win_round(index, peer, frame);
+                    Answered::By(peer)
+                }
+                [(_, (Fit::Asks, _))] => {
+                    self.lose_round(index);
+                    Answered::Unclear
+                }
+                [] | [_] => Answered::By(peer),
+                _ if found.iter().any(|it| it.0 == peer) => Answered::By(peer),
+                _ => Answered::Unclear,
+            };
+        }
+        let mut free = found.iter().filter(|it| it.1 == (Fit::Asks, false));
+        if let (Some(&(only, _)), None) = (free.next(), free.next()) {
+            // The first round needs no more: whatever contradicts it ends it.
+            self.win_round(index, only, frame);
+            return Answered::By(only);
         }
         match found[..] {
-            [] => Answered::Unseen,
-            [only] => {
-                self.join(index, only, true);
+            [(taken, (Fit::Asks, _))] => {
+                self.lose_round(taken);
+                Answered::Unclear
+            }
+            [(only, (Fit::Perhaps, _))] if self.is_alone(index, only) => {
+                self.win_round(index, only, frame);
                 Answered::By(only)
             }
+            // The wrong kind of answer is one nevertheless.
+            [] => match self.all[index].peer {
+                Some(peer)
+                    if self.is_alone(index, peer) && self.all[peer].requests.get(psn).is_some() =>
+                {
+                    Answered::By(peer)
+                }
+                _ => Answered::Unseen,
+            },
+            _ if found.iter().all(|it| it.1.0 == Fit::TooOld) => Answered::Unseen,
             _ => Answered::Unclear,
         }
+    }
+
+    /// An answer speaks for it that these two directions belong together.
+    fn win_round(&mut self, index: usize, peer: usize, frame: u64) {
+        if self.all[index].rounds == 0 {
+            self.join(index, peer, false);
+            if let Some(psn) = self.all[index].stray {
+                self.all[peer].requests.answered_ahead(psn);
+            }
+        }
+        for one in [index, peer] {
+            let flow = &mut self.all[one];
+            flow.rounds += 1;
+            flow.last_round = frame;
+            if flow.rounds >= ROUNDS {
+                self.set_sure(one, true);
+            }
+        }
+    }
+
+    /// An answer speaks against it that this direction and what is taken for its other half belong
+    /// together.
+    fn lose_round(&mut self, index: usize) {
+        if self.all[index].rounds == 1 {
+            return self.doubt(index);
+        }
+        for one in [Some(index), self.all[index].peer].into_iter().flatten() {
+            let flow = &mut self.all[one];
+            flow.rounds = flow.rounds.saturating_sub(1);
+        }
+    }
+
+    /// This direction and what is taken for its other half contradict each other: what was learned
+    /// from that is forgotten.
+    pub(crate) fn doubt(&mut self, index: usize) {
+        for one in [Some(index), self.all[index].peer].into_iter().flatten() {
+            let flow = &mut self.all[one];
+            flow.rounds = 0;
+            flow.requests.forget_answers();
+        }
+    }
+
+    /// A sure pair has contradicted itself by `response`, on `index`. Tells whether it answers
+    /// another direction instead, whose other half is not proven: then the pair is no longer sure.
+    pub(crate) fn reconsider(&mut self, index: usize, response: &Packet<'_>) -> bool {
+        let asks = |flow: &Flow| {
+            (flow.rounds == 0 && flow.requests.fit(response) == Fit::Asks).then_some(())
+        };
+        let is_other = self.opposite(index, asks).is_some_and(|found| !found.is_empty());
+        if is_other {
+            for one in [Some(index), self.all[index].peer].into_iter().flatten() {
+                self.set_sure(one, false);
+            }
+            self.doubt(index);
+        }
+        is_other
+    }
+
+    /// Whether a contradiction between these two directions is a broken rule, and not a sign that
+    /// they do not belong together: that is proven, or there are no others, and the capture has
+    /// the beginning of the connection or at least two rounds of it.
+    pub(crate) fn is_trusted(&self, index: usize, peer: usize) -> bool {
+        let (flow, asked) = (&self.all[index], &self.all[peer]);
+        let is_whole = flow.stray.is_none() && asked.requests.is_whole();
+        let frames = flow.counts.frames + asked.counts.frames;
+        flow.sure
+            || is_whole && flow.rounds > 1
+            || (is_whole || flow.rounds > 1 || frames > ALONE) && self.is_alone(index, peer)
+    }
+
+    /// Whether between the hosts of these two directions no others wait for their other half.
+    fn is_alone(&self, index: usize, peer: usize) -> bool {
+        [index, peer].into_iter().all(|one| {
+            let low = FlowKey { dest_qp: Qpn::new(0), ..self.all[one].key };
+            let high = FlowKey { dest_qp: Qpn::MULTICAST, ..low };
+            self.open.range(low..=high).all(|(_, &other)| other == index || other == peer)
+        })
     }
 
     /// Connection management told that these two directions belong together, and which PSN the
@@ -371,6 +597,7 @@ impl Flows {
         for flow in &mut kept {
             flow.peer = flow.peer.and_then(|peer| moved[peer]);
             flow.sure &= flow.peer.is_some();
+            flow.rounds *= u8::from(flow.peer.is_some());
         }
         let by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index));
         self.by_key = by_key.clone().collect();

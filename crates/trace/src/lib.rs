@@ -7,7 +7,9 @@
 //! rules). The same judgement serves `roxe explain`, `roxe check` and the simulator's checker.
 //!
 //! A frame that was lost before the point of capture is a gap, one lost behind it a retransmission;
-//! neither breaks a rule. IBA vol 1 chapter 9.7 holds most of the rules; see [`Rule`].
+//! neither breaks a rule. A capture may begin in the middle of traffic and lose frames itself, so a
+//! contradiction breaks a rule only where what it contradicts is known: which directions belong
+//! together, how long a READ is. IBA vol 1 chapter 9.7 holds most of the rules; see [`Rule`].
 #![forbid(unsafe_code)]
 
 mod completed;

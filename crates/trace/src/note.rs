@@ -34,7 +34,13 @@ pub enum Note {
         /// How many bytes, as far as seen.
         bytes: u64,
     },
-    /// The packet was sent before.
+    /// Part of a message of which packets before this one were not seen.
+    Incomplete {
+        /// Whether it is the last part.
+        ends: bool,
+    },
+    /// The packet was sent before. Of two that are equal, which was sent first only the IP
+    /// identification tells, and only where the sender counts in it; else it is the one seen first.
     Retransmission {
         /// The frame that carried it first.
         of: u64,
@@ -42,6 +48,11 @@ pub enum Note {
         cause: Cause,
         /// The frame that had acknowledged it, if one had.
         acknowledged_by: Option<u64>,
+    },
+    /// Packets overtook this one, and among them itself, sent again: its IP identification tells.
+    Late {
+        /// The frame that repeats it, and came first.
+        repeated_in: u64,
     },
     /// The network delivered one frame twice: not even its IP identification is another.
     Doubled {
@@ -74,7 +85,8 @@ pub enum Note {
     },
     /// An acknowledgement of what was acknowledged already.
     DuplicateAck,
-    /// An acknowledgement whose request is not in the capture.
+    /// An acknowledgement whose request is not in the capture, or part of a READ that was asked for
+    /// again unseen.
     RequestNotSeen,
     /// An answer that several connections between the same hosts may wait for.
     RequestUnclear,
@@ -99,8 +111,8 @@ pub enum Note {
         frame: u64,
         /// Which part, counted from 1.
         part: u32,
-        /// How many parts there are.
-        of: u32,
+        /// How many parts there are, where the request tells.
+        of: Option<u32>,
     },
     /// The answer to an atomic, a FLUSH or an ATOMIC WRITE.
     Answers {
@@ -159,6 +171,11 @@ pub enum Cause {
     NoneSeen,
     /// It follows another packet that was sent again for no reason that was seen.
     Continues,
+    /// It was not sent just now: it was overtaken, as its IP identification tells.
+    Late {
+        /// The first frame seen that was sent after it.
+        before: u64,
+    },
 }
 
 /// How an operation is called in a sentence.
@@ -181,11 +198,13 @@ pub(crate) const fn operation_name(operation: Operation) -> &'static str {
 
 impl Note {
     /// Every word that [`Note::kind`] may give.
-    pub const KINDS: [&str; 27] = [
+    pub const KINDS: [&str; 29] = [
         "message",
         "part",
         "message_end",
+        "incomplete",
         "retransmission",
+        "late",
         "doubled",
         "fills_gap",
         "old",
@@ -217,7 +236,9 @@ impl Note {
             Self::Message { .. } => "message",
             Self::Part { .. } => "part",
             Self::MessageEnd { .. } => "message_end",
+            Self::Incomplete { .. } => "incomplete",
             Self::Retransmission { .. } => "retransmission",
+            Self::Late { .. } => "late",
             Self::Doubled { .. } => "doubled",
             Self::FillsGap { .. } => "fills_gap",
             Self::Old => "old",
@@ -330,6 +351,15 @@ impl Note {
                 tell!(words, "ends message ", *number, " (");
                 tell!(words, *packets, " packets, ", *bytes, " B)");
             }
+            Self::Incomplete { ends: true } => {
+                tell!(words, "ends a message of which packets are missing");
+            }
+            Self::Incomplete { ends: false } => {
+                tell!(words, "in a message of which packets are missing");
+            }
+            Self::Late { repeated_in } => {
+                tell!(words, "late: sent before frame ", *repeated_in, ", which repeats it");
+            }
             Self::Retransmission { of, cause, acknowledged_by } => {
                 tell!(words, "retransmission of frame ", *of);
                 cause.tell(words);
@@ -372,7 +402,10 @@ impl Note {
             Self::FatalNak { frame: None } => tell!(words, "refuses; the connection ends"),
             Self::AnswersRead { frame, part, of } => {
                 tell!(words, "answers READ of frame ", *frame);
-                tell!(words, " (", *part, " of ", *of, ")");
+                match of {
+                    Some(of) => tell!(words, " (", *part, " of ", *of, ")"),
+                    None => tell!(words, " (part ", *part, ")"),
+                }
             }
             Self::Answers { frame, operation } => {
                 tell!(words, "answers ", operation_name(*operation), " of frame ", *frame);
@@ -409,6 +442,7 @@ impl Cause {
             Self::ReceiverNotReady { frame } => tell!(words, " (RNR NAK in frame ", frame, ")"),
             Self::NoneSeen => tell!(words, " (no NAK seen)"),
             Self::Continues => {}
+            Self::Late { before } => tell!(words, " (late: sent before frame ", before, ")"),
         }
     }
 }

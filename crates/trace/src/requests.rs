@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
-use roxe_wire::{Headers, MAX_MESSAGE_LEN, Mtu, Opcode, Packet, Psn, RKey, packets_for};
+use roxe_wire::{
+    Headers, MAX_MESSAGE_LEN, Msn, Mtu, NakCode, Opcode, Packet, Psn, RKey, Syndrome, packets_for,
+};
 
 use crate::completed::CompletedMessages;
+use crate::flow::Arrival;
 use crate::note::{Cause, operation_name};
 use crate::{Finding, Note, Rule, Summary};
 
@@ -51,8 +54,10 @@ pub(crate) struct Sent {
     /// The end of its message was told.
     end_is_told: bool,
     payload: u32,
-    /// The length a RETH announces.
-    pub(crate) announced: u32,
+    /// The length its RETH announces, if it has one and the capture kept it.
+    pub(crate) announced: Option<u32>,
+    /// Whether the capture kept all its headers.
+    is_whole: bool,
     /// Which memory a READ asks for.
     from: (u64, RKey),
     /// Stands for all headers but the BTH, but for those of a READ.
@@ -65,8 +70,12 @@ pub(crate) struct Sent {
     missing: Range<u32>,
     /// Where a READ was asked for again.
     asked_again: Vec<Psn>,
+    /// Whether a READ was asked for again with a smaller length: its answer may be either.
+    pub(crate) is_less: bool,
     /// What an atomic was answered with.
     pub(crate) original: Option<u64>,
+    /// It does not follow what is before it: what follows it is not measured by it.
+    is_astray: bool,
 }
 
 /// A message whose last packet is still to come.
@@ -86,6 +95,22 @@ struct Open {
 struct Early {
     frame: u64,
     psn: Psn,
+    /// The last PSN that it says has arrived.
+    arrived: Psn,
+    /// How many messages it says are complete.
+    msn: Option<Msn>,
+}
+
+/// Whether requests ask for a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// The packet with its PSN was seen, and asks for that kind.
+    Asks,
+    /// The packet was not seen, or such an answer names it and means others.
+    Perhaps,
+    /// It would be from before the first packet seen.
+    TooOld,
+    No,
 }
 
 /// The requests of one direction of a conversation.
@@ -119,6 +144,16 @@ pub(crate) struct Requests {
     /// Why packets are being sent again.
     going_back: Option<Cause>,
     early: Option<Early>,
+    /// The newest PSN that was answered without being seen: the responder has more than was sent
+    /// here, until this is.
+    ahead: Option<Psn>,
+    /// Whether the path MTU was learned from answers.
+    is_mtu_answered: bool,
+    /// From here on it may be another connection: all before was acknowledged, and PSNs are
+    /// missing between.
+    anew: Option<Psn>,
+    /// Whether the first packet of the connection was seen.
+    is_whole: bool,
     pub(crate) completed: CompletedMessages,
 }
 
@@ -150,6 +185,7 @@ impl Requests {
     pub(crate) fn connect_at(&mut self, psn: Psn) {
         self.begin_at(psn);
         self.completed = CompletedMessages::none_yet(psn);
+        self.is_whole = true;
     }
 
     /// What comes is not to be measured by what was.
@@ -188,32 +224,69 @@ impl Requests {
         self.first.map(|first| psn.since(first)).filter(|relative| *relative >= 0)
     }
 
-    /// Whether a response with this PSN may answer these requests.
-    pub(crate) fn covers(&self, psn: Psn) -> bool {
-        let is_sent = self.is_known()
-            && psn.since(self.next) < 0
-            && (self.find(psn).is_some() || psn.since(self.unacknowledged) >= -1);
-        is_sent || self.may_be_read(psn).is_some()
-    }
-
     /// The newest request, if it is a READ that takes this PSN should the path MTU be small.
     fn may_be_read(&self, psn: Psn) -> Option<&Sent> {
         let read = self.sent.back().filter(|_| self.next_is_guess)?;
-        let most = packets_for(read.announced.min(MAX_MESSAGE_LEN), Mtu::B256.bytes());
+        let most = match read.announced {
+            Some(announced) => packets_for(announced.min(MAX_MESSAGE_LEN), Mtu::B256.bytes()),
+            None => RESTART,
+        };
         psn.is_within(read.psn, most).then_some(read)
     }
 
-    /// Whether a request that has the PSN of `response` asks for this kind of response.
-    pub(crate) fn asks_for(&self, response: &Packet<'_>) -> bool {
+    /// Whether these requests ask for `response`.
+    pub(crate) fn fit(&self, response: &Packet<'_>) -> Fit {
+        let Some(first) = self.first else { return Fit::No };
         let psn = response.headers.bth.psn;
-        let Some(sent) = self.get(psn).or_else(|| self.may_be_read(psn)) else { return false };
-        let asked = sent.opcode.operation;
-        match response.opcode.operation {
-            Operation::ReadResponse => {
-                matches!(asked, Operation::ReadRequest | Operation::Flush | Operation::AtomicWrite)
-            }
-            Operation::AtomicAcknowledge => asked.is_atomic(),
-            _ => true,
+        if self.is_future(psn) {
+            return Fit::No;
+        }
+        if let Some(sent) = self.get(psn) {
+            return sent.fit(response);
+        }
+        if let Some(read) = self.may_be_read(psn) {
+            return match read.fit(response) {
+                Fit::No if response.opcode.operation == Operation::AtomicAcknowledge => Fit::No,
+                _ => Fit::Perhaps,
+            };
+        }
+        if psn.since(self.next) >= 0 {
+            Fit::No
+        } else if psn.since(self.unacknowledged) >= -1 && psn.since(first) >= -1 {
+            Fit::Perhaps
+        } else if !self.any_acknowledged && (1..NEAR).contains(&first.since(psn)) {
+            Fit::TooOld
+        } else {
+            Fit::No
+        }
+    }
+
+    /// Whether the first packet of the connection was seen.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// A count of completed messages may show that the first packet was seen.
+    pub(crate) fn learn_beginning(&mut self) {
+        self.is_whole = self.is_whole || self.completed.may_be_all();
+    }
+
+    /// The answers were not to these requests.
+    pub(crate) fn forget_answers(&mut self) {
+        let Some(first) = self.first else { return };
+        self.unacknowledged = self.sent.front().map_or(first, |sent| sent.psn);
+        self.any_acknowledged = false;
+        self.completed = CompletedMessages::unknown(self.next);
+        (self.early, self.ahead, self.asked_back, self.is_whole) = (None, None, None, false);
+        let is_mtu_answered = core::mem::take(&mut self.is_mtu_answered);
+        if is_mtu_answered {
+            self.mtu = None;
+        }
+        for sent in &mut self.sent {
+            (sent.acknowledged_by, sent.original) = (None, None);
+            (sent.answered, sent.missing) = (0, 0..0);
+            let is_short = sent.announced.is_some_and(|announced| announced <= Mtu::B256.bytes());
+            sent.is_span_known &= !is_mtu_answered || is_short;
         }
     }
 
@@ -248,7 +321,8 @@ impl Requests {
         self.find(psn).map(|index| &mut self.sent[index])
     }
 
-    fn place(&mut self, psn: Psn) -> Place {
+    fn place(&mut self, packet: &Packet<'_>) -> Place {
+        let psn = packet.headers.bth.psn;
         if self.first.is_none() {
             self.begin_at(psn);
             return Place::Next;
@@ -261,7 +335,12 @@ impl Requests {
             Ok(_) => Place::Elsewhere,
             Err(_) => match self.find(psn) {
                 Some(index) if self.sent[index].psn == psn => Place::Again(index),
-                Some(index) => Place::WithinRead(index),
+                Some(index) if self.sent[index].reaches(packet) => Place::WithinRead(index),
+                Some(index) => {
+                    let read = &mut self.sent[index];
+                    read.span = psn.since(read.psn).unsigned_abs();
+                    Place::Skipped(index + 1)
+                }
                 None if ahead.unsigned_abs() >= RESTART => Place::Elsewhere,
                 None => match self.behind(psn) {
                     0 if self.forgotten => Place::Old,
@@ -278,7 +357,7 @@ impl Requests {
         }
         let Some(read) = self.sent.back_mut() else { return };
         let Ok(span) = u32::try_from(psn.since(read.psn)) else { return };
-        if Mtu::ALL.iter().any(|mtu| packets_for(read.announced, mtu.bytes()) == span) {
+        if read.may_take(span) {
             read.span = span;
             self.next = psn;
             self.next_is_guess = false;
@@ -298,28 +377,122 @@ impl Requests {
             return mtu;
         }
         self.mtu = Some(full);
-        for sent in self.sent.iter_mut().filter(|sent| !sent.is_span_known) {
-            sent.span = packets_for(sent.announced.min(MAX_MESSAGE_LEN), full);
-            sent.is_span_known = true;
-        }
-        if let Some(read) = self.sent.back().filter(|_| self.next_is_guess) {
-            self.next = read.psn.advance(read.span);
-            self.next_is_guess = false;
-        }
+        self.measure_reads(full, |sent| !sent.is_span_known);
         full
+    }
+
+    /// A full packet of the answer to the READ with `psn` shows it.
+    pub(crate) fn learn_mtu_at(&mut self, psn: Psn, full: u32) -> u32 {
+        let is_other = self.mtu.is_some_and(|mtu| mtu != full);
+        let anew = self.anew.filter(|anew| psn.since(*anew) >= 0);
+        if let Some(anew) = anew.filter(|_| is_other) {
+            self.mtu = Some(full);
+            self.anew = None;
+            self.measure_reads(full, |sent| sent.psn.since(anew) >= 0);
+            return full;
+        }
+        if !is_other {
+            self.anew = self.anew.filter(|_| anew.is_none());
+        }
+        self.is_mtu_answered |= self.mtu.is_none();
+        self.learn_mtu(full)
+    }
+
+    /// The spans of those READs that are `unknown` follow from the path MTU.
+    fn measure_reads(&mut self, mtu: u32, unknown: impl Fn(&Sent) -> bool) {
+        let mut index = 0;
+        while index < self.sent.len() {
+            let sent = &mut self.sent[index];
+            if sent.opcode.operation == Operation::ReadRequest
+                && unknown(sent)
+                && let Some(announced) = sent.announced
+            {
+                sent.span = packets_for(announced.min(MAX_MESSAGE_LEN), mtu);
+                sent.is_span_known = true;
+                self.absorb(index);
+            }
+            index += 1;
+        }
+        if let Some(read) = self.sent.back().filter(|read| read.is_span_known) {
+            let end = read.psn.advance(read.span);
+            if self.next_is_guess || end.since(self.next) > 0 {
+                self.next = end;
+                self.next_is_guess = false;
+            }
+        }
+    }
+
+    /// The last packet of the answer to a READ of unknown path MTU shows how many PSNs it takes.
+    pub(crate) fn learn_span(&mut self, psn: Psn) {
+        let index = self.find(psn).or_else(|| {
+            self.may_be_read(psn)?;
+            self.sent.len().checked_sub(1)
+        });
+        let Some(index) = index else { return };
+        let is_newest = index + 1 == self.sent.len();
+        let read = &mut self.sent[index];
+        let span = psn.since(read.psn).unsigned_abs() + 1;
+        if !read.is_span_known && read.may_take(span) {
+            read.span = span;
+            read.is_span_known = true;
+            if is_newest && self.next_is_guess {
+                self.next = psn.next();
+                self.next_is_guess = false;
+            }
+        }
+    }
+
+    /// READs that lie within another one, which was seen later, only asked for its rest.
+    fn absorb(&mut self, index: usize) {
+        let Some(mtu) = self.mtu else { return };
+        let read = &self.sent[index];
+        if read.opcode.operation != Operation::ReadRequest || !read.is_span_known {
+            return;
+        }
+        let is_rest = |rest: &&Sent| {
+            rest.opcode.operation == Operation::ReadRequest
+                && rest.psn.is_within(read.psn, read.span)
+                && rest.announced.is_some_and(|len| read.is_rest(rest.psn, rest.from, len, mtu))
+        };
+        let rests = self.sent.range(index + 1..).take_while(is_rest).count();
+        if rests == 0 {
+            return;
+        }
+        for _ in 0..rests {
+            let Some(rest) = self.sent.remove(index + 1) else { return };
+            let read = &mut self.sent[index];
+            read.ask_again(rest.psn);
+            rest.asked_again.into_iter().for_each(|psn| read.ask_again(psn));
+        }
+        self.ends -= rests as u64;
+        self.sent.range_mut(index + 1..).for_each(|behind| behind.ends -= rests as u64);
+        self.completed.forget_offset();
+    }
+
+    /// An answer shows how far the newest READ reaches at least, if its length is not known.
+    pub(crate) fn reach(&mut self, psn: Psn) {
+        let Some(read) = self.may_be_read(psn).filter(|read| read.announced.is_none()) else {
+            return;
+        };
+        let Ok(index) = u32::try_from(psn.since(read.psn)) else { return };
+        if let Some(read) = self.sent.back_mut().filter(|read| read.span <= index) {
+            read.span = index + 1;
+            self.next = psn.next();
+        }
     }
 
     /// Takes in one request packet.
     pub(crate) fn observe(
         &mut self,
         packet: &Packet<'_>,
-        frame: u64,
+        arrival: &Arrival<'_>,
         notes: &mut Vec<Note>,
         findings: &mut Vec<Finding>,
         summary: &mut Summary,
     ) {
+        let frame = arrival.frame;
         let psn = packet.headers.bth.psn;
-        let mut place = self.place(psn);
+        let mut place = self.place(packet);
         let is_done = self.is_done(packet);
         if self.is_restart(&place, packet, is_done) {
             notes.push(Note::Restart);
@@ -327,9 +500,10 @@ impl Requests {
             place = Place::Next;
         }
         self.check_alone(packet, findings);
+        let mut late = None;
         match place {
             Place::Next | Place::Elsewhere => {
-                self.judge_early(psn, findings);
+                self.judge_early(packet, findings);
                 self.take_new(packet, frame, notes, findings, summary);
             }
             Place::Ahead(missing) => {
@@ -338,19 +512,29 @@ impl Requests {
                 self.early = None;
                 self.open = None;
                 self.completed = CompletedMessages::unknown(psn);
+                if self.unacknowledged == self.next {
+                    self.anew = Some(psn);
+                }
                 self.take_new(packet, frame, notes, findings, summary);
             }
             Place::Again(index) => {
                 let sent = &self.sent[index];
                 if sent.is_same(packet) {
                     let (of, acknowledged_by) = (sent.frame, sent.acknowledged_by);
-                    let cause = self.go_back(psn);
-                    notes.push(Note::Retransmission { of, cause, acknowledged_by });
+                    late = arrival.overtaken_by();
+                    notes.push(if late.is_some() && arrival.was_sent_before(of) {
+                        Note::Late { repeated_in: of }
+                    } else {
+                        let cause = self.go_back(psn, late);
+                        Note::Retransmission { of, cause, acknowledged_by }
+                    });
                     summary.retransmissions += 1;
                     let sent = &mut self.sent[index];
                     (sent.previous, sent.latest) = (sent.latest, frame);
                     if packet.opcode.operation == Operation::ReadRequest {
                         sent.ask_again(psn);
+                        let asked = packet.headers.reth.map_or(0, |reth| reth.dma_len);
+                        sent.is_less |= sent.announced.is_some_and(|announced| asked < announced);
                     }
                     self.tell_end(index, notes, findings);
                 } else {
@@ -360,9 +544,10 @@ impl Requests {
             Place::WithinRead(index) => {
                 let of = self.sent[index].frame;
                 if packet.opcode.operation == Operation::ReadRequest {
-                    findings.extend(self.sent[index].check_rest(packet, self.mtu));
-                    self.sent[index].ask_again(psn);
-                    self.go_back(psn);
+                    let read = &mut self.sent[index];
+                    findings.extend(read.check_rest(packet, self.mtu));
+                    read.ask_again(psn);
+                    self.go_back(psn, None);
                     notes.push(Note::ReadRest { of });
                     summary.retransmissions += 1;
                 } else {
@@ -374,8 +559,12 @@ impl Requests {
                 }
             }
             Place::Skipped(index) => {
-                let cause = self.go_back(psn);
+                late = arrival.overtaken_by();
+                let cause = self.go_back(psn, late);
                 notes.push(Note::FillsGap { cause });
+                if is_done {
+                    self.anew = Some(psn);
+                }
                 let mut broken = Vec::new();
                 self.insert(index, packet, frame, notes, &mut broken);
                 // Behind what was acknowledged it may be another connection's.
@@ -386,17 +575,20 @@ impl Requests {
                 }
             }
             Place::Old => {
-                self.go_back(psn);
+                self.go_back(psn, None);
                 // Perhaps it is another connection's, which counts anew.
                 self.completed.forget_offset();
                 notes.push(Note::Old);
                 summary.retransmissions += 1;
             }
         }
-        self.after_last = match self.get(psn) {
-            Some(sent) => sent.psn.advance(sent.span),
-            None => psn.next(),
-        };
+        // What comes late was not sent between what came before and what comes next.
+        if late.is_none() {
+            self.after_last = match self.get(psn) {
+                Some(sent) => sent.psn.advance(sent.span),
+                None => psn.next(),
+            };
+        }
     }
 
     /// Whether nobody sends this PSN again: it was acknowledged, or is never repeated.
@@ -431,6 +623,8 @@ impl Requests {
         } else if let Some(mtu) = self.mtu {
             if rule == PayloadRule::Full && len != mtu as usize {
                 findings.push(path_mtu(packet.opcode, len, mtu));
+            } else if rule == PayloadRule::Full {
+                self.anew = None;
             } else if !rule.allows(len, mtu as usize) {
                 findings.push(Finding {
                     rule: Rule::PayloadLength,
@@ -479,9 +673,10 @@ impl Requests {
         let len = packet.payload.len() as u64;
         let psn = packet.headers.bth.psn;
         (self.going_back, self.asked_back) = (None, None);
-        if let Some(before) = self.sent.back().filter(|before| before.is_before(psn)) {
-            findings.extend(check_sequence(before.opcode, opcode));
-        }
+        let before = self.sent.back().filter(|before| before.is_before(psn) && !before.is_astray);
+        let astray = before.and_then(|before| check_sequence(before.opcode, opcode));
+        let is_astray = astray.is_some();
+        findings.extend(astray);
         if opcode.position.starts() {
             self.begin_message(packet, notes);
             summary.count_message(opcode.operation);
@@ -493,6 +688,8 @@ impl Requests {
             } else {
                 self.open = None;
             }
+        } else {
+            notes.push(Note::Incomplete { ends: opcode.position.ends() });
         }
         if !opcode.position.ends()
             && let Some(open) = &mut self.open
@@ -519,7 +716,7 @@ impl Requests {
         let sent = Sent::new(packet, self.mtu, frame, self.ends);
         self.next = psn.advance(sent.span);
         self.next_is_guess = !sent.is_span_known;
-        self.sent.push_back(Sent { message, end_is_told, ..sent });
+        self.sent.push_back(Sent { message, end_is_told, is_astray, ..sent });
         self.forget();
     }
 
@@ -582,7 +779,7 @@ impl Requests {
             operation,
             packets: (end - start) as u64,
             bytes: self.sent.range(start..end).map(|sent| u64::from(sent.payload)).sum(),
-            announced: (operation == Operation::Write).then_some(first.announced),
+            announced: first.announced.filter(|_| operation == Operation::Write),
         };
         Some((start..end, open))
     }
@@ -617,6 +814,7 @@ impl Requests {
         let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
         findings.extend(
             before_it
+                .filter(|before| !before.is_astray)
                 .and_then(|before| check_sequence(before.opcode, packet.opcode))
                 .or_else(|| check_sequence(packet.opcode, behind_it?.opcode)),
         );
@@ -641,13 +839,24 @@ impl Requests {
                 self.open = Some(open);
             }
             self.tell_end(index, notes, findings);
+            // Its end may have to come again, but its length is known.
+            let last = &mut self.sent[known.end - 1];
+            if last.opcode.position == Position::Last && !last.end_is_told {
+                let wrong = open.wrong_length();
+                last.end_is_told = wrong.is_some();
+                findings.extend(wrong);
+            }
         }
+        self.absorb(index);
         self.forget();
     }
 
     /// An old packet: why? The first one after a step back has the reason, and those behind it the
-    /// same.
-    fn go_back(&mut self, psn: Psn) -> Cause {
+    /// same. One that was overtaken by the frame `late` says nothing about what is sent now.
+    fn go_back(&mut self, psn: Psn, late: Option<u64>) -> Cause {
+        if let Some(before) = late {
+            return Cause::Late { before };
+        }
         if let Some(cause) = self.going_back
             && psn == self.after_last
         {
@@ -715,16 +924,65 @@ impl Requests {
         !self.next_is_guess && psn.since(self.next) >= 0
     }
 
-    /// An answer names a PSN that was not seen.
-    pub(crate) fn answered_early(&mut self, psn: Psn, frame: u64) {
-        self.early = Some(Early { frame, psn });
+    /// Whether everything up to and with `psn` is known to have arrived.
+    pub(crate) fn is_acknowledged(&self, psn: Psn) -> bool {
+        psn.since(self.unacknowledged) < 0
     }
 
-    /// A PSN is sent for the first time. If it was answered before, that was wrong.
-    fn judge_early(&mut self, psn: Psn, findings: &mut Vec<Finding>) {
-        if let Some(early) = self.early.take()
-            && early.psn.since(psn) >= 0
-        {
+    /// Whether a request was seen that takes `psn`, or may take it.
+    pub(crate) fn may_ask_at(&self, psn: Psn) -> bool {
+        self.next_is_guess || self.get(psn).is_some()
+    }
+
+    /// Whether what comes now may be another connection's, with another path MTU.
+    pub(crate) const fn may_be_anew(&self) -> bool {
+        self.anew.is_some()
+    }
+
+    /// An answer names a PSN that was not seen.
+    pub(crate) fn answered_early(&mut self, answer: &Packet<'_>, frame: u64) {
+        let psn = answer.headers.bth.psn;
+        let aeth = answer.headers.aeth;
+        let is_refusal = aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack(_)));
+        let arrived = if is_refusal { psn.previous() } else { psn };
+        self.answered_ahead(arrived);
+        self.early = Some(Early { frame, psn, arrived, msn: aeth.map(|aeth| aeth.msn) });
+    }
+
+    /// The responder says that it has `psn`.
+    pub(crate) fn answered_ahead(&mut self, psn: Psn) {
+        if self.ahead.is_none_or(|ahead| psn.since(ahead) > 0 || self.is_past(ahead)) {
+            self.ahead = Some(psn);
+        }
+    }
+
+    /// Whether all was seen that the responder says it has.
+    pub(crate) fn is_up_to_date(&self) -> bool {
+        self.ahead.is_none_or(|ahead| self.is_past(ahead))
+    }
+
+    /// Whether `psn` was seen, or is another connection's.
+    fn is_past(&self, psn: Psn) -> bool {
+        let ahead = psn.since(self.next);
+        ahead < 0 || ahead.unsigned_abs() >= RESTART
+    }
+
+    /// A PSN is seen for the first time. If it was answered before, that was wrong, or the capture
+    /// has the two in another order, or lost the packet when it was sent first: then the responder
+    /// has counted its message.
+    fn judge_early(&mut self, packet: &Packet<'_>, findings: &mut Vec<Finding>) {
+        let psn = packet.headers.bth.psn;
+        let Some(early) = self.early.take() else { return };
+        if early.arrived.since(psn) < 0 {
+            return;
+        }
+        let is_read = packet.opcode.operation == Operation::ReadRequest;
+        let ends = self.ends + u64::from(packet.opcode.position.ends() && !is_read);
+        if early.arrived != psn {
+            self.early = Some(early);
+        }
+        if early.msn.is_some_and(|msn| self.completed.lacks(msn, ends)) {
+            self.early = None;
             findings.push(Finding {
                 rule: Rule::AckPsn,
                 seen: format!("frame {} answers PSN {}", early.frame, early.psn),
@@ -761,14 +1019,18 @@ fn end_message(
             bytes: open.bytes,
         });
     }
-    if let Some(announced) = open.announced
-        && u64::from(announced) != open.bytes
-    {
-        findings.push(Finding {
+    findings.extend(open.wrong_length());
+}
+
+impl Open {
+    /// The finding for a WRITE that ended with another length than announced.
+    fn wrong_length(&self) -> Option<Finding> {
+        let announced = self.announced.filter(|announced| u64::from(*announced) != self.bytes)?;
+        Some(Finding {
             rule: Rule::WriteLength,
-            seen: format!("a WRITE of {} B", open.bytes),
+            seen: format!("a WRITE of {} B", self.bytes),
             expected: format!("{announced} B as its RETH announced"),
-        });
+        })
     }
 }
 
@@ -838,12 +1100,14 @@ pub(crate) fn payload_length(opcode: &Opcode, len: usize) -> Finding {
 impl Sent {
     fn new(packet: &Packet<'_>, mtu: Option<u32>, frame: u64, ends: u64) -> Self {
         let headers = &packet.headers;
-        let read = headers.reth.filter(|_| packet.opcode.operation == Operation::ReadRequest);
+        let is_read = packet.opcode.operation == Operation::ReadRequest;
+        let read = headers.reth.filter(|_| is_read);
         let asked = read.map_or(0, |read| read.dma_len.min(MAX_MESSAGE_LEN));
+        let is_length_known = read.is_some() || !is_read;
         Self {
             psn: headers.bth.psn,
             span: packets_for(asked, mtu.unwrap_or(Mtu::B4096.bytes())),
-            is_span_known: mtu.is_some() || asked <= Mtu::B256.bytes(),
+            is_span_known: is_length_known && (mtu.is_some() || asked <= Mtu::B256.bytes()),
             frame,
             latest: frame,
             previous: frame,
@@ -852,14 +1116,17 @@ impl Sent {
             message: 0,
             end_is_told: false,
             payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
-            announced: headers.reth.map_or(0, |reth| reth.dma_len),
+            announced: headers.reth.map(|reth| reth.dma_len),
+            is_whole: packet.has_all_headers(),
             from: read.map_or((0, RKey(0)), |read| (read.va, read.r_key)),
             headers: if read.is_some() { 0 } else { fold(headers) },
             ends,
             answered: 0,
             missing: 0..0,
             asked_again: Vec::new(),
+            is_less: false,
             original: None,
+            is_astray: false,
         }
     }
 
@@ -868,13 +1135,72 @@ impl Sent {
         self.is_span_known && self.psn.advance(self.span) == psn
     }
 
+    /// Whether a READ may take so many PSNs. Where nobody knows, no gap is told that may be none.
+    fn may_take(&self, span: u32) -> bool {
+        match self.announced {
+            Some(len) => Mtu::ALL.iter().any(|mtu| packets_for(len, mtu.bytes()) == span),
+            None => (1..RESTART).contains(&span),
+        }
+    }
+
+    /// Whether this READ takes the PSN of `packet`, or that asks for its rest. Where its span is a
+    /// guess, something else there shows that it is shorter.
+    fn reaches(&self, packet: &Packet<'_>) -> bool {
+        let psn = packet.headers.bth.psn;
+        if self.is_span_known
+            || psn.is_within(self.psn, packets_for(self.announced.unwrap_or(0), Mtu::B4096.bytes()))
+        {
+            return true;
+        }
+        let reth =
+            packet.headers.reth.filter(|_| packet.opcode.operation == Operation::ReadRequest);
+        reth.is_some_and(|reth| {
+            let from = (reth.va, reth.r_key);
+            Mtu::ALL.iter().any(|mtu| self.is_rest(psn, from, reth.dma_len, mtu.bytes()))
+        })
+    }
+
+    /// Whether a READ at `psn` asks for the rest of this one.
+    fn is_rest(&self, psn: Psn, from: (u64, RKey), len: u32, mtu: u32) -> bool {
+        let before = psn.since(self.psn).unsigned_abs().checked_mul(mtu);
+        before.is_some_and(|before| {
+            from == (self.from.0.wrapping_add(before.into()), self.from.1)
+                && self
+                    .announced
+                    .is_none_or(|all| all.checked_sub(before).is_some_and(|rest| len <= rest))
+        })
+    }
+
+    /// Whether this packet asks for `response`, which has its PSN.
+    fn fit(&self, response: &Packet<'_>) -> Fit {
+        let asked = self.opcode.operation;
+        let is_fit = match response.opcode.operation {
+            Operation::ReadResponse => {
+                matches!(asked, Operation::ReadRequest | Operation::Flush | Operation::AtomicWrite)
+            }
+            Operation::AtomicAcknowledge => asked.is_atomic(),
+            _ => match response.headers.aeth.map(|aeth| aeth.syndrome) {
+                // What is missing was never here.
+                Some(Syndrome::Nak(NakCode::PsnSequenceError)) => return Fit::Perhaps,
+                Some(Syndrome::Nak(_)) => true,
+                // Something before a READ may be acknowledged with a later PSN.
+                _ if !matches!(asked, Operation::Send | Operation::Write) => return Fit::Perhaps,
+                _ => true,
+            },
+        };
+        if is_fit { Fit::Asks } else { Fit::No }
+    }
+
     /// Whether `packet` is this one sent again. A READ may ask for less than before.
     fn is_same(&self, packet: &Packet<'_>) -> bool {
         self.opcode == packet.opcode
             && self.payload as usize == packet.payload.len()
-            && match packet.headers.reth {
-                Some(reth) if self.opcode.operation == Operation::ReadRequest => {
-                    (reth.va, reth.r_key) == self.from && reth.dma_len <= self.announced
+            && match (packet.headers.reth, self.announced) {
+                _ if !self.is_whole || !packet.has_all_headers() => true,
+                (Some(reth), Some(announced))
+                    if self.opcode.operation == Operation::ReadRequest =>
+                {
+                    (reth.va, reth.r_key) == self.from && reth.dma_len <= announced
                 }
                 _ => self.headers == fold(&packet.headers),
             }
@@ -897,7 +1223,7 @@ impl Sent {
         let reth = packet.headers.reth?;
         let index = u32::try_from(packet.headers.bth.psn.since(self.psn)).ok()?;
         let before = index.checked_mul(mtu?)?;
-        let rest = self.announced.checked_sub(before)?;
+        let rest = self.announced?.checked_sub(before)?;
         let va = self.from.0.wrapping_add(before.into());
         let right = (reth.va, reth.r_key) == (va, self.from.1) && reth.dma_len <= rest;
         (!right).then(|| Finding {
@@ -942,6 +1268,7 @@ impl Sent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::RecentFrames;
     use roxe_wire::{Bth, Payload};
 
     #[test]
@@ -956,7 +1283,9 @@ mod tests {
                 let packet = Packet { opcode, headers, payload: Payload::EMPTY };
                 requests.share(directions);
                 let (notes, findings) = (&mut Vec::new(), &mut Vec::new());
-                requests.observe(&packet, frame, notes, findings, &mut Summary::default());
+                let recent = &RecentFrames::default();
+                let arrival = Arrival { frame, identification: 0, recent };
+                requests.observe(&packet, &arrival, notes, findings, &mut Summary::default());
             }
             assert_eq!(requests.sent.len(), remembered, "{directions}");
         }

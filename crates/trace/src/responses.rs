@@ -23,7 +23,7 @@ pub(crate) fn observe(
     }
     if requests.is_future(psn) {
         notes.push(Note::RequestNotSeen);
-        requests.answered_early(psn, frame);
+        requests.answered_early(packet, frame);
         return;
     }
     match packet.opcode.operation {
@@ -45,14 +45,26 @@ pub(crate) fn observe(
 fn check_msn(requests: &mut Requests, packet: &Packet<'_>) -> Option<Finding> {
     let aeth = packet.headers.aeth?;
     let psn = packet.headers.bth.psn;
+    if !requests.is_up_to_date() {
+        return None;
+    }
     let sent = requests.get(psn)?;
     // A refused message is not complete. A READ counts from the moment it is accepted, and some
     // responders may count it only when it is answered.
     let is_complete = matches!(aeth.syndrome, Syndrome::Ack(_))
         && sent.opcode.operation != Operation::ReadRequest;
     let own = u64::from(sent.opcode.position.ends() && !is_complete);
-    let (at_least, at_most) = (sent.ends - own, requests.ends());
-    requests.completed.check(psn, aeth.msn, at_least, at_most)
+    let at_least = sent.ends - own;
+    // Nor is what comes behind a refused one.
+    let is_refused = !matches!(aeth.syndrome, Syndrome::Ack(_)) && !requests.is_acknowledged(psn);
+    let at_most = match sent.opcode.operation {
+        Operation::ReadRequest if is_refused => sent.ends,
+        _ if is_refused => at_least,
+        _ => requests.ends(),
+    };
+    let finding = requests.completed.check(psn, aeth.msn, at_least, at_most);
+    requests.learn_beginning();
+    finding
 }
 
 fn acknowledge(
@@ -100,16 +112,25 @@ fn read_response(
     let psn = packet.headers.bth.psn;
     let len = packet.payload.len();
     let position = packet.opcode.position;
+    let known = requests.mtu();
     if packet.opcode.payload == PayloadRule::Full
         && let Ok(full) = u32::try_from(len)
         && packet.opcode.payload.allows_for_some_mtu(len)
+        && (known != Some(full) || requests.may_be_anew())
     {
-        let mtu = requests.learn_mtu(full);
+        if !requests.may_ask_at(psn) {
+            notes.push(Note::RequestNotSeen);
+            return;
+        }
+        let mtu = requests.learn_mtu_at(psn, full);
         if full != mtu {
             findings.push(path_mtu(packet.opcode, len, mtu));
         }
+    } else if matches!(position, Position::Last | Position::Only) && known.is_none() {
+        requests.learn_span(psn);
     }
     let mtu = requests.mtu();
+    requests.reach(psn);
     let Some(sent) = requests.get_mut(psn) else {
         notes.push(Note::RequestNotSeen);
         return;
@@ -133,30 +154,43 @@ fn read_response(
         }
         Operation::ReadRequest => {
             let index = u32::try_from(psn.since(sent.psn)).unwrap_or(0);
-            notes.push(Note::AnswersRead { frame: request, part: index + 1, of: sent.span });
-            let starts = index == 0 || sent.may_begin_at(psn);
-            let ends = index + 1 == sent.span;
-            let right = match position {
-                Position::First => starts && !ends,
-                Position::Middle => index != 0 && !ends,
-                Position::Last => index != 0 && ends,
-                Position::Only => starts && ends,
-            };
             let announced = sent.announced;
+            let of = announced.map(|_| sent.span);
+            notes.push(Note::AnswersRead { frame: request, part: index + 1, of });
+            let is_asked = index == 0 || sent.may_begin_at(psn);
+            // Else it was asked for again, unseen, where something was missing.
+            let starts = is_asked || index <= sent.answered;
+            let ends = index + 1 == sent.span;
+            // Where the length is not known, neither is the end.
+            let (may_end, may_go_on) = (ends || of.is_none(), !ends || of.is_none());
+            let right = match position {
+                Position::First => starts && may_go_on,
+                Position::Middle => index != 0 && may_go_on,
+                Position::Last => index != 0 && may_end,
+                Position::Only => starts && may_end,
+            };
+            let starts_here = matches!(position, Position::First | Position::Only);
+            if starts_here && right && !is_asked {
+                notes.push(Note::RequestNotSeen);
+            }
+            let right = right || sent.is_less;
             let expected_len = match (sent.span, mtu) {
-                (1, _) => Some(announced),
+                (1, _) => announced,
                 (span, Some(mtu)) if ends => {
-                    (span - 1).checked_mul(mtu).and_then(|before| announced.checked_sub(before))
+                    (span - 1).checked_mul(mtu).and_then(|before| announced?.checked_sub(before))
                 }
                 _ => None,
             };
+            let expected_len = expected_len.filter(|_| !sent.is_less);
             if !right {
                 findings.push(Finding {
                     rule: Rule::ReadResponse,
                     seen: format!("{} as part {} of {}", packet.opcode.name, index + 1, sent.span),
                     expected: format!("the part that the READ of frame {request} asks for"),
                 });
-            } else if expected_len.is_some_and(|expected| expected as usize != len) {
+            } else if let (Some(expected), Some(announced)) = (expected_len, announced)
+                && expected as usize != len
+            {
                 findings.push(Finding {
                     rule: Rule::ReadResponse,
                     seen: format!("{len} B in the last part"),
@@ -196,20 +230,19 @@ fn atomic_acknowledge(
         return;
     }
     notes.push(Note::Answers { frame, operation });
-    let value = packet.headers.atomic_ack_eth.map(|ack| ack.original);
-    match sent.original {
-        None => sent.original = value,
-        Some(before) => {
-            notes.push(Note::AnsweredBefore);
-            if value != Some(before) {
-                findings.push(Finding {
-                    rule: Rule::AtomicResponse,
-                    seen: format!("the value 0x{:x}", value.unwrap_or(0)),
-                    expected: format!("0x{before:x} as the first time"),
-                });
-            }
-        }
+    if core::mem::replace(&mut sent.answered, 1) != 0 {
+        notes.push(Note::AnsweredBefore);
     }
+    let Some(ack) = packet.headers.atomic_ack_eth else { return };
+    let value = ack.original;
+    if let Some(before) = sent.original.filter(|before| *before != value) {
+        findings.push(Finding {
+            rule: Rule::AtomicResponse,
+            seen: format!("the value 0x{value:x}"),
+            expected: format!("0x{before:x} as the first time"),
+        });
+    }
+    sent.original = sent.original.or(Some(value));
 }
 
 fn wrong_kind(packet: &Packet<'_>, operation: Operation, frame: u64) -> Finding {

@@ -21,9 +21,10 @@ pub enum Rule {
     WriteLength,
     /// A message is not longer than 2³¹ bytes. C9-94.
     MessageLength,
-    /// A packet that is sent again is the same packet. §9.7.
+    /// A packet that is sent again is the same packet. Its payload is not compared. §9.7.
     Retransmission,
-    /// An acknowledgement names a packet that was sent. §9.7.5.
+    /// An acknowledgement names a packet that was sent. Broken where the MSN shows that the
+    /// responder did not have it; else the capture may have lost it, or seen it late. §9.7.5.
     AckPsn,
     /// The MSN counts the messages that were completed. §9.7.7.
     Msn,
@@ -101,7 +102,9 @@ impl Rule {
             Self::PathMtu => "all First and Middle packets of one direction are equally long",
             Self::WriteLength => "the payload of a WRITE adds up to the length its RETH announced",
             Self::MessageLength => "a message is at most 2^31 bytes long",
-            Self::Retransmission => "what is sent again under one PSN is the same packet",
+            Self::Retransmission => {
+                "what is sent again under one PSN has the same opcode, length and headers"
+            }
             Self::AckPsn => "an acknowledgement names a PSN that was sent",
             Self::Msn => "the MSN counts completed messages",
             Self::ReadResponse => "a READ is answered in the PSNs it reserved, with its length",

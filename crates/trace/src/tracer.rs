@@ -7,7 +7,7 @@ use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, TrafficClass, mad::Mad};
 
 use crate::datagram::{self, Connected, Handshakes};
-use crate::flow::{Answered, FlowKey, Flows};
+use crate::flow::{Answered, Arrival, Flow, FlowKey, Flows};
 use crate::requests::payload_length;
 use crate::responses;
 use crate::{ConversationSummary, Finding, Note, Rule, Summary};
@@ -56,7 +56,9 @@ pub struct Seen<'a> {
     pub number: u64,
     /// What stands around its packet.
     pub outside: &'a Outside,
-    /// Its packet. Payload is only looked into where it is a management datagram.
+    /// Its packet. Payload is only looked into where it is a management datagram. Of a packet that
+    /// the capture cut, headers may be missing ([`Packet::parse_start`]): nothing is concluded from
+    /// that.
     pub packet: &'a Packet<'a>,
     /// Whether its ICRC is right. A frame with a bad one is judged no further.
     pub icrc: IcrcVerdict,
@@ -194,6 +196,10 @@ impl Tracer {
         let is_first = self.flows.get(index).counts.frames == 0;
         let before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
+        if service != Service::Cnp {
+            // Perhaps a CNP was seen first.
+            flow.service = service;
+        }
         *conversation = flow.conversation;
         let counts = &mut flow.counts;
         counts.frames += 1;
@@ -271,9 +277,12 @@ impl Tracer {
                     let connections = self.flows.len();
                     let flow = self.flows.get_mut(index);
                     flow.requests.share(connections);
-                    let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+                    let Flow { requests, counts, recent, .. } = flow;
                     let is_first = !requests.is_known();
-                    requests.observe(packet, number, notes, findings, counts);
+                    let own = findings.len();
+                    let identification = outside.identification;
+                    let arrival = Arrival { frame: number, identification, recent };
+                    requests.observe(packet, &arrival, notes, findings, counts);
                     // A broken frame's PSN may be what is broken: it lies no further back than
                     // there were frames.
                     if let Some((before, frames)) = before.filter(|_| is_first)
@@ -282,6 +291,9 @@ impl Tracer {
                         requests.began_before(before);
                     }
                     *relative_psn = requests.relative(bth.psn);
+                    if findings.len() > own {
+                        self.doubt_answers(index, findings);
+                    }
                 }
                 *conversation = self.flows.get(index).conversation;
                 *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
@@ -346,7 +358,7 @@ impl Tracer {
         if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
             findings.push(payload_length(packet.opcode, packet.payload.len()));
         }
-        let peer = match self.flows.answered_by(index, packet) {
+        let peer = match self.flows.answered_by(index, packet, number) {
             Answered::By(peer) => peer,
             Answered::Unclear => {
                 self.flows.get_mut(index).counts.unclear_answers += 1;
@@ -356,8 +368,35 @@ impl Tracer {
         };
         let flow = self.flows.get_mut(peer);
         let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+        let (facts, own) = (notes.len(), findings.len());
         responses::observe(requests, packet, number, notes, findings, counts);
         *relative_psn = requests.relative(psn);
+        let is_unseen = notes[facts..].iter().any(|note| matches!(note, Note::RequestNotSeen));
+        let is_broken = findings.len() > own;
+        if is_broken && !self.flows.is_trusted(index, peer)
+            || (is_broken || is_unseen) && self.flows.reconsider(index, packet)
+        {
+            // More likely this answers somebody else.
+            findings.truncate(own);
+            notes.truncate(facts);
+            notes.push(Note::RequestUnclear);
+            self.flows.get_mut(index).counts.unclear_answers += 1;
+            self.flows.doubt(index);
+            *relative_psn = None;
+        }
+    }
+
+    /// A request shows that an answer named a PSN too early: more likely it answered somebody else,
+    /// unless its connection is known.
+    fn doubt_answers(&mut self, index: usize, findings: &mut Vec<Finding>) {
+        let is_early = |finding: &Finding| finding.rule == Rule::AckPsn;
+        if findings.iter().any(is_early)
+            && let Some(peer) = self.flows.get(index).peer
+            && !self.flows.is_trusted(peer, index)
+        {
+            findings.retain(|finding| !is_early(finding));
+            self.flows.doubt(index);
+        }
     }
 
     /// Joins the two directions of a connection whose handshake was seen.

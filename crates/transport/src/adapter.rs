@@ -100,6 +100,18 @@ pub enum QpEvent {
 /// Something that happened and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Count {
+    // What may happen with every packet comes first, so that a queue pair's counters for it lie
+    // together: `Count::OFTEN`.
+    /// An acknowledgement sent.
+    AckSent,
+    /// WRITE requests received.
+    WriteRequests,
+    /// READ requests received.
+    ReadRequests,
+    /// Atomic requests received.
+    AtomicRequests,
+    /// A packet sent again.
+    Retransmitted,
     /// A request that was received before.
     DuplicateRequest,
     /// A request behind a gap.
@@ -138,10 +150,6 @@ pub enum Count {
     RetryExceeded,
     /// Retries used up for want of a receive buffer.
     RnrRetryExceeded,
-    /// A packet sent again.
-    Retransmitted,
-    /// An acknowledgement sent.
-    AckSent,
     /// A response that answers nothing outstanding.
     GhostResponse,
     /// A response that does not fit what was asked.
@@ -170,17 +178,14 @@ pub enum Count {
     ResponderFlushed,
     /// A message that did not fit its receive buffer.
     ResponderLengthError,
-    /// WRITE requests received.
-    WriteRequests,
-    /// READ requests received.
-    ReadRequests,
-    /// Atomic requests received.
-    AtomicRequests,
 }
 
 impl Count {
-    /// How many there are. `AtomicRequests` stays the last.
-    pub const COUNT: usize = Self::AtomicRequests as usize + 1;
+    /// How many there are. `ResponderLengthError` stays the last.
+    pub const COUNT: usize = Self::ResponderLengthError as usize + 1;
+
+    /// So many, from the first on, may happen with every packet.
+    pub const OFTEN: usize = Self::OutOfBuffer as usize + 1;
 }
 
 /// A place for payload bytes: at most two pieces, or none when bytes are elided.
@@ -232,6 +237,9 @@ impl SgeList<'_> {
 pub trait Adapter {
     /// Whether a receive request waits.
     fn has_receive(&self) -> bool;
+
+    /// How many receive requests wait; `None` where others may take them too.
+    fn receives(&self) -> Option<u32>;
 
     /// Takes the next receive request.
     fn take_receive(&mut self) -> Option<Receive>;

@@ -10,6 +10,7 @@
 //! | which state may follow which | [`qp_state`] |
 //! | what an application asks for, and how it ends | [`work`] |
 //! | what the adapter has to do | [`adapter`] |
+//! | what it does where it has a choice | [`conduct`] |
 //! | how messages become packets | [`segment`] |
 //! | why a queue pair ended | [`ending`] |
 //! | what happened last | [`history`] |
@@ -17,6 +18,7 @@
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod adapter;
+pub mod conduct;
 mod emit;
 pub mod ending;
 pub mod history;

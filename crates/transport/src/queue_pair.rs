@@ -6,6 +6,7 @@ use roxe_wire::opcode::Operation;
 use roxe_wire::{Bth, DropReason, Grh, Instant, MAX_MESSAGE_LEN, Packet, Room};
 
 use crate::adapter::{Adapter, Count, QpEvent};
+use crate::conduct::Conduct;
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::history::{History, Record};
@@ -63,7 +64,7 @@ impl QueuePair {
             signal_all,
             requester: rc::Requester::new(capacity),
             responder: match service {
-                ServiceType::Rc => Responder::Rc(rc::Responder::new()),
+                ServiceType::Rc => Responder::Rc(rc::Responder::new(Conduct::DEFAULT)),
                 ServiceType::Uc => Responder::Uc(uc::Responder::default()),
                 ServiceType::Ud => Responder::Ud,
             },
@@ -97,8 +98,8 @@ impl QueuePair {
         self.ending.as_deref()
     }
 
-    /// Its last frames and events, oldest first: [`REMEMBERED`](crate::history::REMEMBERED) at the
-    /// most.
+    /// Its last runs of frames and events, oldest first:
+    /// [`REMEMBERED`](crate::history::REMEMBERED) at the most.
     pub fn history(&self) -> impl Iterator<Item = Record> {
         self.history.records()
     }
@@ -122,6 +123,14 @@ impl QueuePair {
     /// How many packets may be unacknowledged at once: 1 ..= 2²². RC.
     pub fn set_window(&mut self, packets: u32) {
         self.requester.set_window(packets);
+    }
+
+    /// Behaves otherwise from now on. To be called in state Reset.
+    pub fn set_conduct(&mut self, conduct: Conduct) {
+        self.requester.conduct = conduct;
+        if let Responder::Rc(responder) = &mut self.responder {
+            *responder = rc::Responder::new(conduct);
+        }
     }
 
     /// Goes to another state, or changes attributes: `ibv_modify_qp`. `values` holds the values of
@@ -182,7 +191,7 @@ impl QueuePair {
             Responder::Ud => {}
         }
         self.responder = match self.service {
-            ServiceType::Rc => Responder::Rc(rc::Responder::new()),
+            ServiceType::Rc => Responder::Rc(rc::Responder::new(self.requester.conduct)),
             ServiceType::Uc => Responder::Uc(uc::Responder::default()),
             ServiceType::Ud => Responder::Ud,
         };
@@ -308,7 +317,7 @@ impl QueuePair {
         }
         match &mut self.responder {
             Responder::Rc(responder) => {
-                let done = responder.handle_request(&self.attributes, packet, adapter);
+                let done = responder.handle_request(now, &self.attributes, packet, adapter);
                 if let Err(broken) = done {
                     let request = responder.describe(&packet.headers.bth, Some(packet));
                     self.broken(now, broken, request, adapter);
@@ -355,7 +364,7 @@ impl QueuePair {
     }
 
     /// Whether an answer to the peer is owed.
-    pub const fn has_response(&self) -> bool {
+    pub fn has_response(&self) -> bool {
         match &self.responder {
             Responder::Rc(responder) => responder.has_work(),
             Responder::Uc(_) | Responder::Ud => false,
@@ -458,16 +467,20 @@ impl QueuePair {
 
     /// When [`QueuePair::handle_timeout`] is to be called, if ever.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.service == ServiceType::Rc && self.state.sends() {
-            self.requester.deadline()
-        } else {
-            None
+        let Responder::Rc(responder) = &self.responder else { return None };
+        let answer = responder.deadline();
+        let request = self.requester.deadline().filter(|_| self.state.sends());
+        match (answer, request) {
+            (Some(answer), Some(request)) => Some(answer.min(request)),
+            (one, other) => one.or(other),
         }
     }
 
     /// Time has passed. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Instant, adapter: &mut impl Adapter) {
-        if self.service != ServiceType::Rc || !self.state.sends() {
+        let Responder::Rc(responder) = &mut self.responder else { return };
+        responder.handle_timeout(now);
+        if !self.state.sends() {
             return;
         }
         let (psn, timeouts) = (self.requester.unacknowledged, self.requester.timeouts());

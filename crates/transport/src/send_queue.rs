@@ -2,8 +2,9 @@
 //!
 //! Requests are kept in order until they complete, because any of their packets may have to be sent
 //! again. What most of them have, one scatter/gather element or a few inline bytes, lies in the
-//! request itself; longer lists and more bytes lie in rings beside them. So a short request touches
-//! little memory, and nothing is allocated once the rings have grown to what an application uses.
+//! request itself; longer lists, more bytes and where datagrams go lie in rings beside them. So a
+//! short request touches little memory, and nothing is allocated once the rings have grown to what
+//! an application uses.
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,6 @@ const SHORT: usize = size_of::<Sge>();
 pub(crate) struct Wqe {
     pub(crate) wr_id: u64,
     pub(crate) operation: SendOperation,
-    pub(crate) target: Option<DatagramTarget>,
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
@@ -89,23 +89,25 @@ impl Wqe {
 pub(crate) struct SendQueue {
     capacity: SendCapacity,
     wqes: VecDeque<Wqe>,
+    /// Made when the first request needs it.
+    beside: Option<Box<Beside>>,
+}
+
+/// What does not fit the requests.
+#[derive(Debug, Default)]
+struct Beside {
     sges: VecDeque<Sge>,
     /// How many elements have left the front of `sges`.
     sges_gone: u64,
     inline: VecDeque<u8>,
     inline_gone: u64,
+    /// Of datagrams: one for each request.
+    targets: VecDeque<DatagramTarget>,
 }
 
 impl SendQueue {
     pub(crate) const fn new(capacity: SendCapacity) -> Self {
-        Self {
-            capacity,
-            wqes: VecDeque::new(),
-            sges: VecDeque::new(),
-            sges_gone: 0,
-            inline: VecDeque::new(),
-            inline_gone: 0,
-        }
+        Self { capacity, wqes: VecDeque::new(), beside: None }
     }
 
     pub(crate) const fn capacity(&self) -> SendCapacity {
@@ -143,10 +145,12 @@ impl SendQueue {
             return Err(too_long);
         }
         let stored = self.store(request.data);
+        if let Some(target) = request.target {
+            self.beside().targets.push_back(target);
+        }
         self.wqes.push_back(Wqe {
             wr_id: request.wr_id,
             operation: request.operation,
-            target: request.target,
             signaled,
             solicited: request.solicited,
             fence: request.fence,
@@ -162,14 +166,19 @@ impl SendQueue {
         Ok(())
     }
 
+    fn beside(&mut self) -> &mut Beside {
+        self.beside.get_or_insert_default()
+    }
+
     /// Keeps what a request is about.
     //= Q16, 05-5.7
     fn store(&mut self, data: Data<'_>) -> Stored {
         match data {
             Data::Regions(&[sge]) => Stored::Region(sge),
             Data::Regions(sges) => {
-                let start = self.sges_gone + self.sges.len() as u64;
-                self.sges.extend(sges);
+                let beside = self.beside();
+                let start = beside.sges_gone + beside.sges.len() as u64;
+                beside.sges.extend(sges);
                 Stored::Regions { start, count: u32::try_from(sges.len()).unwrap_or(u32::MAX) }
             }
             Data::Inline(bytes) if bytes.len() <= SHORT => {
@@ -178,8 +187,9 @@ impl SendQueue {
                 Stored::Short(short)
             }
             Data::Inline(bytes) => {
-                let start = self.inline_gone + self.inline.len() as u64;
-                self.inline.extend(bytes);
+                let beside = self.beside();
+                let start = beside.inline_gone + beside.inline.len() as u64;
+                beside.inline.extend(bytes);
                 Stored::Inline { start }
             }
         }
@@ -201,16 +211,21 @@ impl SendQueue {
         self.wqes.front()
     }
 
+    /// Where the oldest request goes, if it is a datagram.
+    pub(crate) fn front_target(&self) -> Option<DatagramTarget> {
+        self.beside.as_ref()?.targets.front().copied()
+    }
+
     /// The scatter/gather elements of a request; none when its data is inline.
     pub(crate) fn sges<'a>(&'a self, wqe: &'a Wqe) -> SgeList<'a> {
-        match &wqe.stored {
-            Stored::Region(sge) => SgeList(core::slice::from_ref(sge), &[]),
-            Stored::Regions { start, count } => {
-                let at = usize::try_from(start - self.sges_gone).unwrap_or(0);
-                let (a, b) = range(self.sges.as_slices(), at, *count as usize);
+        match (&wqe.stored, &self.beside) {
+            (Stored::Region(sge), _) => SgeList(core::slice::from_ref(sge), &[]),
+            (Stored::Regions { start, count }, Some(beside)) => {
+                let at = usize::try_from(start - beside.sges_gone).unwrap_or(0);
+                let (a, b) = range(beside.sges.as_slices(), at, *count as usize);
                 SgeList(a, b)
             }
-            Stored::Short(_) | Stored::Inline { .. } => SgeList(&[], &[]),
+            _ => SgeList(&[], &[]),
         }
     }
 
@@ -226,8 +241,9 @@ impl SendQueue {
             Stored::Region(_) | Stored::Regions { .. } => None,
             Stored::Short(bytes) => Some((bytes.get(offset..offset + len)?, &[])),
             Stored::Inline { start } => {
-                let at = usize::try_from(start - self.inline_gone).unwrap_or(0) + offset;
-                Some(range(self.inline.as_slices(), at, len))
+                let beside = self.beside.as_deref()?;
+                let at = usize::try_from(start - beside.inline_gone).unwrap_or(0) + offset;
+                Some(range(beside.inline.as_slices(), at, len))
             }
         }
     }
@@ -235,16 +251,19 @@ impl SendQueue {
     /// Forgets the oldest request.
     pub(crate) fn drop_front(&mut self) {
         let Some(wqe) = self.wqes.front() else { return };
-        match wqe.stored {
-            Stored::Region(_) | Stored::Short(_) => {}
-            Stored::Regions { count, .. } => {
-                self.sges.drain(..count as usize);
-                self.sges_gone += u64::from(count);
+        if let Some(beside) = &mut self.beside {
+            match wqe.stored {
+                Stored::Region(_) | Stored::Short(_) => {}
+                Stored::Regions { count, .. } => {
+                    beside.sges.drain(..count as usize);
+                    beside.sges_gone += u64::from(count);
+                }
+                Stored::Inline { .. } => {
+                    beside.inline.drain(..wqe.len as usize);
+                    beside.inline_gone += u64::from(wqe.len);
+                }
             }
-            Stored::Inline { .. } => {
-                self.inline.drain(..wqe.len as usize);
-                self.inline_gone += u64::from(wqe.len);
-            }
+            beside.targets.pop_front();
         }
         self.wqes.pop_front();
     }
@@ -252,8 +271,11 @@ impl SendQueue {
     /// Forgets all requests, without completions.
     pub(crate) fn clear(&mut self) {
         self.wqes.clear();
-        self.sges.clear();
-        self.inline.clear();
+        if let Some(beside) = &mut self.beside {
+            beside.sges.clear();
+            beside.inline.clear();
+            beside.targets.clear();
+        }
     }
 
     /// The index of the begun request that has `psn` among its PSNs.

@@ -235,6 +235,7 @@ impl Requester {
         let index = u32::try_from(self.next.since(wqe.psn)).ok()?;
         let mut headers = Headers::default();
         let payload = request_headers(Service::Uc, attributes, wqe, index, &mut headers)?;
+        headers.bth.mig_req = self.conduct.mig_req;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
         })?;

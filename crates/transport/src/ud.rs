@@ -105,7 +105,7 @@ impl Requester {
             self.queue.get_mut(0)?.failed = Some(LocalFailure::LongerThanMtu);
             return None;
         }
-        let target = wqe.target?;
+        let target = self.queue.front_target()?;
         let imm = match wqe.operation {
             SendOperation::SendWithImm(imm) => Some(imm),
             _ => None,
@@ -117,7 +117,7 @@ impl Requester {
             bth: Bth {
                 opcode: opcode.code,
                 solicited: wqe.solicited,
-                mig_req: true,
+                mig_req: self.conduct.mig_req,
                 p_key: attributes.p_key,
                 dest_qp: target.qpn,
                 psn: self.next,

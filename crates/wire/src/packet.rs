@@ -452,6 +452,46 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
+    /// Reads as much of a packet as an elided body shows: the BTH and those extension headers that
+    /// are whole. The others are `None` whatever the opcode's row says; see
+    /// [`Packet::has_all_headers`].
+    ///
+    /// # Errors
+    /// As [`Packet::parse`]; [`DropReason::Truncated`] only when not even the BTH is there.
+    pub fn parse_start(body: Body<'a>) -> Result<Self, DropReason> {
+        let parsed = Self::parse(body);
+        let Body::Elided { start, len, digest } = body else { return parsed };
+        let Err(DropReason::Truncated { .. }) = parsed else { return parsed };
+        let bth = body.bth()?;
+        let opcode = bth.row().ok_or(DropReason::ReservedOpcode { code: bth.opcode })?;
+        let around = opcode.headers_len + usize::from(bth.pad) + ICRC_LEN;
+        let payload = Payload::Elided { len: len.saturating_sub(around), digest };
+        let mut packet = Self { opcode, headers: Headers { bth, ..Headers::default() }, payload };
+        match packet.headers.read(opcode, start.get(Bth::LEN..).unwrap_or_default()) {
+            Ok(()) | Err(DropReason::Truncated { .. }) => Ok(packet),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// Whether every header that the opcode's row lists is here: always, but for
+    /// [`Packet::parse_start`].
+    pub fn has_all_headers(&self) -> bool {
+        let headers = &self.headers;
+        self.opcode.headers.iter().all(|header| match header {
+            Header::Rdeth => headers.rdeth.is_some(),
+            Header::Deth => headers.deth.is_some(),
+            Header::Xrceth => headers.xrceth.is_some(),
+            Header::Reth => headers.reth.is_some(),
+            Header::AtomicEth => headers.atomic_eth.is_some(),
+            Header::Aeth => headers.aeth.is_some(),
+            Header::AtomicAckEth => headers.atomic_ack_eth.is_some(),
+            Header::ImmDt => headers.imm_dt.is_some(),
+            Header::Ieth => headers.ieth.is_some(),
+            Header::Feth => headers.feth.is_some(),
+            Header::CnpReserved => headers.cnp_reserved.is_some(),
+        })
+    }
+
     /// Bytes from BTH to ICRC, with as many pad bytes as the BTH says.
     #[expect(clippy::len_without_is_empty, reason = "there is always a BTH")]
     pub const fn len(&self) -> usize {

@@ -23,6 +23,17 @@
 //! callgrind_annotate --inclusive=yes counts | grep -E 'requests_|answers_'
 //! ```
 //!
+//! # Misses
+//! Named explicitly, `misses` sends WRITEs as the row of many queue pairs does, in bursts of
+//! [`BURST`] to [`MISSING`] queue pairs, a burst to each and as many again three times in random
+//! order, for callgrind to count how often memory was not in a cache of 1 MiB: the columns DLmr and
+//! DLmw, to be divided by the calls of each function. Unlike that row's rates they do not depend on
+//! what else the machine does.
+//! ```text
+//! valgrind --tool=callgrind --cache-sim=yes --LL=1048576,16,64 --callgrind-out-file=counts \
+//!     PROGRAM misses
+//! ```
+//!
 //! # Memory
 //! Bytes that both devices together have taken from the allocator per connection, halved.
 
@@ -55,10 +66,16 @@ const LONGS: usize = 128;
 /// Messages whose instructions are counted.
 const COUNTED: usize = 20_000;
 
+/// Queue pairs whose cache misses are counted.
+const MISSING: usize = 2_000;
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     if words.iter().any(|word| word == "instructions") {
         return instructions();
+    }
+    if words.iter().any(|word| word == "misses") {
+        return misses();
     }
     let mut table = Table { words, rows: Vec::new() };
     short(&mut table);
@@ -77,6 +94,16 @@ fn instructions() {
         ends.post_inline_write(0, &[7; 8]);
         ends.run(1);
     }
+}
+
+/// Bursts to many queue pairs.
+fn misses() {
+    let mut ends = Ends::new(MISSING, Mtu::B1024);
+    ends.checked = false;
+    let (mut next, mut state) = (0..MISSING, 0x9e37_79b9_7f4a_7c15);
+    let mut order =
+        |_: usize| next.next().unwrap_or_else(|| next_random(&mut state) as usize % MISSING);
+    bursts(&mut ends, 4 * MISSING * BURST, false, &mut order);
 }
 
 /// Messages of 8 bytes over one queue pair.

@@ -26,6 +26,10 @@ pub enum CaptureError {
     #[error("the file ends at byte {len}, inside the capture header: nothing was captured")]
     NoHeader { len: u64 },
 
+    /// A compressed input ends before anything of the capture, or inside its header.
+    #[error("the compressed stream ends early: {len} bytes are no whole capture header")]
+    PackedCut { len: u64 },
+
     /// The input begins with none of the numbers that are known.
     #[error("unknown magic 0x{magic:08x}: not a pcap or pcapng capture")]
     UnknownMagic { magic: u32 },
@@ -50,13 +54,13 @@ pub enum CaptureError {
     PacketLength { offset: u64, len: u32 },
 
     /// A pcapng block contradicts itself or the file.
-    #[error("the block at byte {offset} {problem}: the file is damaged from there on")]
+    #[error("the block at byte {offset} {problem}: {}", problem.consequence())]
     Block { offset: u64, problem: BlockProblem },
 
     /// Packets were there, and none could be read.
     #[error(
-        "none of the {packets} packets read can be understood: they are {}; Ethernet, raw IP, \
-         Linux cooked and ERF captures can be read",
+        "none of its packets can be read: they are {}; Ethernet, raw IP, Linux cooked and ERF \
+         captures can be read",
         list_skipped(interfaces)
     )]
     NothingReadable { packets: u64, interfaces: Vec<Interface> },
@@ -82,6 +86,15 @@ pub enum BlockProblem {
     TooManyInterfaces { limit: usize },
 }
 
+impl BlockProblem {
+    const fn consequence(self) -> &'static str {
+        match self {
+            Self::TooManyInterfaces { .. } => "split the file with editcap",
+            _ => "the file is damaged from there on",
+        }
+    }
+}
+
 /// Why a record or an interface cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -104,18 +117,34 @@ pub enum WriteError {
     TooLate { seconds: u64 },
 }
 
+impl CaptureError {
+    /// Where in the capture something is wrong, if that is told.
+    pub const fn offset(&self) -> Option<u64> {
+        match *self {
+            Self::Read { offset, .. }
+            | Self::Version { offset, .. }
+            | Self::PacketLength { offset, .. }
+            | Self::Block { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
+}
+
 /// How many interfaces an error names: a file may have thousands.
 const NAMED: usize = 5;
 
-/// `3 × InfiniBand (link type 247) on ib0, 1 × …`. What a file calls an interface is not to be
-/// trusted with a terminal.
+/// `3 × InfiniBand (link type 247) on ib0, 1 × …`; where all are alike, how many does not matter,
+/// and of a classic file the first one tells. What a file calls an interface is not to be trusted
+/// with a terminal.
 fn list_skipped(interfaces: &[Interface]) -> String {
     let skipped = interfaces.iter().filter(|interface| interface.skipped > 0);
+    let is_one = skipped.clone().nth(1).is_none();
     let lines = skipped.clone().take(NAMED).map(|interface| {
         let Interface { skipped, link_type, name, .. } = interface;
+        let count = if is_one { String::new() } else { format!("{skipped} × ") };
         match name {
-            Some(name) => format!("{skipped} × {link_type} on {}", name.escape_debug()),
-            None => format!("{skipped} × {link_type}"),
+            Some(name) => format!("{count}{link_type} on {}", name.escape_debug()),
+            None => format!("{count}{link_type}"),
         }
     });
     let mut list = lines.collect::<Vec<_>>().join(", ");
@@ -137,7 +166,7 @@ mod tests {
         let one = Interface { name, link_type: LinkType(247), snap_len: 0, skipped: 3 };
         let text = CaptureError::NothingReadable { packets: 3, interfaces: vec![one.clone()] };
         let text = text.to_string();
-        assert!(text.contains(r"3 × InfiniBand (link type 247) on \u{1b}[2J\u{9b}x;"), "{text}");
+        assert!(text.contains(r"are InfiniBand (link type 247) on \u{1b}[2J\u{9b}x;"), "{text}");
         let many = vec![one; 1000];
         let text = CaptureError::NothingReadable { packets: 3000, interfaces: many }.to_string();
         assert!(text.contains(" and 995 more;") && text.len() < 1000, "{text}");

@@ -30,6 +30,7 @@ use super::{
 /// ```
 pub struct CaptureReader {
     window: Window,
+    unpacked: bool,
     format: Format,
     interfaces: Vec<Interface>,
     progress: Progress,
@@ -91,11 +92,15 @@ pub struct Truncation {
     pub number: u64,
     /// Where it begins, in bytes after decompression.
     pub offset: u64,
+    /// Whether there was any.
+    pub unpacked: bool,
 }
 
 impl fmt::Display for Truncation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the file ends inside record {} (byte {})", self.number, self.offset)
+        let Self { number, offset, unpacked } = self;
+        let of = if *unpacked { " of the unpacked file" } else { "" };
+        write!(f, "the file ends inside record {number} (byte {offset}{of})")
     }
 }
 
@@ -116,10 +121,11 @@ impl CaptureReader {
     pub fn new(source: impl Read + Send + 'static) -> Result<Self, CaptureError> {
         let progress = Progress::default();
         let counted = Counted { source, progress: progress.clone() };
-        let mut window = source::decompress(Box::new(counted))?;
+        let (mut window, unpacked) = source::decompress(Box::new(counted))?;
         let (format, interfaces) = Format::begin(&mut window)?;
         Ok(Self {
             window,
+            unpacked,
             format,
             interfaces,
             progress,
@@ -185,7 +191,8 @@ impl CaptureReader {
                         Step::Cut { offset } => offset,
                         _ => self.window.offset(),
                     };
-                    self.truncated = Some(Truncation { number: self.number + 1, offset });
+                    let (number, unpacked) = (self.number + 1, self.unpacked);
+                    self.truncated = Some(Truncation { number, offset, unpacked });
                     return self.end();
                 }
             };
@@ -218,6 +225,11 @@ impl CaptureReader {
     /// returned `None`; not an error, as all that is there was read.
     pub fn truncated(&self) -> Option<Truncation> {
         self.truncated
+    }
+
+    /// Whether the input is compressed, so that offsets count what comes out of it.
+    pub fn is_unpacked(&self) -> bool {
+        self.unpacked
     }
 
     /// How many packets were skipped until now because what they begin with is not understood.
@@ -271,7 +283,11 @@ impl Format {
         if let Some(pcapng) = Pcapng::begin(window) {
             return Ok((Self::Pcapng(pcapng?), Vec::new()));
         }
-        Err(unknown(window.rest()))
+        let input = window.rest();
+        if window.is_cut() && input.len() < 4 {
+            return Err(CaptureError::PackedCut { len: input.len() as u64 });
+        }
+        Err(unknown(input))
     }
 }
 

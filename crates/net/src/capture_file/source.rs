@@ -55,10 +55,10 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// Takes off compression as long as there is some, by what the input begins with, whatever its name
-/// may be.
-pub(super) fn decompress(source: Box<dyn Read + Send>) -> Result<Window, CaptureError> {
+/// may be. Tells whether there was any.
+pub(super) fn decompress(source: Box<dyn Read + Send>) -> Result<(Window, bool), CaptureError> {
     let mut window = Window::new(source);
-    for _ in 0..=MAX_LAYERS {
+    for layers in 0..=MAX_LAYERS {
         // A shorter input is no capture, and will be found out.
         window.fill(4).map_err(|reason| CaptureError::Read { offset: 0, reason })?;
         window = match window.rest() {
@@ -73,7 +73,7 @@ pub(super) fn decompress(source: Box<dyn Read + Send>) -> Result<Window, Capture
                     .map_err(|reason| CaptureError::Read { offset: 0, reason })?;
                 Window::new(Box::new(unpacked))
             }
-            _ => return Ok(window),
+            _ => return Ok((window, layers > 0)),
         };
     }
     Err(CaptureError::Nested { limit: MAX_LAYERS })

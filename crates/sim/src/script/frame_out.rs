@@ -10,6 +10,8 @@ use roxe_wire::{
     Addressing, Body, FlushSelectivity, NakCode, Opcode, Packet, Qpn, Syndrome, pad_for,
 };
 
+use crate::peer::Peer;
+
 use super::parameters::NAK_CODES;
 use super::syntax::{Bytes, PacketForm, PacketName, Value};
 use super::world::Numbers;
@@ -46,6 +48,7 @@ pub(super) struct OurSide {
     pub(super) to: IpAddr,
     pub(super) traffic_class: u8,
     pub(super) hop_limit: u8,
+    pub(super) kind: Peer,
     /// 0 for none.
     pub(super) vlan: u16,
     pub(super) priority: u8,
@@ -173,8 +176,9 @@ impl Seen {
             "ack-req" | "solicited" => Some(Default::Must(Fact::Flag(false))),
             "qpn" => number(u64::from(ours.peer_qp.get())),
             "pkey" => number(u64::from(ours.p_key)),
-            "mig" => number(1),
-            "fecn" | "becn" | "reserved-6" | "reserved-7" => number(0),
+            "mig" => number(ours.kind.conduct().mig_req.into()),
+            "reserved-6" => number(ours.kind.reserved_6().into()),
+            "fecn" | "becn" | "reserved-7" => number(0),
             "pad" => number(u64::from(pad_for(self.payload.len()))),
             "qkey" => number(u64::from(ours.q_key)),
             "source-qp" => number(u64::from(ours.own_qp.get())),

@@ -129,6 +129,7 @@ pub(super) const DEVICE: &[Parameter] = &[
     ("address", Address),
     ("second-address", Address),
     ("peer", Address),
+    ("as", Word(&["roxe", "connectx", "rxe"])),
     ("vlan", Number),
     ("second-vlan", Number),
 ];

@@ -9,6 +9,8 @@ use roxe_wire::{Frame, Instant, Mtu, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
 
+use crate::peer::Peer;
+
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
 use super::objects::{Refused, Verb, mtu};
@@ -109,6 +111,7 @@ fn new_world(arguments: &Arguments) -> Result<World, String> {
     settings.seed = blank.number_or(arguments, "seed", settings.seed)?;
     settings.address = arguments.address("address").unwrap_or(settings.address);
     settings.second_address = arguments.address("second-address");
+    settings.kind = arguments.word("as").and_then(Peer::by_name).unwrap_or_default();
     settings.peer = arguments.address("peer").unwrap_or(settings.peer);
     settings.vlan = blank.number(arguments, "vlan", None)?.map(|vlan| vlan as u16);
     settings.second_vlan = blank.number(arguments, "second-vlan", None)?.map(|vlan| vlan as u16);
@@ -125,6 +128,7 @@ impl Default for Settings {
             address: [192, 0, 2, 1].into(),
             second_address: None,
             peer: [192, 0, 2, 2].into(),
+            kind: Peer::Roxe,
             vlan: None,
             second_vlan: None,
         }

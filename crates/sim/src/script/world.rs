@@ -16,6 +16,8 @@ use roxe_transport::work::{
 };
 use roxe_wire::{ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room};
 
+use crate::peer::Peer;
+
 use super::frame_out::{self, OurSide, Seen};
 use super::parse::show_instant;
 use super::syntax::{Arguments, Expression, Value};
@@ -57,6 +59,7 @@ pub(super) struct Settings {
     pub(super) address: IpAddr,
     pub(super) second_address: Option<IpAddr>,
     pub(super) peer: IpAddr,
+    pub(super) kind: Peer,
     pub(super) vlan: Option<u16>,
     pub(super) second_vlan: Option<u16>,
 }
@@ -122,7 +125,8 @@ impl World {
     pub(super) fn new(settings: Settings) -> Self {
         let mut limits = Limits::DEFAULT;
         limits.port_mtu = settings.path_mtu;
-        let device = Device::new(limits, settings.seed, VecMemory::new());
+        let mut device = Device::new(limits, settings.seed, VecMemory::new());
+        device.set_conduct(settings.kind.conduct());
         Self {
             device,
             objects: BTreeMap::new(),
@@ -188,6 +192,7 @@ impl World {
         while !self.held {
             let outlet = Outlet { room: Room::whole(&mut room), elide: false };
             let Some(transmit) = self.device.poll_transmit(self.now, outlet) else { break };
+            self.settings.kind.dress(&mut room);
             let done = self.frame(&transmit, &room);
             self.happened(done);
         }
@@ -355,6 +360,7 @@ impl World {
             to: qp.peer_address,
             traffic_class: qp.vector.traffic_class,
             hop_limit: if qp.vector.hop_limit == 0 { 64 } else { qp.vector.hop_limit },
+            kind: self.settings.kind,
             vlan: qp.vlan.unwrap_or(0),
             priority: qp.vector.service_level * u8::from(qp.vlan.is_some()),
         })

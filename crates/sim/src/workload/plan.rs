@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use roxe_device::memory::WindowType;
 use roxe_transport::qp_state::ServiceType;
-use roxe_wire::{AckTimeout, Mtu, Qpn};
+use roxe_wire::{AckTimeout, Mtu, Qpn, RKey};
 
 use crate::checker::{Outstanding, UNTOUCHED, fill};
 use crate::rng::Rng;
@@ -27,11 +28,15 @@ pub(super) struct Request {
     pub(super) inline: bool,
     pub(super) signaled: bool,
     pub(super) solicited: bool,
+    /// Whether it reaches the peer's memory through a window.
+    pub(super) through_window: bool,
     pub(super) fence: bool,
     /// Where its bytes are cut into elements.
     pub(super) cuts: Vec<usize>,
     pub(super) mistake: Option<Mistake>,
     pub(super) state: State,
+    /// The key that its message invalidates, once it is posted.
+    pub(super) invalidates: Option<RKey>,
     /// What an atomic must find, if that is known when it is posted.
     pub(super) expected: Option<u64>,
 }
@@ -129,12 +134,20 @@ impl Workload {
             bytes[peer.chain_at..peer.chain_at + 8].fill(0);
             let va = rng.next() & 0x7fff_ffff_ffff_0000;
             let shared = register(node, pd, bytes, va, everything())?;
+            let mut windows = Vec::new();
+            if service == ServiceType::Rc && has(F::Windows) {
+                // One to reach memory through; the others are there to be invalidated.
+                for kind in [WindowType::Type1, WindowType::Type2, WindowType::Type2] {
+                    let key = node.alloc_window(pd, kind);
+                    windows.push(key.map_err(|error| error.to_string())?);
+                }
+            }
             let mut fast = Vec::new();
             for _ in 0..peer.invalidations {
                 let host = node.host_mut().add(vec![UNTOUCHED; 64]);
                 let key = node.alloc_fast_memory(pd, host, 64);
                 let key = key.map_err(|error| error.to_string())?;
-                fast.push(roxe_wire::RKey(key.0));
+                fast.push(RKey(key.0));
             }
             ends.push(End {
                 device,
@@ -151,6 +164,9 @@ impl Workload {
                 pool: Pool::new(own, pool_at, areas, area),
                 awaited: VecDeque::new(),
                 fast,
+                windows,
+                group_path: None,
+                joined: None,
                 chain: 0,
                 chain_at: peer.chain_at,
                 hot: peer.hot,
@@ -177,6 +193,7 @@ impl Workload {
             window: has(F::TinyWindow).then(|| rng.pick(&[1, 2, 3, 4, 6, 8, 16])),
             signal_all: !has(F::Unsignaled),
             depth: rng.pick(&[1, 4, 16, 64, 128]),
+            group: (service == ServiceType::Ud && has(F::Multicast)).then(|| rng.next() as u32),
         })
     }
 }
@@ -267,7 +284,7 @@ impl Plan {
             _ => {}
         }
         let mut mistake = None;
-        if rc && rng.percent(2) {
+        if (rc || has(F::BadLocal)) && rng.percent(2) {
             mistake = match kind {
                 Kind::Write | Kind::Read | Kind::WriteImmediate if len == 0 => None,
                 Kind::Write | Kind::Read | Kind::AtomicWrite | Kind::WriteImmediate
@@ -283,6 +300,7 @@ impl Plan {
                 }
                 _ => None,
             };
+            mistake = mistake.filter(|mistake| rc || *mistake == Mistake::LocalKey);
         }
         if kind.takes_receive() && mistake != Some(Mistake::TooLong) {
             self.longest = self.longest.max(len);
@@ -317,10 +335,15 @@ impl Plan {
             inline,
             signaled: last || !has(F::Unsignaled) || rng.percent(50),
             solicited: rng.percent(30),
+            through_window: has(F::Windows)
+                && matches!(kind, Kind::Write | Kind::WriteImmediate | Kind::Read)
+                && !matches!(mistake, Some(Mistake::RemoteKey | Mistake::RemoteRange))
+                && rng.percent(60),
             fence: rc && has(F::Fence) && rng.percent(30),
             cuts,
             mistake,
             state: State::Planned,
+            invalidates: None,
             expected: None,
         });
         self.own_len += len.next_multiple_of(8) + GAP;

@@ -265,8 +265,8 @@ impl Workload {
             Kind::WriteImmediate => {
                 (CompletionOpcode::RecvRdmaWithImm, Extra::Imm(roxe_wire::ImmDt(which as u32)))
             }
-            Kind::SendInvalidate(number) => {
-                let key = end.fast.get(number).copied().unwrap_or_default();
+            Kind::SendInvalidate(_) => {
+                let key = request.invalidates.unwrap_or_default();
                 (CompletionOpcode::Recv, Extra::Invalidated(key))
             }
             kind => return Err(format!("message {which} is a {kind:?}")),

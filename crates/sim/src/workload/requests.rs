@@ -7,7 +7,7 @@ use roxe_transport::work::{
     AccessFlags, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
     LocalOperation, PostError, Remote, SendOperation, SendRequest, Sge,
 };
-use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, RKey};
+use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Qpn, RKey};
 
 use crate::checker::{self, UNTOUCHED, USED};
 
@@ -50,6 +50,39 @@ impl Workload {
             let posted = device.post_send(end.qpn, &request);
             posted.map_err(|error| format!("a registration is refused: {error}"))?;
             // It is done when the device is asked for packets, and leaves the queue.
+            world.kick(end.device);
+        }
+        Ok(())
+    }
+
+    /// Opens the windows through which the peer will reach what this end shares.
+    pub(super) fn bind_windows(
+        &mut self,
+        world: &mut World,
+        index: usize,
+        side: usize,
+    ) -> Result<(), String> {
+        let pair = &self.pairs[index];
+        let end = &pair.ends[side];
+        for (number, window) in end.windows.iter().enumerate() {
+            let request = SendRequest {
+                wr_id: PREPARATION | 1 << 32 | number as u64,
+                operation: SendOperation::Local(LocalOperation::BindWindow {
+                    window: *window,
+                    new_key: *window,
+                    region: end.shared.key,
+                    va: end.shared.va,
+                    len: end.shared.len as u64,
+                    access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
+                }),
+                data: Data::Regions(&[]),
+                signaled: true,
+                solicited: false,
+                fence: false,
+                target: None,
+            };
+            let posted = world.nodes[end.device].device.post_send(end.qpn, &request);
+            posted.map_err(|error| format!("a binding is refused: {error}"))?;
             world.kick(end.device);
         }
         Ok(())
@@ -99,6 +132,9 @@ impl Workload {
         let buffer = &mut memory[request.own..request.own + request.len];
         let mut remote =
             Remote { va: peer.shared.va + request.remote as u64, r_key: RKey(peer.shared.key.0) };
+        if let (true, Some(window)) = (request.through_window, peer.windows.first()) {
+            remote.r_key = *window;
+        }
         match request.mistake {
             Some(Mistake::RemoteKey) => remote.r_key.0 ^= 1,
             Some(Mistake::RemoteRange) => {
@@ -108,12 +144,15 @@ impl Workload {
             }
             _ => {}
         }
-        let version = end.versions.wrapping_add(1);
+        let version = end.versions % u8::MAX + 1;
         let operation = match request.kind {
             Kind::Send => SendOperation::Send,
             Kind::SendImmediate => SendOperation::SendWithImm(ImmDt(number as u32)),
-            Kind::SendInvalidate(key) => match peer.fast.get(key) {
-                Some(key) => SendOperation::SendWithInv(*key),
+            Kind::SendInvalidate(key) => match peer.invalid_key(key) {
+                Some(key) => {
+                    request.invalidates = Some(key);
+                    SendOperation::SendWithInv(key)
+                }
                 None => {
                     request.kind = Kind::Send;
                     SendOperation::Send
@@ -159,7 +198,10 @@ impl Workload {
         } else {
             Data::Regions(&sges)
         };
-        let target = end.path.map(|path| DatagramTarget { path, qpn: peer.qpn, q_key: Q_KEY });
+        let target = match end.group_path.filter(|_| request.key.is_multiple_of(2)) {
+            Some(path) => Some(DatagramTarget { path, qpn: Qpn::MULTICAST, q_key: Q_KEY }),
+            None => end.path.map(|path| DatagramTarget { path, qpn: peer.qpn, q_key: Q_KEY }),
+        };
         let posted = device.post_send(
             end.qpn,
             &SendRequest {
@@ -332,11 +374,17 @@ impl Workload {
         let justified = match status {
             CompletionStatus::Flushed => pair.cause.is_some(),
             CompletionStatus::LocalProtectionError => request.mistake == Some(Mistake::LocalKey),
+            CompletionStatus::RemoteOperationError if request.mistake == Some(Mistake::TooLong) => {
+                world.nodes[peer.device].kind.conduct().too_long == NakCode::RemoteOperationalError
+            }
             CompletionStatus::RemoteAccessError | CompletionStatus::RemoteOperationError => {
                 peer.was_gone
                     || matches!(request.mistake, Some(Mistake::RemoteKey | Mistake::RemoteRange))
             }
-            CompletionStatus::RemoteInvalidRequest => request.mistake == Some(Mistake::TooLong),
+            CompletionStatus::RemoteInvalidRequest => {
+                let code = world.nodes[peer.device].kind.conduct().too_long;
+                request.mistake == Some(Mistake::TooLong) && code == NakCode::InvalidRequest
+            }
             CompletionStatus::RetryExceeded => {
                 peer_gone || pair.abandoned || impaired + haunted > u64::from(pair.retry_cnt)
             }
@@ -351,7 +399,15 @@ impl Workload {
         }
         self.unknown(index, side, number);
         self.pairs[index].breaks += 1;
-        if status != CompletionStatus::Flushed {
+        let service = self.pairs[index].service;
+        if service != ServiceType::Rc && status == CompletionStatus::LocalProtectionError {
+            // Only the send queue stands still. Its application will notice.
+            let pair = &mut self.pairs[index];
+            pair.cause.get_or_insert_with(|| format!("request {number} of end {side}"));
+            let epoch = pair.epoch;
+            let wait = Duration::from_nanos(self.rng.between(1_000, 100_000));
+            world.schedule(wait, Action::Resume { pair: index, side, epoch });
+        } else if status != CompletionStatus::Flushed {
             self.blame(world, index, format!("request {number} of end {side}: {}", status.name()));
         }
         Ok(())
@@ -468,7 +524,7 @@ impl<'a> Gaps<'a> {
 
 /// What a requester's own buffer must hold.
 fn own_bytes(request: &Request, bytes: &[u8]) -> Result<(), String> {
-    let used = |bytes: &[u8]| match bytes.iter().all(|byte| *byte == USED) {
+    let used = |bytes: &[u8]| match checker::other_than(USED, bytes).is_none() {
         true => Ok(()),
         false => Err("a buffer that was given back was written".to_owned()),
     };
@@ -519,7 +575,7 @@ fn hot_bytes(bytes: &[u8], versions: u8, broken: bool) -> Result<(), String> {
     if broken {
         return Ok(());
     }
-    match bytes.iter().position(|byte| *byte != versions) {
+    match checker::other_than(versions, bytes) {
         None => Ok(()),
         Some(at) => {
             Err(format!("byte {at} is of WRITE {}, but the last was {versions}", bytes[at]))

@@ -30,7 +30,12 @@ impl Requester {
             return Ok(());
         }
         let syndrome = packet.headers.aeth.map(|aeth| aeth.syndrome);
-        if let (Some(aeth), Some(Syndrome::Ack(credits))) = (packet.headers.aeth, syndrome) {
+        // The newest answer may come again to bring credits. What is older, perhaps of another
+        // connection, would count from another message.
+        let newest = psn.since(self.unacknowledged.previous()) >= 0;
+        if let (true, Some(aeth), Some(Syndrome::Ack(credits))) =
+            (newest, packet.headers.aeth, syndrome)
+        {
             self.take_credits(credits, aeth.msn);
         }
         if psn.since(self.unacknowledged) < 0 {
@@ -241,6 +246,10 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<Option<usize>, Failure> {
         if let Some(missing) = self.acknowledged(now, attributes, psn.previous(), adapter) {
+            let within = self.queue.find(missing) == self.queue.find(psn);
+            if within && self.conduct.misses_by_timer {
+                return Ok(None);
+            }
             self.missing_from(missing, Count::ImpliedNak, adapter)?;
         }
         let Some(index) = self.queue.find(psn) else { return Ok(None) };

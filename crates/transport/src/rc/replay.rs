@@ -183,9 +183,10 @@ impl Resources {
         self.pending = 0;
     }
 
-    /// A request with a PSN from before came again.
+    /// A request with a PSN from before came again. A READ that `resumes` goes on with Middle or
+    /// Last responses; else it begins anew.
     //= R07, R10, R11, BC-050, 04-4.7
-    pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu) -> Replayed {
+    pub(crate) fn replay(&mut self, packet: &Packet<'_>, mtu: Mtu, resumes: bool) -> Replayed {
         let psn = packet.headers.bth.psn;
         let operation = packet.opcode.operation;
         let index = self.kept.iter().position(|kept| psn.is_within(kept.psn, kept.span));
@@ -201,7 +202,7 @@ impl Resources {
                 let Some(until) = part_of_read(whole, reth, index, mtu) else {
                     return Replayed::Nothing;
                 };
-                kept.start = psn;
+                kept.start = if resumes { kept.psn } else { psn };
                 kept.next = psn;
                 kept.end = psn.advance(packets_for(reth.dma_len, mtu.bytes()));
                 kept.until = until;
@@ -270,7 +271,7 @@ mod tests {
             },
             payload: Payload::bytes(&[]),
         };
-        assert_eq!(resources.replay(&again, mtu), Replayed::Saved);
+        assert_eq!(resources.replay(&again, mtu, false), Replayed::Saved);
         assert!(resources.has_room() && resources.has_due());
         resources.keep(Psn::new(8), 1, Answer::Atomic { original: 2, operation });
         assert_eq!(resources.next(mtu).map(|due| due.psn), Some(Psn::new(8)));

@@ -6,6 +6,7 @@ use roxe_wire::opcode::Service;
 use roxe_wire::{Credits, Headers, Instant, Msn, Psn};
 
 use crate::adapter::{Adapter, Count};
+use crate::conduct::Conduct;
 use crate::emit::{Emitted, Outlet, emit};
 use crate::request::{completion, fill, request_headers};
 use crate::send_queue::{SendCapacity, SendQueue, Wqe};
@@ -36,6 +37,7 @@ pub(crate) struct Requester {
     /// Packets sent since one asked for an acknowledgement.
     unasked: u32,
     pub(super) retry: Retry,
+    pub(crate) conduct: Conduct,
     credits: CreditLimit,
 }
 
@@ -62,6 +64,7 @@ impl Requester {
             window: DEFAULT_WINDOW,
             unasked: 0,
             retry: Retry::default(),
+            conduct: Conduct::DEFAULT,
             credits: CreditLimit::default(),
         }
     }
@@ -75,7 +78,7 @@ impl Requester {
         self.unacknowledged = psn;
         self.outstanding = 0;
         self.unasked = 0;
-        self.retry = Retry::new(attributes);
+        self.retry = Retry::new(attributes, self.conduct.least_timeout);
         self.credits = CreditLimit::default();
     }
 
@@ -241,7 +244,9 @@ impl Requester {
         let last = payload.position.ends();
         self.unasked += 1;
         let window_closes = in_flight + 1 >= self.window;
-        headers.bth.ack_req = last || window_closes || self.unasked >= self.window.div_ceil(4);
+        let ask_after = self.conduct.ask_after.unwrap_or_else(|| self.window.div_ceil(4));
+        headers.bth.ack_req = last || window_closes || self.unasked >= ask_after;
+        headers.bth.mig_req = self.conduct.mig_req;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
         })?;
@@ -329,7 +334,9 @@ impl Requester {
 
     /// What the responder said of its receive buffers.
     pub(super) fn take_credits(&mut self, credits: Credits, msn: Msn) {
-        self.credits.take(credits, msn);
+        if self.conduct.obeys_credits {
+            self.credits.take(credits, msn);
+        }
     }
 }
 

@@ -5,16 +5,17 @@
 
 use roxe_wire::opcode::{Header, Operation, PayloadRule, Position, Service};
 use roxe_wire::{
-    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, MAX_MESSAGE_LEN, Msn, NakCode,
-    Opcode, Packet, Psn, Syndrome, packets_for,
+    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, Instant, MAX_MESSAGE_LEN, Msn,
+    NakCode, Opcode, Packet, Psn, Syndrome, packets_for,
 };
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
+use crate::conduct::{Acknowledge, Conduct};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::ending::{PeerRequest, Rule};
 use crate::work::{AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra};
 
-use super::acknowledge::Owed;
+use super::acknowledge::{self, Owed};
 use super::replay::{Answer, Replayed, Resources};
 
 /// The side that carries out the peer's requests.
@@ -30,6 +31,7 @@ pub(crate) struct Responder {
     refusing: bool,
     owed: Owed,
     resources: Resources,
+    conduct: Conduct,
 }
 
 /// A message of several packets in the middle.
@@ -58,7 +60,7 @@ pub(crate) struct Broken {
 }
 
 impl Responder {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(conduct: Conduct) -> Self {
         Self {
             expected: Psn::default(),
             msn: Msn::default(),
@@ -66,6 +68,7 @@ impl Responder {
             refusing: false,
             owed: Owed::default(),
             resources: Resources::default(),
+            conduct,
         }
     }
 
@@ -75,12 +78,12 @@ impl Responder {
         *self = Self {
             expected: attributes.rq_psn,
             resources: Resources::new(attributes.max_dest_rd_atomic),
-            ..Self::new()
+            ..Self::new(self.conduct)
         };
     }
 
     /// Whether something is to be sent.
-    pub(crate) const fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.resources.has_due() || self.owed.any()
     }
 
@@ -93,6 +96,7 @@ impl Responder {
     //= 04-4.2, R03, R23, R27, R39
     pub(crate) fn handle_request(
         &mut self,
+        now: Instant,
         attributes: &Attributes,
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
@@ -104,21 +108,24 @@ impl Responder {
             return Ok(());
         }
         if ahead < 0 {
-            self.duplicate(attributes, packet, adapter);
+            self.duplicate(now, attributes, packet, adapter);
             return Ok(());
         }
         match self.carry_out(attributes, packet, adapter) {
             Ok(()) => {
                 self.refusing = false;
                 self.owed.forget_refusal(); // What it asked for has come.
-                if packet.headers.bth.ack_req {
-                    self.owed.acknowledge();
+                // What has an answer of its own is acknowledged by that.
+                let bare = matches!(packet.opcode.operation, Operation::Send | Operation::Write)
+                    || self.conduct.acknowledge != Acknowledge::Each;
+                if packet.headers.bth.ack_req && bare {
+                    self.acknowledge(now, adapter);
                 }
                 Ok(())
             }
             Err(Refusal::NotReady) => {
                 adapter.count(Count::OutOfBuffer);
-                self.refusing = true;
+                self.refusing = !self.conduct.nak_after_rnr;
                 self.owed.refuse(psn, Syndrome::RnrNak(attributes.min_rnr_timer));
                 Ok(())
             }
@@ -140,7 +147,7 @@ impl Responder {
     //= 04-4.5, R03, R24, BC-025
     fn out_of_sequence(&mut self, adapter: &mut impl Adapter) {
         adapter.count(Count::OutOfSequence);
-        if !self.refusing {
+        if !self.refusing && !self.owed.is_refusal() {
             self.refusing = true;
             self.owed.refuse(self.expected, Syndrome::Nak(NakCode::PsnSequenceError));
         }
@@ -155,6 +162,7 @@ impl Responder {
     //= IBA C9-105, BC-056, R05, R06, 04-4.7
     fn duplicate(
         &mut self,
+        now: Instant,
         attributes: &Attributes,
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
@@ -163,17 +171,20 @@ impl Responder {
         match packet.opcode.operation {
             Operation::Send | Operation::Write => {
                 if !self.owed.is_refusal() {
-                    self.owed.acknowledge();
+                    self.acknowledge(now, adapter);
                 }
             }
             Operation::ReadRequest if self.check_key(packet, adapter).is_err() => {
                 adapter.count(Count::DuplicateDropped);
             }
-            _ => match self.resources.replay(packet, attributes.path_mtu) {
-                Replayed::Read => adapter.count(Count::ReadReplayed),
-                Replayed::Saved => adapter.count(Count::AtomicReplayed),
-                Replayed::Nothing => adapter.count(Count::DuplicateDropped),
-            },
+            _ => {
+                match self.resources.replay(packet, attributes.path_mtu, self.conduct.resumes_reads)
+                {
+                    Replayed::Read => adapter.count(Count::ReadReplayed),
+                    Replayed::Saved => adapter.count(Count::AtomicReplayed),
+                    Replayed::Nothing => adapter.count(Count::DuplicateDropped),
+                }
+            }
         }
     }
 
@@ -473,7 +484,11 @@ impl Responder {
         if rule.event() == QpEvent::AccessError {
             adapter.count(Count::AccessRefused);
         }
-        self.owed.refuse(psn, Syndrome::Nak(rule.nak()));
+        let code = match rule {
+            Rule::ReceiveLength => self.conduct.too_long,
+            _ => rule.nak(),
+        };
+        self.owed.refuse(psn, Syndrome::Nak(code));
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             adapter.count(Count::ResponderCqeError);
             let status = rule.receive_status();
@@ -540,31 +555,63 @@ impl Responder {
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<Option<Emitted>, Broken> {
-        if let Some(due) = self.resources.next(attributes.path_mtu) {
+        let due = self.resources.next(attributes.path_mtu);
+        if let Some(due) = due.filter(|due| !self.owed.goes_before(due.psn)) {
             return self.send_due(attributes, due, outlet, adapter);
         }
-        let newest = self.newest();
-        let ack = Syndrome::Ack(Credits::INVALID);
-        let Some((psn, syndrome)) = self.owed.take(newest, ack) else { return Ok(None) };
-        adapter.count(match syndrome {
-            Syndrome::Ack(_) => Count::AckSent,
-            Syndrome::RnrNak(_) => Count::RnrNakSent,
-            Syndrome::Nak(NakCode::PsnSequenceError) => Count::SequenceNakSent,
-            Syndrome::Nak(_) => return Ok(self.send_acknowledge(attributes, psn, syndrome, outlet)),
-        });
-        Ok(self.send_acknowledge(attributes, psn, syndrome, outlet))
+        let newest = self.positive(adapter);
+        let Some(answer) = self.owed.take(newest) else { return Ok(None) };
+        match answer.syndrome {
+            Syndrome::Ack(_) => adapter.count(Count::AckSent),
+            Syndrome::RnrNak(_) => adapter.count(Count::RnrNakSent),
+            Syndrome::Nak(NakCode::PsnSequenceError) => adapter.count(Count::SequenceNakSent),
+            Syndrome::Nak(_) => {} // Counted when the request was refused.
+        }
+        Ok(self.send_acknowledge(attributes, answer, outlet))
+    }
+
+    /// Somebody asked for an acknowledgement.
+    fn acknowledge(&mut self, now: Instant, adapter: &impl Adapter) {
+        let newest = self.positive(adapter);
+        self.owed.acknowledge(self.conduct.acknowledge, now, newest);
+    }
+
+    /// The positive answer to all that was executed.
+    fn positive(&self, adapter: &impl Adapter) -> acknowledge::Answer {
+        let syndrome = Syndrome::Ack(self.credits(adapter));
+        acknowledge::Answer { psn: self.newest(), syndrome, msn: self.msn }
+    }
+
+    /// How many messages beyond those completed have a receive buffer.
+    //= 06-6.2
+    fn credits(&self, adapter: &impl Adapter) -> Credits {
+        if !self.conduct.grants_credits {
+            return Credits::INVALID;
+        }
+        let begun = u32::from(matches!(self.message, Some(Inbound::Send { .. })));
+        let buffers = adapter.receives().map(|waiting| waiting.saturating_add(begun));
+        buffers.map_or(Credits::INVALID, Credits::for_buffers)
+    }
+
+    /// When [`Responder::handle_timeout`] is to be called.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        self.owed.deadline()
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.owed.handle_timeout(now);
     }
 
     fn send_acknowledge(
         &self,
         attributes: &Attributes,
-        psn: Psn,
-        syndrome: Syndrome,
+        answer: acknowledge::Answer,
         outlet: Outlet<'_>,
     ) -> Option<Emitted> {
         let opcode = Opcode::find(Service::Rc, Operation::Acknowledge, Position::Only, None)?;
-        let mut headers = self.response_headers(attributes, opcode, psn);
-        headers.aeth = Some(Aeth { syndrome, msn: self.msn });
+        let mut headers = self.response_headers(attributes, opcode, answer.psn);
+        headers.aeth = Some(Aeth { syndrome: answer.syndrome, msn: answer.msn });
         emit(outlet, &mut headers, 0, |_| Ok::<_, KeyViolation>(()))?.ok()
     }
 
@@ -594,7 +641,7 @@ impl Responder {
         };
         let mut headers = self.response_headers(attributes, opcode, due.psn);
         if opcode.has(Header::Aeth) {
-            let syndrome = Syndrome::Ack(Credits::INVALID);
+            let syndrome = Syndrome::Ack(self.credits(adapter));
             headers.aeth = Some(Aeth { syndrome, msn: self.msn });
         }
         if let Answer::Atomic { original, .. } = due.answer {
@@ -626,7 +673,7 @@ impl Responder {
         Headers {
             bth: Bth {
                 opcode: opcode.code,
-                mig_req: true,
+                mig_req: self.conduct.mig_req,
                 p_key: attributes.p_key,
                 dest_qp: attributes.dest_qp,
                 psn,

@@ -2,6 +2,8 @@
 //!
 //! IBA vol 1 §9.7.5.2.8 (RNR), §9.7.6.1.3 (the ACK timeout).
 
+use core::time::Duration;
+
 use roxe_wire::{Instant, Psn, RnrTimer};
 
 use crate::adapter::{Adapter, Count};
@@ -28,10 +30,14 @@ pub(crate) struct Retry {
     rnr_until: Option<Instant>,
     /// The PSN from which packets are being sent again: a further NAK for it says nothing new.
     going_back_to: Option<Psn>,
+    /// The PSN for which the receiver was not ready: what came behind it may be missed too.
+    not_ready_at: Option<Psn>,
+    /// The ACK timer runs so long at the least.
+    least_timeout: Duration,
 }
 
 impl Retry {
-    pub(super) const fn new(attributes: &Attributes) -> Self {
+    pub(super) const fn new(attributes: &Attributes, least_timeout: Duration) -> Self {
         Self {
             tries: attributes.retry_cnt,
             rnr_tries: attributes.rnr_retry,
@@ -39,6 +45,8 @@ impl Retry {
             ack_deadline: None,
             rnr_until: None,
             going_back_to: None,
+            not_ready_at: None,
+            least_timeout,
         }
     }
 
@@ -57,7 +65,8 @@ impl Retry {
 
     //= BC-121
     fn restart(&mut self, now: Instant, attributes: &Attributes) {
-        self.ack_deadline = attributes.timeout.duration().map(|wait| now + wait);
+        let wait = attributes.timeout.duration();
+        self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
     }
 
     /// Nothing is awaited any more.
@@ -65,6 +74,7 @@ impl Retry {
         self.ack_deadline = None;
         self.rnr_until = None;
         self.going_back_to = None;
+        self.not_ready_at = None;
     }
 
     /// How many tries were used because the ACK timer ran out, since the last progress.
@@ -93,6 +103,7 @@ impl Requester {
     pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {
         self.restore_tries(attributes);
         self.retry.going_back_to = None;
+        self.retry.not_ready_at = None;
         if self.unacknowledged == self.next {
             self.retry.ack_deadline = None;
         } else {
@@ -148,6 +159,13 @@ impl Requester {
             return Ok(());
         }
         self.retry.going_back_to = Some(psn);
+        if self.retry.not_ready_at.take() == Some(psn) {
+            // Some responders refuse what is behind a packet that they were not ready for: that
+            // is no second fault. 06-6.1
+            adapter.count(why);
+            self.go_back(psn);
+            return Ok(());
+        }
         self.try_again(psn, adapter)?;
         adapter.count(why);
         Ok(())
@@ -191,6 +209,7 @@ impl Requester {
         adapter.count(Count::RnrRetry);
         self.retry.rnr_until = Some(now + timer.duration());
         self.retry.ack_deadline = None;
+        self.retry.not_ready_at = Some(psn);
         self.go_back(psn);
         Ok(())
     }

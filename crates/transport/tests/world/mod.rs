@@ -93,6 +93,10 @@ impl Adapter for FakeAdapter {
         !self.receives.is_empty()
     }
 
+    fn receives(&self) -> Option<u32> {
+        u32::try_from(self.receives.len()).ok()
+    }
+
     fn take_receive(&mut self) -> Option<Receive> {
         let (wr_id, sge) = self.receives.pop_front()?;
         self.taken.push(sge);

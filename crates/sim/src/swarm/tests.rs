@@ -1,0 +1,113 @@
+//! What stands on the wire of worlds with devices that are not ours.
+
+use roxe_trace::IcrcVerdict;
+use roxe_wire::opcode::Operation;
+use roxe_wire::{Credits, Syndrome};
+
+use super::*;
+
+/// The frames of a lossy world of two devices, and that nothing was wrong in it.
+fn frames(peers: &[Peer]) -> VecDeque<Recorded> {
+    let profile = Profile::by_name("lossy").expect("a profile");
+    let peers = Peers::of(peers);
+    let mut all = VecDeque::new();
+    for seed in 0..20 {
+        let options = Options { devices: 2, peers, ..Options::new(seed, profile) };
+        let mut world = build(&options);
+        world.record = Some(VecDeque::new());
+        assert_eq!(live(&mut world, &mut Workload::new(&options)), Ok(()), "{options}");
+        all.extend(world.record.unwrap_or_default());
+    }
+    all
+}
+
+/// What both devices' frames look like.
+#[derive(Debug, Default)]
+struct Look {
+    frames: u64,
+    shortest: usize,
+    low_ports: u64,
+    reserved_bits: u64,
+    migrated: u64,
+    credits: u64,
+    notifications: u64,
+    naks: u64,
+    acknowledgements: u64,
+    flow_labels: u64,
+}
+
+fn look(frames: &VecDeque<Recorded>, of: usize) -> Look {
+    let mut look = Look { shortest: usize::MAX, ..Look::default() };
+    for Recorded { bytes, ends, .. } in frames.iter().filter(|frame| frame.ends.0 == of) {
+        assert_eq!(ends.1, Some(1 - of));
+        let frame = Frame::parse(RawFrame::ethernet(bytes)).expect("a frame");
+        assert_eq!(IcrcVerdict::of(&frame), IcrcVerdict::Good);
+        let packet = Packet::parse(frame.body).expect("a packet");
+        let bth = packet.headers.bth;
+        look.frames += 1;
+        look.shortest = look.shortest.min(bytes.len());
+        look.low_ports += u64::from(frame.udp.source_port < 0xc000);
+        look.reserved_bits += u64::from(bth.reserved_6 != 0);
+        look.migrated += u64::from(bth.mig_req);
+        look.flow_labels += u64::from(frame.received().addressing.flow_label != 0);
+        look.notifications += u64::from(packet.opcode.operation == Operation::Notify);
+        match packet.headers.aeth.map(|aeth| aeth.syndrome) {
+            Some(Syndrome::Ack(credits)) => {
+                look.acknowledgements +=
+                    u64::from(packet.opcode.operation == Operation::Acknowledge);
+                look.credits += u64::from(credits != Credits::INVALID);
+            }
+            Some(Syndrome::Nak(_)) => look.naks += 1,
+            _ => {}
+        }
+    }
+    look
+}
+
+//= 06-6.2 test
+#[test]
+fn frames_like_those_of_connectx_are_right_and_differ_from_ours() {
+    let frames = frames(&[Peer::Roxe, Peer::ConnectX]);
+    let [ours, theirs] = [0, 1].map(|of| look(&frames, of));
+    assert!(ours.shortest < 60 && ours.low_ports + ours.reserved_bits + ours.credits == 0);
+    assert_eq!((ours.migrated, ours.notifications), (ours.frames, 0));
+    assert_eq!((theirs.shortest, theirs.low_ports), (60, theirs.frames));
+    assert_eq!(theirs.reserved_bits, theirs.frames - theirs.notifications);
+    assert_eq!(theirs.migrated, theirs.frames - theirs.notifications);
+    assert!(theirs.credits > 0 && theirs.naks > 0, "{theirs:?}");
+    // A notification that its port had no time for gives way to the next.
+    assert!(theirs.notifications > 0 && theirs.notifications <= theirs.naks, "{theirs:?}");
+    assert!(theirs.acknowledgements < ours.acknowledgements, "{theirs:?} {ours:?}");
+}
+
+//= 06-6.1 test
+#[test]
+fn frames_like_those_of_rxe_are_right_and_differ_from_ours() {
+    let frames = frames(&[Peer::Roxe, Peer::Rxe]);
+    let [ours, theirs] = [0, 1].map(|of| look(&frames, of));
+    assert_eq!((theirs.migrated, theirs.credits, theirs.flow_labels), (0, 0, 0));
+    assert_eq!(theirs.low_ports + theirs.reserved_bits + theirs.notifications, 0);
+    assert!(theirs.shortest < 60 && theirs.naks > 0 && ours.flow_labels > 0, "{theirs:?}");
+    assert!(theirs.acknowledgements > ours.acknowledgements, "{theirs:?} {ours:?}");
+}
+
+/// A failure comes with the smallest world that has it, a line that makes it again, and its frames.
+#[test]
+fn a_failure_is_made_small_and_can_be_made_again() {
+    let profile = Profile::by_name("chaos").expect("a profile");
+    let fails = |options: Options| options.requests >= 2 && options.features.has(Feature::Six);
+    let mut all = (0..).map(|seed| Options::new(seed, profile));
+    let large = |options: &Options| fails(*options) && options.devices > 2 && options.pairs > 2;
+    let whole = all.find(large).expect("one of many");
+    let smallest = shrink(whole, fails);
+    assert_eq!((smallest.requests, smallest.pairs, smallest.devices), (2, 1, 2));
+    assert_eq!(smallest.features, Features::of(&[Feature::Six]));
+    assert_eq!(smallest.peers.kinds(), 0);
+    let frames = frames(&[Peer::Roxe]).into_iter().take(10).collect();
+    let failure = Failure { options: smallest, what: "x".to_owned(), ended: Vec::new(), frames };
+    let text = failure.to_string();
+    let change = text.split('"').nth(1).unwrap_or_default();
+    assert_eq!(whole.changed(change), Ok(smallest), "{text}");
+    let mut capture = Vec::new();
+    assert!(failure.capture(&mut capture).is_ok() && capture.len() > 600);
+}
