@@ -22,6 +22,7 @@ use std::net::IpAddr;
 
 use roxe_device::Limits;
 use roxe_device::gid_table::GidEntry;
+use roxe_transport::conduct::Conduct;
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{Addressing, Gid, GidType, Instant, Mtu};
 
@@ -79,6 +80,7 @@ impl World {
         };
         for at in [0, 1] {
             let end = &mut world.ends[at];
+            end.device.set_conduct(conduct(input.byte()));
             let gid = Gid::from_ip(ADDRESSES[at].into());
             let added = end.device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None });
             added.expect("there is room");
@@ -225,6 +227,24 @@ impl World {
             end.close(&values);
         }
     }
+}
+
+/// How queue pairs behave where they have a choice.
+fn conduct(choice: u8) -> Conduct {
+    let mut conduct = match choice & 3 {
+        0 | 1 => Conduct::DEFAULT,
+        2 => Conduct::CONNECT_X,
+        _ => Conduct::RXE,
+    };
+    if choice & 0x80 != 0 {
+        conduct.grants_credits = choice & 4 != 0;
+        conduct.obeys_credits = choice & 8 != 0;
+        conduct.resumes_reads = choice & 16 != 0;
+        conduct.misses_by_timer = choice & 32 != 0;
+        conduct.nak_after_rnr = choice & 64 != 0;
+        conduct.ask_after = Some((choice & 7).into());
+    }
+    conduct
 }
 
 /// Addresses that devices may have besides their first.
