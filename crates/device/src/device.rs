@@ -196,7 +196,7 @@ impl<H: HostMemory> Device<H> {
                 completion_queues: Slots::new(limits.max_cq),
                 receive_queues: Slots::new(limits.max_qp.saturating_add(limits.max_srq)),
                 gids: GidTable::new(limits.gid_table_len),
-                paths: Paths::new(limits.max_paths()),
+                paths: Paths::new(limits.max_qp, limits.max_ah),
                 groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),
                 counters: Counters::new(),
                 events: VecDeque::new(),

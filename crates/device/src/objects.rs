@@ -188,13 +188,16 @@ impl<H: HostMemory> Device<H> {
     /// A region that a work request will make valid: `ib_alloc_mr`.
     ///
     /// # Errors
-    /// [`VerbError::Pd`], [`VerbError::Memory`].
+    /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Memory`].
     pub fn alloc_fast_memory(
         &mut self,
         pd: Pd,
         host: HostRegion,
         max_len: u64,
     ) -> Result<LKey, VerbError> {
+        if max_len > self.limits.max_fast_register_len {
+            return Err(VerbError::Invalid("max_len"));
+        }
         self.tables.pds.acquire(pd)?;
         let allocated = self.tables.memory.alloc_fast(pd, host, max_len);
         if allocated.is_err() {
@@ -342,20 +345,18 @@ impl<H: HostMemory> Device<H> {
     /// `ibv_modify_srq`: another depth, another limit, or both.
     ///
     /// # Errors
-    /// [`VerbError::ReceiveQueue`].
+    /// [`VerbError::Invalid`], [`VerbError::ReceiveQueue`]; then nothing has changed.
     pub fn modify_shared_receive_queue(
         &mut self,
         srq: ReceiveQueueId,
         depth: Option<u32>,
         limit: Option<u32>,
     ) -> Result<(), VerbError> {
-        let queue = self.tables.receive_queue_mut(srq).ok_or(VerbError::NoSuchObject)?;
-        if let Some(depth) = depth {
-            queue.resize(depth)?;
+        if depth.is_some_and(|depth| depth == 0 || depth > self.limits.max_srq_wr) {
+            return Err(VerbError::Invalid("max_wr"));
         }
-        if let Some(limit) = limit
-            && queue.arm(limit)?.is_some()
-        {
+        let queue = self.tables.receive_queue_mut(srq).ok_or(VerbError::NoSuchObject)?;
+        if queue.modify(depth, limit)?.is_some() {
             self.tables.counters.device(DeviceCount::SrqLimitReached, 1);
             self.tables.events.push_back(crate::device::Event::SrqLimitReached(srq));
         }

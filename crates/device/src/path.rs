@@ -27,20 +27,30 @@ pub struct Path {
 #[derive(Clone, Debug)]
 pub struct Paths {
     paths: Slots<(Path, u64)>,
+    handles: u32,
+    most_handles: u32,
     /// Counts paths that were added or changed.
     versions: u64,
 }
 
 impl Paths {
-    /// None, and room for `most`.
-    pub const fn new(most: u32) -> Self {
-        Self { paths: Slots::new(most), versions: 0 }
+    /// None, and room for so many of connections and of address handles. Neither takes the
+    /// other's.
+    pub const fn new(most_connected: u32, most_handles: u32) -> Self {
+        let paths = Slots::new(most_connected.saturating_add(most_handles));
+        Self { paths, handles: 0, most_handles, versions: 0 }
     }
 
     /// Adds a path; `None` when there is no room.
     pub fn add(&mut self, path: Path) -> Option<PathId> {
+        let handle = u32::from(path.pd.is_some());
+        if handle > self.most_handles.saturating_sub(self.handles) {
+            return None;
+        }
         self.versions += 1;
-        self.paths.insert((path, self.versions)).map(PathId)
+        let id = self.paths.insert((path, self.versions)).map(PathId)?;
+        self.handles += handle;
+        Some(id)
     }
 
     /// Replaces a path, as when a queue pair is modified; `None` when it does not exist.
@@ -53,7 +63,9 @@ impl Paths {
 
     /// Takes a path away.
     pub fn remove(&mut self, id: PathId) -> Option<Path> {
-        self.paths.remove(id.0).map(|(path, _)| path)
+        let (path, _) = self.paths.remove(id.0)?;
+        self.handles -= u32::from(path.pd.is_some());
+        Some(path)
     }
 
     /// The path with this number.
@@ -112,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_version_is_never_seen_again() {
-        let mut paths = Paths::new(1);
+        let mut paths = Paths::new(1, 0);
         let id = paths.add(path(2, None)).unwrap();
         let first = paths.version(id);
         assert_eq!(paths.get(id), Some(&path(2, None)));
@@ -129,10 +141,21 @@ mod tests {
         assert_eq!(paths.len(), 1);
     }
 
+    /// A queue pair that is modified always finds room for its path.
+    #[test]
+    fn address_handles_leave_room_for_connections() {
+        let mut paths = Paths::new(1, 1);
+        let handle = paths.add(path(2, Some(Pd(1)))).unwrap();
+        assert_eq!(paths.add(path(2, Some(Pd(1)))), None);
+        assert!(paths.add(path(2, None)).is_some());
+        paths.remove(handle).unwrap();
+        assert!(paths.add(path(2, Some(Pd(1)))).is_some());
+    }
+
     //= 05-5.8 test
     #[test]
     fn a_handle_belongs_to_its_domain() {
-        let mut paths = Paths::new(2);
+        let mut paths = Paths::new(1, 1);
         let handle = paths.add(path(2, Some(Pd(1)))).unwrap();
         let connection = paths.add(path(2, None)).unwrap();
         assert!(paths.handle(handle, Pd(1)).is_some());

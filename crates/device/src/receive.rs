@@ -144,7 +144,8 @@ impl<H: HostMemory> Device<H> {
         let _ = self.deliver_to_group(now, &received, &packet, sender);
     }
 
-    /// A copy for each member of the group that has the right keys, but for the sender.
+    /// A copy for each member of the group that has the right keys, but for the sender. Without a
+    /// member here it is for nobody.
     //= U07, BC-111
     fn deliver_to_group(
         &mut self,
@@ -156,6 +157,9 @@ impl<H: HostMemory> Device<H> {
         let group = Gid::from_ip(received.addressing.destination);
         if packet.opcode.service != Service::Ud || !group.is_multicast() {
             return Err(DropReason::WrongService);
+        }
+        if self.tables.groups.members(group).is_empty() {
+            return Err(DropReason::NoSuchQp { qpn: Qpn::MULTICAST.get() });
         }
         let grh = grh_of(received);
         for turn in 0.. {

@@ -178,18 +178,32 @@ impl ReceiveQueue {
     /// Another depth.
     ///
     /// # Errors
-    /// [`ModifyError::TooSmall`]: more requests are in the queue. [`ModifyError::LimitTooHigh`].
-    //= 05-5.5
+    /// As [`ReceiveQueue::modify`].
     pub fn resize(&mut self, depth: u32) -> Result<(), ModifyError> {
+        self.modify(Some(depth), None).map(|_| ())
+    }
+
+    /// Another depth, another limit, which is armed, or both.
+    ///
+    /// # Errors
+    /// [`ModifyError::TooSmall`]: more requests are in the queue. [`ModifyError::LimitTooHigh`],
+    /// as depth and limit then are. Nothing has changed.
+    //= 05-5.5
+    pub fn modify(
+        &mut self,
+        depth: Option<u32>,
+        limit: Option<u32>,
+    ) -> Result<Option<LimitReached>, ModifyError> {
         let outstanding = self.outstanding();
-        if depth < outstanding {
+        if depth.is_some_and(|depth| depth < outstanding) {
             return Err(ModifyError::TooSmall { outstanding });
         }
-        if depth < self.limit {
+        let depth = depth.unwrap_or(self.depth);
+        if limit.unwrap_or(self.limit) > depth {
             return Err(ModifyError::LimitTooHigh { depth });
         }
         self.depth = depth;
-        Ok(())
+        limit.map_or(Ok(None), |limit| self.arm(limit))
     }
 
     /// Whether no request waits.

@@ -5,7 +5,9 @@
 mod pair;
 
 use pair::{End, attributes, pair, remote, settle};
-use roxe_device::{HostMemory, HostRegion, Limits, MemoryGone, QueuePairInit, ReceiveCapacity};
+use roxe_device::{
+    HostMemory, HostRegion, Limits, MemoryGone, QueuePairInit, ReceiveCapacity, VerbError,
+};
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
     Attributes, CompletionStatus, Data, ReceiveRequest, SendOperation, SendRequest, Sge,
@@ -233,4 +235,13 @@ fn a_message_of_too_many_packets_ends_with_an_error() {
         let refused = (CompletionStatus::LocalLengthError, 0);
         assert_eq!(vast_transfer(Mtu::B256, MAX_MESSAGE_LEN, read), refused);
     }
+}
+
+#[test]
+fn a_region_for_work_requests_is_no_longer_than_the_limit() {
+    let mut a = End::new(1);
+    let most = Limits::DEFAULT.max_fast_register_len;
+    let refused = a.device.alloc_fast_memory(a.pd, a.region, most + 1);
+    assert_eq!(refused, Err(VerbError::Invalid("max_len")));
+    assert!(a.device.alloc_fast_memory(a.pd, a.region, most).is_ok());
 }

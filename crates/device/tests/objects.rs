@@ -5,8 +5,9 @@
 mod pair;
 
 use pair::{End, attributes, pair, remote, settle};
-use roxe_device::memory::Registration;
-use roxe_device::{Event, QueuePairInit, ReceiveCapacity, ReceiveQueueId, VerbError};
+use roxe_device::memory::{Registration, WindowType};
+use roxe_device::receive_queue::ModifyError;
+use roxe_device::{Event, QueuePairInit, ReceiveCapacity, ReceiveQueueId, Resources, VerbError};
 use roxe_transport::SendCapacity;
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
@@ -67,6 +68,21 @@ fn an_armed_shared_queue_tells_once_that_it_runs_short() {
     b.device.modify_shared_receive_queue(srq, None, Some(2)).unwrap();
     assert_eq!(take(&mut b), 1);
     assert_eq!(b.device.query_queue_pair(at[0]).unwrap().state, QpState::Rts);
+}
+
+/// `ibv_modify_srq(3)`: if a value is wrong, none is taken over.
+//= 05-5.5 test
+#[test]
+fn a_shared_queue_takes_depth_and_limit_together_or_neither() {
+    let mut b = End::new(2);
+    let srq = b.device.create_shared_receive_queue(b.pd, 4, 1, 4).unwrap();
+    let mut modify = |depth, limit| b.device.modify_shared_receive_queue(srq, depth, limit);
+    let too_high = |depth| VerbError::ReceiveQueue(ModifyError::LimitTooHigh { depth });
+    assert_eq!(modify(Some(8), Some(9)), Err(too_high(8)));
+    assert_eq!(modify(None, Some(5)), Err(too_high(4)), "the depth has not changed");
+    assert_eq!(modify(Some(2), None), Err(too_high(2)), "nor has the limit");
+    assert_eq!(modify(Some(2), Some(0)), Ok(()), "one goes with the other");
+    assert_eq!(modify(Some(0), None), Err(VerbError::Invalid("max_wr")));
 }
 
 //= S02, 05-5.5, 04-4.10 test
@@ -226,6 +242,34 @@ fn completions_go_with_their_queue_pair() {
     a.device.destroy_queue_pair(qa).unwrap();
     let left: Vec<_> = a.completions().iter().map(|c| (c.qpn, c.status)).collect();
     assert_eq!(left, [(qc, Flushed)]);
+}
+
+#[test]
+fn objects_are_counted_until_they_go() {
+    let mut a = End::new(1);
+    let had = a.device.resources();
+    let srq = a.device.create_shared_receive_queue(a.pd, 1, 1, 0).unwrap();
+    let qpns = [None, Some(srq)].map(|srq| a.create(ServiceType::Rc, srq));
+    let address = a.address;
+    a.connect(qpns[0], qpns[1], address, Mtu::B1024);
+    let path = a.device.create_address_handle(a.pd, &End::vector(address)).unwrap();
+    let window = a.device.alloc_window(a.pd, WindowType::Type2).unwrap();
+    let expected = Resources {
+        protection_domains: 1,
+        completion_queues: 1,
+        queue_pairs: 2,
+        receive_queues: 2,
+        regions: 1,
+        windows: 1,
+        paths: 2,
+        groups: 0,
+    };
+    assert_eq!(a.device.resources(), expected);
+    qpns.iter().for_each(|qpn| a.device.destroy_queue_pair(*qpn).unwrap());
+    a.device.destroy_shared_receive_queue(srq).unwrap();
+    a.device.destroy_address_handle(path).unwrap();
+    a.device.dealloc_window(window).unwrap();
+    assert_eq!(a.device.resources(), had);
 }
 
 //= BC-150 test

@@ -72,6 +72,11 @@ const WRONG: &[(&str, &str)] = &[
     ("mr m1 len 8\n+0 memory m1 \"x\"", "byte 0 of its data is 0x00, not 0x78: zeros(1)"),
     ("mr m1 len 8\nmr m1 len 8", "m1 is there already"),
     ("qp q1 rc\ndevice seed 4", "`device` comes first"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0 padding 65536", "padding of more than 65535 bytes"),
+    ("qp q1 rc\n+0 < q1 ACK psn 9 split 0xffffffffffffffff\n+0 counter ghost_response 0", "ghost_response is 1"),
+    ("mr m1 len 16777217", "a region of more than 16 MiB"),
+    ("mr a len 16777216\nmr b len 16777216\nmr c len 16777216\nmr d len 16777216\nmr e len 1", "regions of more than 64 MiB together"),
+    ("mr m1 len 8 access local-write\nqp q1 rc\n+0 post recv q1 id 1 sge m1+0:8,m1+0:4000000000\n+0 < q1 SEND_ONLY psn 0 \"x\"\n+0 completion recv id 1 ok \"y\"", "byte 0 of its data is 0x78, not 0x79: \"x\""),
     ("qp q1 rc\n0..1us quiet", "only what the device does can have a time range"),
 ];
 
@@ -81,6 +86,15 @@ fn every_difference_is_told() {
         let what = failure(text).what;
         assert!(what.ends_with(end), "{text}\n{what}");
     }
+}
+
+#[test]
+fn a_script_writes_no_more_bytes_than_fit() {
+    let text = "+0 quiet\n".to_owned() + &"mr m1 len 8\n+0 fill m1 zeros(1048576)\n".repeat(65);
+    let outcome = run_text("x.roce", &text, &Options::default());
+    let expected = "x.roce:131:12: expected a script of no more than 64 MiB of bytes, \
+                    found `zeros(1048576)`";
+    assert_eq!(outcome.to_string(), expected);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //!
 //! The targets are the binaries of `tests/fuzz`, a workspace of its own. They are built by the
 //! stable toolchain: sanitizer and coverage are in it, `RUSTC_BOOTSTRAP` lets us ask for them.
-//! Inputs worth starting from are in `tests/fuzz/seeds/TARGET`; what a run finds on the way is
-//! kept below `target/fuzz`, so that the next run goes on from there.
+//! Inputs worth starting from are in `tests/fuzz/seeds/TARGET`, for `script` the scripts of
+//! `tests/conformance`; what a run finds on the way is kept below `target/fuzz`, so that the next
+//! run goes on from there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -140,8 +141,6 @@ fn hunt(
 ) -> Result<(bool, String)> {
     let corpus = make_folder(workspace::target().join("fuzz/corpus").join(target))?;
     let crashes = make_folder(workspace::target().join("fuzz/crashes").join(target))?;
-    let seeds = workspace::root().join("tests/fuzz/seeds").join(target);
-
     let mut command = child::command(programs.path(target));
     command
         .arg(format!("-max_total_time={seconds}"))
@@ -149,7 +148,7 @@ fn hunt(
         .args(["-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"])
         // New inputs go to the first folder; the others are only read.
         .arg(corpus)
-        .args(seeds.is_dir().then_some(seeds));
+        .args(seeds(target));
     let Heard { success, mut output } = listener.hear(command)?;
     if !success {
         let input = output.lines().rev().find_map(|line| line.split_once("Test unit written to "));
@@ -170,6 +169,14 @@ fn hunt(
         output += &advice;
     }
     Ok((success, output))
+}
+
+/// The folders of inputs worth starting from.
+fn seeds(target: &str) -> Vec<PathBuf> {
+    let tests = workspace::root().join("tests");
+    let own = tests.join("fuzz/seeds").join(target);
+    let scripts = (target == "script").then(|| tests.join("conformance"));
+    scripts.into_iter().chain(Some(own)).filter(|folder| folder.is_dir()).collect()
 }
 
 fn make_folder(path: PathBuf) -> Result<PathBuf> {

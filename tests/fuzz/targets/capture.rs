@@ -6,7 +6,7 @@
 use std::io::Cursor;
 
 use roxe_net::capture_file::CaptureReader;
-use roxe_trace::{IcrcVerdict, Observation, Seen, Tracer};
+use roxe_trace::{IcrcVerdict, Observation, Outside, Seen, Tracer};
 use roxe_wire::{Frame, Packet};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -23,7 +23,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let Ok(packet) = Packet::parse(frame.body) else { continue };
         // A right ICRC hardly ever comes by chance, so the observer is told that it is.
         let icrc = IcrcVerdict::Good;
-        let seen = Seen { number: last, frame: &frame, packet: &packet, icrc };
+        let outside = Outside::of(&frame);
+        let seen = Seen { number: last, outside: &outside, packet: &packet, icrc };
         tracer.observe(&seen, &mut observation);
         let _ = observation.notes.iter().map(ToString::to_string).collect::<String>();
         let _ = observation.findings.iter().map(ToString::to_string).collect::<String>();

@@ -261,9 +261,11 @@ fn seal_and_frame(
     }
     let start = bytes.len();
     bytes.extend_from_slice(&packet);
-    bytes.resize(bytes.len() + numbers.or("padding", 0)? as usize, 0);
+    let padding = u16::try_from(numbers.or("padding", 0)?);
+    let padding = padding.map_err(|_| "padding of more than 65535 bytes")?;
+    bytes.resize(bytes.len() + usize::from(padding), 0);
     let split = match numbers.get("split")? {
-        Some(split) => (start + split as usize).min(bytes.len()),
+        Some(split) => start.saturating_add(split as usize).min(bytes.len()),
         None => bytes.len(),
     };
     Ok(WireFrame { bytes, split })

@@ -8,7 +8,7 @@ use roxe_device::memory::{Changes, MemoryError, Registration, WindowType};
 use roxe_device::multicast::MulticastError;
 use roxe_device::protection_domain::PdError;
 use roxe_device::queue_pair_numbers::QpnError;
-use roxe_device::{HostMemory, QueuePairInit, ReceiveCapacity, VerbError};
+use roxe_device::{HostMemory, HostRegion, QueuePairInit, ReceiveCapacity, VerbError};
 use roxe_transport::SendCapacity;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType, TRANSITIONS};
 use roxe_transport::work::{AccessFlags, Attributes};
@@ -122,11 +122,18 @@ impl World {
         Ok(())
     }
 
+    /// Memory for one more region.
+    fn new_memory(&mut self, len: u64) -> Result<HostRegion, Refused> {
+        let bytes = usize::try_from(len).ok().filter(|len| *len <= MOST_MEMORY);
+        let bytes = bytes.ok_or("a region of more than 16 MiB")?;
+        let left = self.memory_left.checked_sub(bytes);
+        self.memory_left = left.ok_or("regions of more than 64 MiB together")?;
+        Ok(self.device.host_mut().add(vec![0; bytes]))
+    }
+
     fn make_region(&mut self, a: &Arguments) -> Result<Object, Refused> {
         let len = self.number(a, "len", None)?.ok_or("a region needs `len`")?;
-        let bytes = usize::try_from(len).ok().filter(|len| *len <= MOST_MEMORY);
-        let host = vec![0; bytes.ok_or("a region of more than 16 MiB")?];
-        let host = self.device.host_mut().add(host);
+        let host = self.new_memory(len)?;
         let pd = self.pd(a)?;
         let access = match a.has("access") {
             true => rights(a.list("access")),
@@ -368,9 +375,7 @@ impl World {
         let range = match (va, len) {
             (None, None) => None,
             (va, Some(len)) => {
-                let bytes = usize::try_from(len).ok().filter(|len| *len <= MOST_MEMORY);
-                let bytes = bytes.ok_or("a region of more than 16 MiB")?;
-                changed.host = self.device.host_mut().add(vec![0; bytes]);
+                changed.host = self.new_memory(len)?;
                 changed.va = va.unwrap_or(region.va);
                 Some((changed.host, changed.va, len))
             }

@@ -1,5 +1,6 @@
 //! Text → script. Every error says where, what was expected and what stands there instead.
 
+use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ impl std::error::Error for ParseError {}
 /// Reads a script.
 pub(super) fn parse(file: &str, text: &str) -> Result<Script, ParseError> {
     let mut lines = Vec::new();
+    let room = Cell::new(MOST_BYTES_IN_ALL);
     for (number, line) in (1..).zip(text.lines()) {
         let error = |(column, expected, found)| ParseError {
             file: file.to_owned(),
@@ -50,7 +52,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Script, ParseError> {
         let (words, shown) = words::split(line)
             .map_err(|column| error((column, "a second quote".to_owned(), "none".to_owned())))?;
         let end = shown.chars().count() + 1;
-        let mut cursor = Cursor { words: &words, at: 0, end };
+        let mut cursor = Cursor { words: &words, at: 0, end, room: &room };
         while !cursor.is_done() {
             let (when, statement) = if cursor.at == 0 {
                 cursor.line().map_err(error)?
@@ -76,6 +78,8 @@ struct Cursor<'a> {
     at: usize,
     /// The column behind the last word.
     end: usize,
+    /// How many bytes of payload the script may still write.
+    room: &'a Cell<usize>,
 }
 
 impl<'a> Cursor<'a> {
@@ -353,6 +357,8 @@ impl<'a> Cursor<'a> {
             None => None,
         };
         let part = part.ok_or_else(|| self.wrong(EXPECTED))?;
+        let left = self.room.get().checked_sub(part.len());
+        self.room.set(left.ok_or_else(|| self.wrong("a script of no more than 64 MiB of bytes"))?);
         self.at += 1;
         match &mut arguments.payload {
             Some(Bytes::These(bytes)) => bytes.extend(part),
@@ -558,6 +564,8 @@ fn parse_payload(word: &str) -> Option<Vec<u8>> {
 
 /// The longest payload that a script writes.
 const MOST_BYTES: u64 = 1 << 20;
+/// All payloads of a script together.
+const MOST_BYTES_IN_ALL: usize = 1 << 26;
 
 fn parse_when(word: &str) -> Option<When> {
     match word.split_once("..") {

@@ -39,8 +39,10 @@ impl Requester {
             self.take_credits(credits, aeth.msn);
         }
         if psn.since(self.unacknowledged) < 0 {
-            // A ghost of an earlier try.
-            if !matches!(syndrome, Some(Syndrome::Ack(_)) | None) {
+            // A ghost of an earlier try; or an ACK once more, which brings credits.
+            let once_more = packet.opcode.operation == Operation::Acknowledge
+                && matches!(syndrome, Some(Syndrome::Ack(_)));
+            if !once_more {
                 adapter.count(Count::GhostResponse);
             }
             return Ok(());
@@ -48,7 +50,9 @@ impl Requester {
         match (packet.opcode.operation, syndrome) {
             (Operation::Acknowledge, Some(Syndrome::Ack(_))) => {
                 match self.acknowledged(now, attributes, psn, adapter) {
-                    Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
+                    Some(missing) => {
+                        self.missing_from(missing, Count::ImpliedNak, adapter).map(|_| ())
+                    }
                     None => Ok(()),
                 }
             }
@@ -56,7 +60,9 @@ impl Requester {
             // If the receiver is still not ready then, it says so again.
             (Operation::Acknowledge, Some(Syndrome::RnrNak(timer))) => {
                 match self.acknowledged(now, attributes, psn.previous(), adapter) {
-                    Some(missing) => self.missing_from(missing, Count::ImpliedNak, adapter),
+                    Some(missing) => {
+                        self.missing_from(missing, Count::ImpliedNak, adapter).map(|_| ())
+                    }
                     None => self.receiver_not_ready(now, psn, timer, adapter),
                 }
             }
@@ -66,7 +72,7 @@ impl Requester {
                 }
                 let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
                 let from = missing.unwrap_or(psn);
-                self.missing_from(from, Count::SequenceNakReceived, adapter)
+                self.missing_from(from, Count::SequenceNakReceived, adapter).map(|_| ())
             }
             (Operation::Acknowledge, Some(Syndrome::Nak(code))) => {
                 self.acknowledged(now, attributes, psn.previous(), adapter);
@@ -243,22 +249,30 @@ impl Requester {
         psn: Psn,
         adapter: &mut impl Adapter,
     ) -> Result<Option<usize>, Failure> {
-        if let Some(missing) = self.acknowledged(now, attributes, psn.previous(), adapter) {
-            let within = self.queue.find(missing) == self.queue.find(psn);
-            if within && self.conduct.misses_by_timer {
-                return Ok(None);
+        let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
+        let within = missing.is_some_and(|it| self.queue.find(it) == self.queue.find(psn));
+        let news = match missing {
+            Some(missing) if !(within && self.conduct.misses_by_timer) => {
+                self.missing_from(missing, Count::ImpliedNak, adapter)?
             }
-            self.missing_from(missing, Count::ImpliedNak, adapter)?;
+            _ => false,
+        };
+        let index = self.queue.find(psn).filter(|index| self.is_next_answer(*index, psn));
+        if index.is_none() && !news {
+            // It came before, or what is missing before it is known to be.
+            adapter.count(Count::GhostResponse);
         }
-        let Some(index) = self.queue.find(psn) else { return Ok(None) };
-        let Some(wqe) = self.queue.get(index) else { return Ok(None) };
-        if wqe.operation.takes_responder_resource() {
+        Ok(index)
+    }
+
+    /// Whether an answer with `psn` to the request at `index` would be the next one. Any is for a
+    /// request without answers of its own, whose turn it never is.
+    fn is_next_answer(&self, index: usize, psn: Psn) -> bool {
+        self.queue.get(index).is_some_and(|wqe| {
             let expected = wqe.psn.advance(wqe.received);
-            if wqe.done || psn != expected || self.unacknowledged != psn {
-                return Ok(None); // A ghost, or what is missing was asked for above.
-            }
-        }
-        Ok(Some(index))
+            !wqe.operation.takes_responder_resource()
+                || !wqe.done && psn == expected && self.unacknowledged == psn
+        })
     }
 
     /// One more answer to the request at `index` is here.

@@ -147,16 +147,17 @@ impl Requester {
         Ok(())
     }
 
-    /// A NAK, or a response out of turn, shows that packets from `psn` on are missing.
+    /// A NAK, or a response out of turn, shows that packets from `psn` on are missing. Says whether
+    /// that is news.
     //= Q15, BC-024, BC-025
     pub(super) fn missing_from(
         &mut self,
         psn: Psn,
         why: Count,
         adapter: &mut impl Adapter,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         if self.retry.rnr_until.is_some() || self.retry.going_back_to == Some(psn) {
-            return Ok(());
+            return Ok(false);
         }
         self.retry.going_back_to = Some(psn);
         if self.retry.not_ready_at.take() == Some(psn) {
@@ -164,11 +165,11 @@ impl Requester {
             // is no second fault. 06-6.1
             adapter.count(why);
             self.go_back(psn);
-            return Ok(());
+            return Ok(true);
         }
         self.try_again(psn, adapter)?;
         adapter.count(why);
-        Ok(())
+        Ok(true)
     }
 
     /// Uses up one try and sends from `psn` again.
