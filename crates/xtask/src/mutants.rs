@@ -103,9 +103,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             missed.len() - open
         );
         if plan.shard.is_none() {
-            let of_file = known.iter().filter(|known| known.mutant.starts_with(&format!("{file}:")));
+            let of_file =
+                known.iter().filter(|known| known.mutant.starts_with(&format!("{file}:")));
             let stale = of_file.filter(|known| !listed.contains_key(&known.mutant));
-            findings.extend(stale.map(|known| format!("{LIST}: some test notices {}", known.mutant)));
+            findings
+                .extend(stale.map(|known| format!("{LIST}: some test notices {}", known.mutant)));
         }
     }
     findings.iter().for_each(|finding| say!("{finding}"));
@@ -196,10 +198,8 @@ fn read_list(text: &str) -> Result<Vec<Known>> {
     let rows = text.split("\n[[survives]]\n").skip(1);
     rows.map(|row| {
         let value = |key| trace::value(row, key).unwrap_or_default();
-        let known = Known {
-            mutant: format!("{}: {}", value("file"), value("mutant")),
-            why: value("why"),
-        };
+        let known =
+            Known { mutant: format!("{}: {}", value("file"), value("mutant")), why: value("why") };
         ensure!(!known.why.is_empty(), "{LIST}: no reason why for {}", known.mutant);
         Ok(known)
     })
@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn parts_are_counted_from_0() {
-        let parse = |words: &[&str]| parse(&words.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+        let parse =
+            |words: &[&str]| parse(&words.iter().map(|s| s.to_string()).collect::<Vec<_>>());
         assert_eq!(parse(&["--shard", "1/2"]).unwrap().shard.as_deref(), Some("1/2"));
         assert_eq!(parse(&[]).unwrap().files.len(), FILES.len());
         for wrong in [&["--shard", "2/2"][..], &["--shard", "a/b"], &["--shard"], &["x"], &["-x"]] {
