@@ -5,8 +5,8 @@ use roxe_device::host_memory::{HostMemory, HostRegion, MemoryGone};
 use roxe_device::key::Keys;
 use roxe_device::memory::{Changes, HostPlace, MemoryError, MemoryTable, Registration};
 use roxe_device::protection_domain::Pd;
-use roxe_transport::adapter::{Access, KeyViolation, Span};
-use roxe_transport::work::AccessFlags;
+use roxe_transport::adapter::{Access, KeyViolation, Place, SgeList, Span};
+use roxe_transport::work::{AccessFlags, Sge};
 use roxe_wire::{LKey, Payload, Qpn, RKey};
 
 const PD: Pd = Pd(1);
@@ -146,6 +146,43 @@ fn an_ordinary_region_tells_its_domain() {
     assert_eq!(table.pd_of(LKey(key.0 ^ 1)), None);
     let fast = table.alloc_fast(PD, HOST, 8).unwrap();
     assert_eq!(table.pd_of(fast), None);
+}
+
+/// The list of one element has a shorter way through the code.
+#[test]
+fn an_element_ends_where_it_says_and_not_where_its_region_does() {
+    let (table, key) = table(ALL);
+    let sges = [Sge { va: VA + 8, len: 16, l_key: key }];
+    let list = SgeList(&sges, &[]);
+    let mut host = Asked::default();
+    let bytes = [0; 17];
+    for (offset, len, said) in [
+        (0, 16, Ok("write 3 8 16")),
+        (1, 15, Ok("write 3 9 15")),
+        (4, 4, Ok("write 3 12 4")),
+        (0, 17, Err(KeyViolation::OutsideRegion)),
+        (1, 16, Err(KeyViolation::OutsideRegion)),
+        (16, 1, Err(KeyViolation::OutsideRegion)),
+    ] {
+        host.0.clear();
+        let payload = Payload::bytes(&bytes[..len]);
+        let done = table.scatter(PD, list, offset, payload, &mut host);
+        assert_eq!(done, said.map(|_| ()));
+        let mut room = [0; 17];
+        let place = Place::Bytes { first: &mut room[..len], second: &mut [] };
+        assert_eq!(table.gather(PD, list, offset, place, &host), said.map(|_| ()));
+        if let Ok(said) = said {
+            assert_eq!(host.0, [said]);
+        }
+    }
+    // For no bytes nothing is looked at, whatever the key.
+    let dead = [Sge { l_key: LKey(key.0 ^ 1), ..sges[0] }];
+    let list = SgeList(&dead, &[]);
+    assert_eq!(table.scatter(PD, list, 0, Payload::EMPTY, &mut host), Ok(()));
+    let place = Place::Bytes { first: &mut [], second: &mut [] };
+    assert_eq!(table.gather(PD, list, 0, place, &host), Ok(()));
+    let one = Payload::bytes(&[1]);
+    assert_eq!(table.scatter(PD, list, 0, one, &mut host), Err(KeyViolation::NoSuchKey));
 }
 
 /// One seed in thousands has that slot among the first of its table.
