@@ -6,10 +6,12 @@ mod peer;
 #[allow(dead_code, reason = "shared with other tests")]
 mod world;
 
+use std::time::Duration;
+
 use peer::{ack, packet};
-use roxe_transport::qp_state::ServiceType;
+use roxe_transport::qp_state::{AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{CompletionStatus, Remote, SendOperation};
-use roxe_wire::{RKey, RnrTimer, Syndrome};
+use roxe_wire::{Instant, NakCode, RKey, RnrTimer, Syndrome};
 use world::{End, KEY, attributes};
 
 use CompletionStatus::LocalLengthError;
@@ -61,9 +63,58 @@ fn a_requester_has_work_while_something_is_to_be_sent_and_may_be() {
     assert!(!end.qp.has_request());
 }
 
+/// Whoever moves the engine is late at times, and early at others.
+//= Q01, BC-041 test
+#[test]
+fn a_timer_runs_out_at_its_deadline_and_any_time_after() {
+    let early = Duration::from_nanos(1);
+    for late in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(100)] {
+        let mut end = connection();
+        end.post(1, Write(REMOTE), 1);
+        end.leave();
+        let at = end.qp.deadline().unwrap();
+        let before = Instant::ZERO + (at - Instant::ZERO - early);
+        for (now, sent) in [(before, 0), (at + late, 1), (at + late, 0)] {
+            end.qp.handle_timeout(now, &mut end.adapter);
+            assert_eq!(end.leave_at(now).len(), sent, "{late:?}");
+        }
+        // The same for the wait that a receiver asks for.
+        let now = at + late;
+        end.take_at(now, ack(1000).syndrome(Syndrome::RnrNak(RnrTimer::from_bits(5))));
+        let at = end.qp.deadline().unwrap();
+        let before = Instant::ZERO + (at - Instant::ZERO - early);
+        for (now, sent) in [(before, 0), (at + late, 1)] {
+            end.qp.handle_timeout(now, &mut end.adapter);
+            assert_eq!(end.leave_at(now).len(), sent, "{late:?}");
+        }
+    }
+}
+
+/// What has ended waits for nothing.
+#[test]
+fn no_timer_outlives_its_connection() {
+    for syndrome in
+        [Syndrome::Nak(NakCode::RemoteAccessError), Syndrome::RnrNak(RnrTimer::from_bits(5))]
+    {
+        let mut end = connection();
+        (1..3).for_each(|id| end.post(id, Write(REMOTE), 1));
+        end.leave();
+        end.take(ack(1000).syndrome(syndrome));
+        if end.qp.state() != QpState::Error {
+            assert!(end.qp.deadline().is_some());
+            let none = AttributeMask::NONE;
+            end.qp.modify(QpState::Error, none, &attributes(1, 2), &mut end.adapter).unwrap();
+        }
+        assert_eq!((end.sent().len(), end.qp.deadline()), (2, None));
+        end.adapter.counts.clear();
+        let later = Instant::ZERO + Duration::from_secs(100);
+        end.qp.handle_timeout(later, &mut end.adapter);
+        assert_eq!((end.leave_at(later).len(), &end.adapter.counts[..]), (0, &[][..]));
+    }
+}
+
 /// The newest PSN and the oldest unacknowledged one stay less than half the circle apart, whatever
 /// the window adds.
-//= Q14 test
 #[test]
 fn a_request_takes_at_most_half_the_psn_circle_without_the_window() {
     let endless = || {

@@ -43,7 +43,7 @@ const SCRIPTS: Round = Round(
     "every_script_comes_true",
 );
 
-/// The tests by the beginning of a file's path, quick ones first. Those of lossy links take longest.
+/// The tests by the beginning of a file's path, quick ones first; lossy links take longest.
 const ROUNDS: &[(&str, &[Round])] = &[
     ("crates/device/", &[Round(&["roxe-device"], "--tests", ""), SCRIPTS]),
     (

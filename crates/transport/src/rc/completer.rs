@@ -243,11 +243,9 @@ impl Requester {
         }
         let Some(index) = self.queue.find(psn) else { return Ok(None) };
         let Some(wqe) = self.queue.get(index) else { return Ok(None) };
-        if wqe.operation.takes_responder_resource() {
-            let expected = wqe.psn.advance(wqe.received);
-            if wqe.done || psn != expected || self.unacknowledged != psn {
-                return Ok(None); // A ghost, or what is missing was asked for above.
-            }
+        // Its oldest answer that is missing holds up what is acknowledged: that one is its turn.
+        if wqe.operation.takes_responder_resource() && self.unacknowledged != psn {
+            return Ok(None); // What is missing was asked for above.
         }
         Ok(Some(index))
     }

@@ -60,13 +60,6 @@ impl Retry {
         self.ack_deadline = attributes.timeout.duration().map(|wait| now + wait);
     }
 
-    /// Nothing is awaited any more.
-    pub(super) const fn stop(&mut self) {
-        self.ack_deadline = None;
-        self.rnr_until = None;
-        self.going_back_to = None;
-    }
-
     /// How many tries were used because the ACK timer ran out, since the last progress.
     pub(super) const fn timeouts(&self) -> u8 {
         self.timeouts
