@@ -6,7 +6,6 @@
 //! what survives them meets the next ones. A mutant that survives them all is a finding, unless
 //! [`LIST`] says why no test can tell it from the code.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -67,9 +66,11 @@ struct Plan {
 /// A survivor that is known.
 #[derive(Debug, PartialEq, Eq)]
 struct Known {
-    /// The file, and what was changed there, without the line: lines move.
+    file: String,
+    /// What is changed.
     mutant: String,
-    why: String,
+    /// In which line: its text, for its number moves.
+    line: String,
 }
 
 /// What became of the mutants of a file; names as cargo-mutants has them.
@@ -91,34 +92,42 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let tree = copy_tree()?;
 
     let mut findings = Vec::new();
-    let mut listed = BTreeMap::new();
     say!("{:<42} mutants caught timeout unviable listed missed", "file");
     for file in &plan.files {
         let outcome = mutate(&tree, file, plan.shard.as_deref())?;
-        let before = findings.len();
-        for name in &outcome.missed {
-            match known.iter().find(|known| known.mutant == without_line(name)) {
-                Some(known) => *listed.entry(&known.mutant).or_insert(0) += 1,
-                None => findings.push(format!("MISSED {name}")),
-            }
-        }
-        let Outcome { caught, timeout, unviable, missed } = outcome;
-        let open = findings.len() - before;
+        let text = fs::read_to_string(tree.join(file))?;
+        let survivors = outcome.missed.iter().map(|name| (name, Known::of(name, &text)));
+        let (listed, open): (Vec<_>, Vec<_>) =
+            survivors.partition(|(_, survivor)| known.contains(survivor));
+        let Outcome { caught, timeout, unviable, missed } = &outcome;
         say!(
-            "{file:<42} {:>7} {caught:>6} {timeout:>7} {unviable:>8} {:>6} {open:>6}",
+            "{file:<42} {:>7} {caught:>6} {timeout:>7} {unviable:>8} {:>6} {:>6}",
             caught + timeout + unviable + missed.len(),
-            missed.len() - open
+            listed.len(),
+            open.len()
         );
+        findings.extend(open.iter().map(|(name, _)| format!("MISSED {name}")));
         if plan.shard.is_none() {
-            let of_file =
-                known.iter().filter(|known| known.mutant.starts_with(&format!("{file}:")));
-            let stale = of_file.filter(|known| !listed.contains_key(&known.mutant));
-            findings
-                .extend(stale.map(|known| format!("{LIST}: some test notices {}", known.mutant)));
+            let here = known.iter().filter(|known| known.file == *file);
+            let stale = here.filter(|known| !listed.iter().any(|(_, found)| found == *known));
+            findings.extend(stale.map(|known| format!("{LIST}: does not survive: {known:?}")));
         }
     }
     findings.iter().for_each(|finding| say!("{finding}"));
     if findings.is_empty() { Ok(()) } else { Err(Stop::Findings.into()) }
+}
+
+impl Known {
+    /// The survivor that cargo-mutants calls `FILE:LINE:COLUMN: CHANGE`, in the text of its file.
+    fn of(name: &str, text: &str) -> Self {
+        let (place, change) = name.split_once(": ").unwrap_or((name, ""));
+        let mut place = place.split(':');
+        let file = place.next().unwrap_or_default().to_owned();
+        let number = place.next().and_then(|number| number.parse::<usize>().ok());
+        let line = number.and_then(|number| text.lines().nth(number.checked_sub(1)?));
+        let line = line.unwrap_or_default().trim().to_owned();
+        Self { file, mutant: change.to_owned(), line }
+    }
 }
 
 /// Lets the mutants of a file meet its tests, round by round.
@@ -187,12 +196,6 @@ fn copy_tree() -> Result<PathBuf> {
     Ok(tree)
 }
 
-/// `FILE:LINE:COLUMN: CHANGE` without line and column.
-fn without_line(name: &str) -> String {
-    let (place, change) = name.split_once(": ").unwrap_or((name, ""));
-    format!("{}: {change}", place.split(':').next().unwrap_or(place))
-}
-
 /// A regular expression for this text and no other.
 fn exactly(text: &str) -> String {
     let escaped = text.chars().flat_map(|c| {
@@ -206,9 +209,8 @@ fn read_list(text: &str) -> Result<Vec<Known>> {
     let rows = text.split("\n[[survives]]\n").skip(1);
     rows.map(|row| {
         let value = |key| trace::value(row, key).unwrap_or_default();
-        let known =
-            Known { mutant: format!("{}: {}", value("file"), value("mutant")), why: value("why") };
-        ensure!(!known.why.is_empty(), "{LIST}: no reason why for {}", known.mutant);
+        let known = Known { file: value("file"), mutant: value("mutant"), line: value("line") };
+        ensure!(!value("why").is_empty(), "{LIST}: no reason why for {known:?}");
         Ok(known)
     })
     .collect()
@@ -245,13 +247,21 @@ fn parse(arguments: &[String]) -> Result<Plan, Stop> {
 mod tests {
     use super::*;
 
-    const NAME: &str = "crates/a/b.rs:60:9: replace <impl A for B>::c -> [u8; 2] with (x | 1)";
-
     #[test]
     fn a_mutant_is_known_wherever_its_line_has_moved() {
-        let moved = NAME.replace(":60:9:", ":7:1:");
-        assert_eq!(without_line(NAME), without_line(&moved));
-        assert!(without_line(NAME).starts_with("crates/a/b.rs: replace <impl A for B>::c -> "));
+        let text = "fn a() {\n    a > b\n}\n";
+        let known = Known::of("crates/a.rs:2:7: replace > with >= in a", text);
+        assert_eq!(
+            known,
+            Known {
+                file: "crates/a.rs".into(),
+                mutant: "replace > with >= in a".into(),
+                line: "a > b".into()
+            }
+        );
+        let moved = format!("\n{text}");
+        assert_eq!(Known::of("crates/a.rs:3:7: replace > with >= in a", &moved), known);
+        assert_ne!(Known::of("crates/a.rs:1:7: replace > with >= in a", text), known);
     }
 
     #[test]
@@ -261,10 +271,10 @@ mod tests {
 
     #[test]
     fn the_list_has_a_reason_for_each() {
-        let row = "# x\n\n[[survives]]\nfile   = \"a.rs\"\nmutant = \"replace\"\n";
+        let row = "# x\n\n[[survives]]\nfile = \"a.rs\"\nmutant = \"replace\"\nline = \"x\"\n";
         assert!(read_list(row).is_err());
-        let known = read_list(&format!("{row}why    = \"equal\"\n")).unwrap();
-        assert_eq!(known, [Known { mutant: "a.rs: replace".into(), why: "equal".into() }]);
+        let known = read_list(&format!("{row}why = \"equal\"\n")).unwrap();
+        assert_eq!(known, [Known::of("a.rs:1:1: replace", "x")]);
         let list = fs::read_to_string(workspace::root().join(LIST)).unwrap();
         assert!(read_list(&list).is_ok());
     }
