@@ -144,7 +144,7 @@ fn mutate(tree: &Path, file: &str, shard: Option<&str>) -> Result<Outcome> {
             .args(["-n", "19"])
             .arg(tools::tool("cargo-mutants")?)
             .args("mutants --workspace --in-place --baseline=skip --no-shuffle".split(' '))
-            .args("--profile=mutants --timeout=60 --build-timeout=600".split(' '))
+            .args("--profile=mutants --timeout=30 --build-timeout=600".split(' '))
             .args(["--file", file])
             .arg("--output")
             .arg(&output)
