@@ -8,7 +8,8 @@ mod world;
 
 use std::time::Duration;
 
-use peer::{ack, packet};
+use peer::{ack, count, packet};
+use roxe_transport::adapter::Count;
 use roxe_transport::qp_state::{AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{CompletionStatus, Remote, SendOperation};
 use roxe_wire::{Instant, NakCode, RKey, RnrTimer, Syndrome};
@@ -144,4 +145,55 @@ fn a_request_takes_at_most_half_the_psn_circle_without_the_window() {
         end.take(ack(1000));
         assert_eq!(end.leave().len(), 3 - at_once);
     }
+}
+
+/// Answers that come late, while all is about to be sent again.
+//= Q08, 04-4.9 test
+#[test]
+fn what_is_answered_meanwhile_is_not_asked_for_again() {
+    let mut end = connection();
+    end.post(1, Read(REMOTE), 600);
+    end.post(2, Write(REMOTE), 1);
+    end.leave();
+    let at = end.qp.deadline().unwrap();
+    end.qp.handle_timeout(at, &mut end.adapter);
+    end.take_at(at, packet("RC_READ_RESPONSE_FIRST", 1000).bytes(&count(1, 256)));
+    let again = ["READ_REQUEST 1001 va 256 len 344 ack-req", "WRITE_ONLY 1003 va 0 len 1"];
+    let left = end.leave_at(at);
+    assert_eq!((&left[0][..], left[1].starts_with(again[1]), left.len()), (again[0], true, 2));
+}
+
+//= Q07 test
+#[test]
+fn only_naks_from_before_are_ghosts() {
+    let mut end = connection();
+    end.post(1, Write(REMOTE), 1);
+    end.post(2, Write(REMOTE), 1);
+    end.leave();
+    end.take(ack(1000));
+    let ghosts = |end: &End| end.adapter.count_of(Count::GhostResponse);
+    end.take(ack(1000));
+    assert_eq!(ghosts(&end), 0, "the same again");
+    end.take(ack(1000).syndrome(Syndrome::Nak(NakCode::PsnSequenceError)));
+    assert_eq!(ghosts(&end), 1);
+    end.take(ack(1002));
+    assert_eq!(ghosts(&end), 2, "what was never sent");
+}
+
+//= 04-4.9 test
+#[test]
+fn progress_gives_all_tries_back() {
+    let mut own = attributes(1, 2);
+    own.retry_cnt = 1;
+    let mut end = End::new(ServiceType::Rc, own);
+    for id in 0..3 {
+        end.post(id, Write(REMOTE), 1);
+        let psn = 1000 + u32::try_from(id).unwrap();
+        end.leave();
+        let at = end.qp.deadline().unwrap();
+        end.qp.handle_timeout(at, &mut end.adapter);
+        assert_eq!(end.leave_at(at).len(), 1);
+        end.take_at(at, ack(psn));
+    }
+    assert_eq!((end.sent().len(), end.qp.state()), (3, QpState::Rts));
 }

@@ -9,6 +9,7 @@ mod world;
 use peer::{Sent, packet};
 use roxe_transport::adapter::Count;
 use roxe_transport::qp_state::{QpState, ServiceType};
+use roxe_wire::{Body, PKey, Packet, Qpn};
 use world::{End, attributes};
 
 fn responder() -> End {
@@ -68,5 +69,32 @@ fn duplicates_are_answered_from_the_oldest_on_in_whichever_order_they_come() {
         order.iter().for_each(|&at| end.take(three[at].clone()));
         assert_eq!(psns(&mut end), expected, "{order:?}");
         assert!(!end.qp.has_response());
+    }
+}
+
+/// The NAK acknowledges all that an ACK would.
+//= R27, 04-4.3 test
+#[test]
+fn a_duplicate_before_a_nak_has_left_adds_nothing_to_it() {
+    let mut end = responder();
+    end.take(packet("RC_WRITE_ONLY", 1000).bytes(b"x").ack_req());
+    assert_eq!(end.leave().len(), 1);
+    end.take(packet("RC_WRITE_ONLY", 1002).bytes(b"x").ack_req());
+    end.take(packet("RC_WRITE_ONLY", 1000).bytes(b"x").ack_req());
+    assert_eq!(end.leave(), ["ACKNOWLEDGE 1001 nak 0x60 msn 1"]);
+}
+
+#[test]
+fn answers_are_of_the_partition_and_for_the_queue_pair_of_the_peer() {
+    let mut own = attributes(2, 1);
+    own.p_key = PKey(0x8123);
+    let mut end = End::new(ServiceType::Rc, own);
+    end.take(packet("RC_READ_REQUEST", 1000).len(8));
+    end.take(packet("RC_FETCH_ADD", 1001));
+    end.take(packet("RC_WRITE_ONLY", 1002).bytes(b"x").ack_req());
+    for _ in 0..3 {
+        let bytes = end.poll(peer::NOW).unwrap();
+        let bth = Packet::parse(Body::whole(&bytes)).unwrap().headers.bth;
+        assert_eq!((bth.p_key, bth.dest_qp, bth.mig_req), (PKey(0x8123), Qpn::new(1), true));
     }
 }
