@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use peer::{ack, count, packet};
 use roxe_transport::adapter::Count;
-use roxe_transport::qp_state::{AttributeMask, QpState, ServiceType};
-use roxe_transport::work::{CompletionStatus, Remote, SendOperation};
+use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
+use roxe_transport::work::{CompletionStatus, Data, LocalOperation, Remote, SendOperation};
 use roxe_wire::{Instant, NakCode, RKey, RnrTimer, Syndrome};
 use world::{End, KEY, attributes};
 
-use CompletionStatus::LocalLengthError;
+use CompletionStatus::{LocalLengthError, Success};
 use SendOperation::{Read, Write};
 
 const REMOTE: Remote = Remote { va: 0, r_key: RKey(KEY) };
@@ -196,4 +196,32 @@ fn progress_gives_all_tries_back() {
         end.take_at(at, ack(psn));
     }
     assert_eq!((end.sent().len(), end.qp.state()), (3, QpState::Rts));
+}
+
+/// No answer is waited for longer than a quarter of the window takes.
+//= BC-028, 04-4.8 test
+#[test]
+fn every_quarter_of_the_window_asks_for_an_answer() {
+    for (window, asking) in [(64, vec![15, 31, 47, 63]), (7, vec![1, 3, 5, 6])] {
+        let mut end = connection();
+        end.qp.set_window(window);
+        end.post(1, Write(REMOTE), 30_000);
+        let left = end.leave();
+        let asks = |at: &usize| left[*at].ends_with("ack-req");
+        assert_eq!((0..left.len()).filter(asks).collect::<Vec<_>>(), asking, "{window}");
+    }
+}
+
+//= Q20, 05-5.1 test
+#[test]
+fn a_draining_queue_begins_no_local_work() {
+    let mut end = connection();
+    let values = attributes(1, 2);
+    let drain = AttributeMask::of(&[A::EnSqdAsyncNotify]);
+    end.qp.modify(QpState::SqDrain, drain, &values, &mut end.adapter).unwrap();
+    let invalidate = SendOperation::Local(LocalOperation::Invalidate(RKey(KEY)));
+    end.post_request(1, invalidate, 0, |request| request.data = Data::Regions(&[]));
+    assert_eq!((end.leave(), end.sent()), (vec![], vec![]));
+    end.qp.modify(QpState::Rts, AttributeMask::NONE, &values, &mut end.adapter).unwrap();
+    assert_eq!((end.leave(), end.sent()), (vec![], vec![(1, Success)]));
 }
