@@ -314,7 +314,7 @@ impl<H: HostMemory> Device<H> {
             return Err(PostError::SharedReceiveQueue);
         }
         match slot.qp.state() {
-            QpState::Reset => Err(PostError::WrongState),
+            state if !state.takes_receives() => Err(PostError::WrongState),
             QpState::Error => {
                 self.tables.counters.transport(Count::ResponderFlushed);
                 slot.counters.count(Count::ResponderFlushed);

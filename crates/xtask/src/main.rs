@@ -10,6 +10,7 @@ mod bench;
 mod child;
 mod demo;
 mod fuzz;
+mod mutants;
 mod no_std;
 mod stop;
 mod test;
@@ -51,6 +52,7 @@ const COMMANDS: &[Command] = &[
     Command("tidy",  "",                                         "the rules of the house",             tidy::run),
     Command("trace", "[ID]",                                     "each rule: its code, tests, scripts", trace::run),
     Command("fuzz",  "[TARGET…] [--minutes N | --seconds N | --input FILE]", "hunts for inputs that crash", fuzz::run),
+    Command("mutants", "[--shard K/N] [FILE…]",                  "changes the code; some test must notice", mutants::run),
     Command("bench", "[FILTER…]",                                "measures every crate with benches",  bench::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
 ];
@@ -97,9 +99,9 @@ const EXIT_STATUS: &str =
 fn usage() -> String {
     let mut text = String::from("usage: cargo xtask COMMAND\n");
     for Command(name, arguments, does, _) in COMMANDS {
-        text += &format!("\n  {name:<6} {does}");
+        text += &format!("\n  {name:<7} {does}");
         if !arguments.is_empty() {
-            text += &format!("\n         {arguments}");
+            text += &format!("\n          {arguments}");
         }
     }
     text + "\n\n" + EXIT_STATUS

@@ -44,6 +44,7 @@ struct Tool(&'static str, &'static str, &'static str, &'static [&'static str]);
 #[rustfmt::skip]
 const TOOLS: &[Tool] = &[
     Tool("cargo-deny",    "0.20.2",  "2 minutes", &[]),
+    Tool("cargo-mutants", "27.1.0",  "4 minutes", &[]),
     Tool("cargo-nextest", "0.9.143", "4 minutes", &["--no-default-features", "--features", "default-no-update"]),
 ];
 

@@ -136,19 +136,7 @@ fn read_ledger(text: &str) -> BTreeMap<String, Rule> {
     let mut rules = BTreeMap::new();
     for row in text.split("\n[\"").skip(1) {
         let Some((id, body)) = row.split_once("\"]\n") else { continue };
-        let value = |key: &str| {
-            let line = body.lines().position(|line| {
-                line.split_once('=').is_some_and(|(name, _)| name.trim() == key)
-            })?;
-            let rest: Vec<&str> = body.lines().skip(line).collect();
-            let rest = rest.join("\n");
-            let rest = rest.split_once('=')?.1.trim_start();
-            let value = match rest.strip_prefix("\"\"\"") {
-                Some(long) => long.split_once("\"\"\"")?.0.replace("\\\n", ""),
-                None => rest.strip_prefix('"')?.split_once('"')?.0.to_owned(),
-            };
-            Some(value.trim().to_owned())
-        };
+        let value = |key| value(body, key);
         rules.insert(
             id.to_owned(),
             Rule {
@@ -161,6 +149,20 @@ fn read_ledger(text: &str) -> BTreeMap<String, Rule> {
         );
     }
     rules
+}
+
+/// The text that a key has in a table's body: `key = "text"`, or between three quotes.
+pub(crate) fn value(body: &str, key: &str) -> Option<String> {
+    let is_key = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key);
+    let line = body.lines().position(is_key)?;
+    let rest: Vec<&str> = body.lines().skip(line).collect();
+    let rest = rest.join("\n");
+    let rest = rest.split_once('=')?.1.trim_start();
+    let value = match rest.strip_prefix("\"\"\"") {
+        Some(long) => long.split_once("\"\"\"")?.0.replace("\\\n", ""),
+        None => rest.strip_prefix('"')?.split_once('"')?.0.to_owned(),
+    };
+    Some(value.trim().to_owned())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -324,7 +324,6 @@ impl Requester {
         }
         self.at = 0;
         self.outstanding = 0;
-        self.retry.stop();
     }
 
     /// Flushes everything.
