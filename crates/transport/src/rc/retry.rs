@@ -69,61 +69,6 @@ impl Retry {
         self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
     }
 
-    /// How many tries were used because the ACK timer ran out.
-    timeouts: u8,
-    /// When the oldest unacknowledged packet has waited long enough.
-    ack_deadline: Option<Instant>,
-    /// Until when nothing is sent because the receiver is not ready.
-    rnr_until: Option<Instant>,
-    /// The PSN from which packets are being sent again: a further NAK for it says nothing new.
-    going_back_to: Option<Psn>,
-    /// The PSN for which the receiver was not ready: what came behind it may be missed too.
-    not_ready_at: Option<Psn>,
-    /// The ACK timer runs so long at the least.
-    least_timeout: Duration,
-}
-
-impl Retry {
-    pub(super) const fn new(attributes: &Attributes, least_timeout: Duration) -> Self {
-        Self {
-            tries: attributes.retry_cnt,
-            rnr_tries: attributes.rnr_retry,
-            timeouts: 0,
-            ack_deadline: None,
-            rnr_until: None,
-            going_back_to: None,
-            not_ready_at: None,
-            least_timeout,
-        }
-    }
-
-    /// Whether packets may be sent at all. Not while the receiver is known to be not ready.
-    pub(super) const fn may_send(&self) -> bool {
-        self.rnr_until.is_none()
-    }
-
-    /// A packet was sent: somebody has to answer.
-    //= IBA o9-85, BC-027
-    pub(super) fn sent(&mut self, now: Instant, attributes: &Attributes) {
-        if self.ack_deadline.is_none() {
-            self.restart(now, attributes);
-        }
-    }
-
-    //= BC-121
-    fn restart(&mut self, now: Instant, attributes: &Attributes) {
-        let wait = attributes.timeout.duration();
-        self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
-    }
-
-    /// Nothing is awaited any more.
-    pub(super) const fn stop(&mut self) {
-        self.ack_deadline = None;
-        self.rnr_until = None;
-        self.going_back_to = None;
-        self.not_ready_at = None;
-    }
-
     /// How many tries were used because the ACK timer ran out, since the last progress.
     pub(super) const fn timeouts(&self) -> u8 {
         self.timeouts
