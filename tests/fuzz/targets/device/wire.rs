@@ -228,7 +228,8 @@ pub fn hostile(end: &End, input: &mut Input<'_>, own: Addressing) -> Flight {
             addressing.destination = [239, 1, 2, input.byte() % 3].into();
         }
     }
-    let psn = psn(qp, input);
+    let response = Opcode::from_code(code).is_some_and(|row| row.operation.is_response());
+    let psn = psn(qp, response, input);
     let q_key = info.map_or(QKey(0), |info| info.attributes.q_key);
     let p_key = if input.rarely(16) { PKey(input.u16()) } else { PKey::DEFAULT };
     let flags = input.byte();
@@ -270,10 +271,12 @@ pub fn hostile(end: &End, input: &mut Input<'_>, own: Addressing) -> Flight {
     Flight { addressing, bytes, elided: None, covered: !input.rarely(8), damaged: false }
 }
 
-fn psn(qp: Option<&Qp>, input: &mut Input<'_>) -> Psn {
+/// A PSN near one whose turn it is: for answers, that of the newest request.
+fn psn(qp: Option<&Qp>, response: bool, input: &mut Input<'_>) -> Psn {
     let Some(qp) = qp else { return Psn::new(input.u32()) };
     let near = match input.below(4) {
         0 => qp.sent,
+        2 | 3 if response => qp.sent.previous(),
         1 if input.rarely(8) => Psn::new(input.u32()),
         _ => qp.answered,
     };
