@@ -110,8 +110,7 @@ impl<W: Write + Send> Teller for Reporter<'_, W> {
 }
 
 /// `41 RoCE frames in 1 conversation, no finding; 3 retransmissions, 1 gap`, and what was not
-/// judged.
-/// How far that goes the `limit` says.
+/// judged. `limit` says how far that goes.
 fn verdict(examiner: &Examiner, reader: &CaptureReader, limit: &str, ink: &mut Ink) {
     let (tally, counts) = (&examiner.tally, examiner.tracer.summary());
     counted(tally.roce, "RoCE frame", ink);

@@ -172,7 +172,8 @@ const REPLAY_LEGEND: &str = "\
 Lines:
   one a conversation and side: its number in `roxe explain`, the service, for whom our adapter
   stood, both ends, how many packets were compared, the verdict, and what else happened:
-    delivered      messages that ours delivered, or completed; of datagrams also those dropped
+    delivered      messages that ours delivered, or completed
+    dropped        messages that ours dropped, as it should
     not arrived    recorded frames that did not reach this side, as what followed shows
     coalesced      our ACKs that the recorded side gave together with a later one
     sent more      packets that ours sent again and the recorded side did not

@@ -143,7 +143,7 @@ impl Batch {
         self.len == 0
     }
 
-    /// Whether more frames may follow it.
+    /// Whether it holds as many frames as are handed over at once: more may follow.
     pub(crate) fn is_full(&self) -> bool {
         self.len >= Self::CAPACITY
     }

@@ -40,7 +40,7 @@ pub(crate) fn name_of(file: &Path) -> String {
     visible(&file.display().to_string(), |_| false)
 }
 
-/// Says what is wrong with a file, which may be `unpacked`.
+/// Says what is wrong with a file. Of one that was `unpacked`, places are counted in what came out.
 pub(crate) fn in_file(file: &Path, error: &CaptureError, unpacked: bool) -> Outcome {
     let name = name_of(file);
     match error {

@@ -27,14 +27,9 @@ const IN_LOG: Duration = Duration::from_secs(30);
 /// The command.
 pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
     let seeds = seeds(arguments)?;
-    let profiles: Vec<&Profile> = match &arguments.profile {
-        None => PROFILES.iter().collect(),
-        Some(name) => {
-            let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
-            let known = Profile::by_name(name);
-            vec![known.ok_or_else(|| anyhow!("--profile {name}: there are {}", names.join(", ")))?]
-        }
-    };
+    let is_wanted =
+        |profile: &&Profile| arguments.profile.as_ref().is_none_or(|name| name == profile.name);
+    let profiles: Vec<&Profile> = PROFILES.iter().filter(is_wanted).collect();
     let peers = arguments.peer.as_ref().map(|list| format!("peers={list} ")).unwrap_or_default();
     let change = format!("{peers}{}", arguments.change);
     for profile in &profiles {

@@ -1,11 +1,11 @@
 //! `-v`: every header opened, field by field, with its bits.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use roxe_wire::explain::{ETHERNET, FieldLayout, Form, HeaderLayout, IPV4, IPV6, UDP, VLAN};
+use roxe_wire::mad::Mad;
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{FieldValue, Mtu, Opcode, Packet};
+use roxe_wire::{FieldValue, Mtu, Opcode, Packet, wait_4096_ns};
 
 use crate::examine::{Content, Entry};
 use crate::explain::fields;
@@ -38,7 +38,7 @@ pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
     // Of a packet that cannot be read to its end nobody knows what its other bytes are.
     let Content::Packet(Packet { headers, payload, .. }) = &entry.row.content else { return };
     if let Some(mad) = entry.mad {
-        title("MAD", "management datagram", 256, ink);
+        title("MAD", "management datagram", Mad::LEN, ink);
         mad.for_each_field(&mut |name, value| {
             ink.str("      ");
             ink.display(format_args!("{name:<30}"));
@@ -142,8 +142,7 @@ fn coded(name: &str, code: u64, ink: &mut Ink) {
             "remoteresptout" | "localresptout" | "servicetout" | "prim_localacktout"
             | "alt_localacktout" | "tgtackdelay",
         ) if code < 32 => {
-            // 4.096 µs times a power of two.
-            let time = Duration::from_nanos(4096 << code);
+            let time = wait_4096_ns(code as u8);
             ink.display(format_args!("  {time:.2?}"));
         }
         _ => {}

@@ -8,7 +8,7 @@ use roxe_wire::{Payload, Psn, QKey, Qpn};
 
 use crate::{Finding, Note, Outside, Rule, Seen};
 
-/// How many half-open connections are remembered at once.
+/// How many half-open connections, and how many messages, are remembered at once.
 const REMEMBERED_REQUESTS: usize = 4096;
 
 /// A connection request that waits for its reply.
@@ -29,9 +29,10 @@ pub(crate) struct Connected {
     pub(crate) active: (IpAddr, Qpn, Psn),
 }
 
-/// Connection requests that wait for their reply, by who asked and under which ID.
+/// What connection management said so far.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
+    /// Those that wait for their reply, by who asked and under which ID.
     requests: BTreeMap<(IpAddr, IpAddr, CommId), Requested>,
     /// Each message, with the frame that carried it first.
     messages: BTreeMap<MessageKey, u64>,

@@ -85,8 +85,8 @@ pub enum Note {
     },
     /// An acknowledgement of what was acknowledged already.
     DuplicateAck,
-    /// An acknowledgement whose request is not in the capture, or part of a READ that was asked for
-    /// again unseen.
+    /// An answer whose request is not in the capture, or part of a READ that was asked for again
+    /// unseen.
     RequestNotSeen,
     /// An answer that several connections between the same hosts may wait for.
     RequestUnclear,

@@ -139,16 +139,15 @@ fn read_response(
     match operation {
         Operation::Flush | Operation::AtomicWrite => {
             if position != Position::Only || len != 0 {
+                let name = operation_name(operation);
                 findings.push(Finding {
                     rule: Rule::ResponseKind,
                     seen: format!("{} of {len} B", packet.opcode.name),
-                    expected: format!("an empty READ_RESPONSE_ONLY to the {}", {
-                        operation_name(operation)
-                    }),
+                    expected: format!("an empty READ_RESPONSE_ONLY to the {name}"),
                 });
             }
             notes.push(Note::Answers { frame: request, operation });
-            if core::mem::replace(&mut sent.answered, 1) != 0 {
+            if !sent.answer(0).0 {
                 notes.push(Note::AnsweredBefore);
             }
         }
@@ -230,7 +229,7 @@ fn atomic_acknowledge(
         return;
     }
     notes.push(Note::Answers { frame, operation });
-    if core::mem::replace(&mut sent.answered, 1) != 0 {
+    if !sent.answer(0).0 {
         notes.push(Note::AnsweredBefore);
     }
     let Some(ack) = packet.headers.atomic_ack_eth else { return };

@@ -30,7 +30,7 @@ pub enum Rule {
     Msn,
     /// A READ is answered by the PSNs it reserved, First to Last, with its length. §9.7.
     ReadResponse,
-    /// An atomic is answered once; a repetition carries the same value. §9.7.
+    /// An atomic that is answered twice is answered with the same value. §9.7.
     AtomicResponse,
     /// A request gets the kind of response that its operation asks for.
     ResponseKind,

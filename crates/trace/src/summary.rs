@@ -23,11 +23,11 @@ pub struct Summary {
     pub messages: Vec<OperationCount>,
     /// Payload bytes, each counted once however often it was sent.
     pub bytes: u64,
-    /// Packets seen before.
+    /// Packets that came again, or asked again for the rest of a READ.
     pub retransmissions: u64,
     /// Frames that the network delivered twice; nothing else is counted of them.
     pub duplicates: u64,
-    /// How often PSNs were skipped: packets that were lost before the point of capture.
+    /// How often PSNs were skipped: packets lost on the way to the capture, or late.
     pub gaps: u64,
     /// Receiver-not-ready NAKs.
     pub rnr_naks: u64,

@@ -136,6 +136,9 @@ fn each_reason_has_a_frame() {
         (extended(43, 17, &[0, 0], 4791), R::IpExtension { next_header: 43 }),
         (extended(60, 17, &[0, 0], 4791), R::IpExtension { next_header: 60 }),
         (extended(0, 58, &[0, 0], 4791), R::NotUdp { protocol: 58 }), // multicast listeners
+        // Behind ESP nothing can be read.
+        (extended(50, 17, &[0, 0], 4791), R::NotUdp { protocol: 50 }),
+        (extended(0, 50, &[0, 0], 4791), R::NotUdp { protocol: 50 }),
         (with(broken_sum.clone(), udp + 2, &[0, 53]), R::OtherUdpPort { port: 53 }),
         (with(v6.clone(), V4_AT + 6, &[58]), R::NotUdp { protocol: 58 }),
         (with(v4.clone(), V4_AT + 9, &[6]), R::NotUdp { protocol: 6 }),

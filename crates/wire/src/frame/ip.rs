@@ -174,13 +174,13 @@ pub(super) fn parse_ipv6<'a>(
     if next == IpNumber::UDP {
         return Ok((IpHeader::V6(bytes), header.payload_length()));
     }
-    if !next.is_ipv6_ext_header_value() {
+    if !is_extension(next) {
         return Err(DropReason::NotUdp { protocol: next.0 });
     }
     // Whose it is stands behind the extension headers.
     let mut behind = slice.get(40..).unwrap_or_default();
     let (mut number, mut fragment) = (next, false);
-    while number.is_ipv6_ext_header_value() {
+    while is_extension(number) {
         let [following, len, high, low, ..] = *behind else {
             return Err(raw.cut_at(raw.first.len() + 1));
         };
@@ -207,4 +207,10 @@ pub(super) fn parse_ipv6<'a>(
     } else {
         DropReason::IpExtension { next_header: next.0 }
     })
+}
+
+/// Whether a header of this kind has a header behind it that can be found. Behind ESP nothing can be
+/// read.
+fn is_extension(number: IpNumber) -> bool {
+    number.is_ipv6_ext_header_value() && number != IpNumber::ENCAPSULATING_SECURITY_PAYLOAD
 }

@@ -80,8 +80,8 @@ impl FrameTemplate {
     /// The most bytes before the BTH: Ethernet 14, VLAN 4, IPv6 40, UDP 8.
     pub const MAX: usize = 66;
 
-    /// More than half of any.
-    const HALF: usize = 33;
+    /// Half of the most; all have at least so many.
+    const HALF: usize = Self::MAX.div_ceil(2);
 
     /// Prepares the headers of a path.
     pub fn new(path: &Path) -> Self {
