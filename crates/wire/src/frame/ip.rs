@@ -209,8 +209,7 @@ pub(super) fn parse_ipv6<'a>(
     })
 }
 
-/// Whether a header of this kind has a header behind it that can be found. Behind ESP nothing can be
-/// read.
+/// Whether the header behind one of this kind can be found. Behind ESP nothing can be read.
 fn is_extension(number: IpNumber) -> bool {
     number.is_ipv6_ext_header_value() && number != IpNumber::ENCAPSULATING_SECURITY_PAYLOAD
 }
