@@ -168,8 +168,9 @@ impl World {
             3 => {
                 let flight = &mut wire[which];
                 let at = usize::from(input.u16()) % flight.bytes.len();
-                // The one byte that the ICRC takes for ones.
-                if flight.elided.is_none() && at != 4 {
+                // Not the byte that the ICRC takes for ones, and once: a second change could undo
+                // the first.
+                if flight.elided.is_none() && at != 4 && !flight.damaged {
                     flight.bytes[at] ^= 1 << input.below(8);
                     flight.damaged = true;
                 }
