@@ -499,3 +499,55 @@ fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
         packet_at: udp_at + UDP_LEN,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roxe_wire::{Bth, Deth, FrameTemplate, Headers, IpPair, MacAddress, Path, Room, Start};
+
+    /// A datagram to queue pair 1.
+    fn to_gsi(payload: &[u8]) -> Vec<u8> {
+        let opcode = Opcode::by_name("UD_SEND_ONLY").expect("it is in the table");
+        let bth = Bth { opcode: opcode.code, dest_qp: Qpn::GSI, ..Bth::default() };
+        let headers = Headers { bth, deth: Some(Deth::default()), ..Headers::default() };
+        let packet = Packet { opcode, headers, payload: Payload::bytes(payload) };
+        let template = FrameTemplate::new(&Path {
+            ethernet: (MacAddress([2; 6]), MacAddress([4; 6])),
+            vlan: None,
+            ip: IpPair::V4 { source: [192, 0, 2, 1].into(), destination: [192, 0, 2, 2].into() },
+            traffic_class: TrafficClass(0),
+            hop_limit: 64,
+            flow_label: 0,
+            source_port: 0xc000,
+        });
+        let at = template.headers_len();
+        let mut bytes = vec![0; at + packet.len()];
+        let len = u16::try_from(packet.len()).expect("it fits in a frame");
+        let cover = template.write(len, 0, &mut bytes).expect("there is room");
+        packet.emit(Room::whole(&mut bytes[at..]), &cover).expect("there is room");
+        bytes
+    }
+
+    /// What queue pair 1 is sent may be as long as any packet, and a batch holds thousands.
+    #[test]
+    fn of_a_datagram_to_queue_pair_1_no_more_is_kept_than_a_management_datagram_has() {
+        for (len, kept) in [(0, 0), (24, 24), (256, 256), (260, 256), (4096, 256)] {
+            let frame = to_gsi(&vec![7; len]);
+            let record = Record {
+                number: 1,
+                time: Timestamp::from_nanos(0),
+                start: Start::Ethernet,
+                data: &frame,
+                wire_len: u32::try_from(frame.len()).expect("it fits in a frame"),
+                interface: 0,
+                direction: None,
+                comment: None,
+            };
+            let mut batch = Batch::default();
+            Dissector::new(0).read(&record, &mut batch);
+            assert_eq!((batch.len(), batch.bytes.len()), (1, kept), "{len} bytes");
+            let packet = batch.rows[0].content.packet().expect("it is one");
+            assert_eq!(packet.payload.len(), len);
+        }
+    }
+}

@@ -1,13 +1,113 @@
 //! Inputs that mean harm, and readers that go away.
 
 use std::io::Read;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use roxe_net::capture_file::{LinkType, NewRecord, PcapWriter};
 
 fn roxe() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps"));
     command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    roxe().args(arguments).output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is text")
+}
+
+/// A capture of these frames, in the target folder.
+fn capture(name: &str, frames: &[Vec<u8>]) -> PathBuf {
+    let mut writer = PcapWriter::new(Vec::new(), LinkType::ETHERNET, 0).unwrap();
+    for data in frames {
+        let wire_len = u32::try_from(data.len()).unwrap();
+        writer.write(&NewRecord { data, wire_len, ..NewRecord::default() }).unwrap();
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    path
+}
+
+/// An IPv6 frame in which these headers stand before UDP to `port`, with PSN 0x070809 in the BTH.
+fn extended(first: u8, headers: &[&[u8]], port: u16) -> Vec<u8> {
+    let mut ip = vec![0x60, 0, 0, 0, 0, 0, first, 64];
+    ip.extend([0xfe; 32]);
+    ip.extend(headers.concat());
+    ip.extend([0xc0, 0x05]);
+    ip.extend(port.to_be_bytes());
+    ip.extend([0, 24, 0, 0]);
+    ip.extend([4, 0, 0xff, 0xff, 0, 0, 0, 17, 0, 7, 8, 9, 0, 0, 0, 0]);
+    let len = u16::try_from(ip.len() - 40).unwrap();
+    ip[4..6].copy_from_slice(&len.to_be_bytes());
+    [&[2; 12][..], &[0x86, 0xdd], &ip].concat()
+}
+
+/// No adapter sends one, and each says in its own way how long it is. Whoever means port 4791 is
+/// told that RoCEv2 has none of them.
+#[test]
+fn behind_every_extension_header_the_port_is_found() {
+    const UDP: u8 = 17;
+    // Lengths count what stands behind the first eight bytes, in eights; that of an authentication
+    // header what stands behind the first eight, in fours.
+    let eights = |next: u8, more: u8| {
+        let mut header = vec![0xa5; 8 + usize::from(more) * 8];
+        header[..2].copy_from_slice(&[next, more]);
+        header
+    };
+    let authentication = |next: u8, more: u8| {
+        let mut header = vec![0xa5; 8 + usize::from(more) * 4];
+        header[..2].copy_from_slice(&[next, more]);
+        header
+    };
+    let fragment = [UDP, 0, 0, 1, 0, 0, 0, 0];
+    let mut frames = Vec::new();
+    for port in [4791, 53] {
+        for kind in [0, 43, 60, 135, 139, 140] {
+            frames.push(extended(kind, &[&eights(UDP, 0)], port));
+            frames.push(extended(kind, &[&eights(UDP, 3)], port));
+        }
+        frames.push(extended(51, &[&authentication(UDP, 1)], port));
+        frames.push(extended(51, &[&authentication(UDP, 4)], port));
+        let chain: [&[u8]; 3] = [&eights(51, 0), &authentication(135, 2), &eights(UDP, 1)];
+        frames.push(extended(0, &chain, port));
+        frames.push(extended(44, &[&fragment], port));
+    }
+    let of_roce = frames.len() / 2;
+    // What is encrypted nobody can read, and whatever follows nothing stands alone.
+    frames.push(extended(50, &[&eights(UDP, 0)], 4791));
+    frames.push(extended(59, &[], 4791));
+    let other = frames.len() - of_roce;
+    let file = capture("extended.pcap", &frames);
+    let filter = "bth.psn == 0x070809 and sport == 0xc005 and bth.destqp == 17 and dropped in \
+                  {ip_extension, ip_fragment}";
+    let output = run(&["explain", "--json", "--filter", filter, file.to_str().unwrap()]);
+    let last = text(&output.stdout).lines().last().unwrap();
+    let file: serde_json::Value = serde_json::from_str(last).unwrap();
+    assert_eq!(file["shown"], of_roce, "{}", text(&output.stdout));
+    assert_eq!((&file["malformed"], &file["other_frames"]), (&of_roce.into(), &other.into()));
+}
+
+/// Ethernet fills its shortest frame up; with more behind a packet, somebody's lengths are wrong.
+#[test]
+fn padding_that_ethernet_does_not_need_is_said_to_be_nobodys() {
+    let stored = include_bytes!("../pcaps/rc_send.pcap");
+    let len = u32::from_le_bytes(*stored[32..].first_chunk().unwrap()) as usize;
+    let frame = &stored[40..40 + len];
+    let told = |padding: usize| {
+        let frame = [frame, &vec![0; padding]].concat();
+        let file = capture(&format!("padding_{padding}.pcap"), &[frame]);
+        let output = run(&["explain", "-v", file.to_str().unwrap()]);
+        let line = text(&output.stdout).lines().find(|line| line.starts_with("    padding"));
+        line.map(str::to_owned)
+    };
+    assert_eq!(told(0), None);
+    assert_eq!(told(1).unwrap(), "    padding  Ethernet's shortest frame, 1 byte");
+    assert_eq!(told(46).unwrap(), "    padding  Ethernet's shortest frame, 46 bytes");
+    assert_eq!(told(47).unwrap(), "    padding  no packet's, 47 bytes");
 }
 
 /// `roxe check BAD | head -0` under `pipefail` must not take a bad capture for a good one.
