@@ -110,6 +110,31 @@ fn padding_that_ethernet_does_not_need_is_said_to_be_nobodys() {
     assert_eq!(told(47).unwrap(), "    padding  no packet's, 47 bytes");
 }
 
+#[test]
+fn garbage_behind_a_compressed_capture_is_told_and_all_before_it_is_judged() {
+    let files = [
+        ("gzip", &include_bytes!("../crates/net/tests/captures/rc_send.pcap.gz")[..]),
+        ("zstd", include_bytes!("../crates/net/tests/captures/rc_send.pcap.zst")),
+    ];
+    for (name, packed) in files {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("behind.{name}"));
+        let check = |behind: &[u8]| {
+            std::fs::write(&path, [packed, behind].concat()).unwrap();
+            run(&["check", path.to_str().unwrap()])
+        };
+        let padded = check(&[0; 512]);
+        assert_eq!((padded.status.code(), text(&padded.stderr)), (Some(0), ""));
+        let clean = text(&padded.stdout).trim_end().to_owned();
+        assert!(clean.ends_with("conversation, no finding"), "{clean}");
+        let damaged = check(b"garbage");
+        assert_eq!(damaged.status.code(), Some(2));
+        assert_eq!(text(&damaged.stdout), format!("{clean} up to where it can be read\n"));
+        let words = format!("the {name} data ends here, and behind it is neither {name} nor zeros");
+        assert!(text(&damaged.stderr).contains(&words), "{}", text(&damaged.stderr));
+        assert_eq!(text(&damaged.stderr).lines().count(), 1);
+    }
+}
+
 /// `roxe check BAD | head -0` under `pipefail` must not take a bad capture for a good one.
 #[test]
 fn whoever_stops_reading_findings_still_learns_that_there_are_some() {
