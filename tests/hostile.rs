@@ -1,8 +1,8 @@
 //! Inputs that mean harm, and readers that go away.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use roxe_net::capture_file::{LinkType, NewRecord, PcapWriter};
 
@@ -20,15 +20,20 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("the output is text")
 }
 
-/// A capture of these frames, in the target folder.
-fn capture(name: &str, frames: &[Vec<u8>]) -> PathBuf {
+/// A capture of these frames.
+fn captured(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut writer = PcapWriter::new(Vec::new(), LinkType::ETHERNET, 0).unwrap();
     for data in frames {
         let wire_len = u32::try_from(data.len()).unwrap();
         writer.write(&NewRecord { data, wire_len, ..NewRecord::default() }).unwrap();
     }
+    writer.finish().unwrap()
+}
+
+/// The same, in a file in the target folder.
+fn capture(name: &str, frames: &[Vec<u8>]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    std::fs::write(&path, captured(frames)).unwrap();
     path
 }
 
@@ -148,6 +153,68 @@ fn whoever_stops_reading_findings_still_learns_that_there_are_some() {
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
     assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(1), ""));
+}
+
+/// A frame that is not RoCE.
+fn other() -> Vec<u8> {
+    [&[2; 12][..], &[0x08, 0x06], &[0; 46]].concat()
+}
+
+/// `tcpdump -w - | roxe explain - | head -1`: whatever comes in, or nothing, roxe is not what keeps
+/// tcpdump running.
+#[test]
+fn whoever_stops_reading_ends_the_program_though_the_input_goes_on() {
+    let header = &captured(&[])[..];
+    let traffic = &captured(&[other(), other()])[..];
+    // Of the compressed capture, the header has not come out yet.
+    let packed = &include_bytes!("../crates/net/tests/captures/rc_send.pcap.gz")[..20];
+    for arguments in [&["explain", "-"][..], &["explain", "--json", "-"], &["check", "-"]] {
+        for input in [&[], header, traffic, packed] {
+            let mut child = listening(arguments);
+            let mut input_to = child.stdin.take().unwrap();
+            input_to.write_all(input).unwrap();
+            drop(child.stdout.take());
+            assert_eq!(ended(child), (Some(0), String::new()), "{arguments:?}");
+            // Open until now.
+            drop(input_to);
+        }
+        // More of it than any pipe holds.
+        let mut child = listening(arguments);
+        let mut input_to = child.stdin.take().unwrap();
+        input_to.write_all(header).unwrap();
+        drop(child.stdout.take());
+        let more = traffic[header.len()..].repeat(10_000);
+        let written = (0..100).try_for_each(|_| input_to.write_all(&more));
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::BrokenPipe, "{arguments:?}");
+        assert_eq!(ended(child), (Some(0), String::new()), "{arguments:?}");
+    }
+}
+
+/// The same, of findings that were there.
+#[test]
+fn findings_are_remembered_when_a_pipe_is_not_read_to_its_end() {
+    let mut child = listening(&["check", "-"]);
+    let mut input_to = child.stdin.take().unwrap();
+    input_to.write_all(include_bytes!("../pcaps/made_broken.pcap")).unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("standard input: frame "), "{first}");
+    assert_eq!(ended(child), (Some(1), String::new()));
+    drop(input_to);
+}
+
+/// The program with a pipe at each end.
+fn listening(arguments: &[&str]) -> Child {
+    let mut command = roxe();
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// How it ends, and what it complains of.
+fn ended(mut child: Child) -> (Option<i32>, String) {
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    (child.wait().unwrap().code(), errors)
 }
 
 #[test]

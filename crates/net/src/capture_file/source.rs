@@ -11,6 +11,9 @@ use std::{
     },
 };
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+
 use super::{
     error::CaptureError,
     packed::{Packing, Unpacked},
@@ -30,6 +33,27 @@ pub(super) fn open(path: &Path) -> Result<(File, Option<u64>), CaptureError> {
         Ok((file, metadata.is_file().then_some(metadata.len())))
     };
     open().map_err(|reason| CaptureError::Open { path: path.to_owned(), reason })
+}
+
+/// A pipe that is waited for only as long as somebody reads `output`.
+pub(super) struct Heard<O> {
+    pub(super) source: File,
+    pub(super) output: O,
+}
+
+impl<O: AsFd> Read for Heard<O> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut fds = [
+            // Nothing is asked of it, and that it is broken is told all the same.
+            PollFd::new(&self.output, PollFlags::empty()),
+            PollFd::new(&self.source, PollFlags::IN),
+        ];
+        retry_on_intr(|| poll(&mut fds, None))?;
+        if !fds[0].revents().is_empty() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.source.read(room)
+    }
 }
 
 /// How many bytes were read until now.
