@@ -503,7 +503,7 @@ mod tests {
             (format!("not ({both}) and icrc == good"), 3),
             (format!("icrc == good or {both} or bth.psn > 7"), 4),
             ("frame == 1".to_owned(), 1),
-            // These hold for other frames: a list has many items, and a frame need not have a value.
+            // No sets: a list has many items, and a frame need not have a value.
             ("notes.kind == gap and notes.kind == retransmission".to_owned(), 2),
             ("vlan != 1 or vlan != 2".to_owned(), 2),
         ] {

@@ -67,6 +67,7 @@ pub(super) struct Unpacked {
     state: State,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one of them")]
 enum State {
     Inside(Piece),
     Behind(Packed),
@@ -74,6 +75,7 @@ enum State {
 }
 
 /// A member of gzip or a frame of zstd.
+#[expect(clippy::large_enum_variant, reason = "there is one of them")]
 enum Piece {
     Gzip(GzDecoder<Packed>),
     Zstd(zstd::Decoder<'static, Packed>),
