@@ -169,15 +169,6 @@ fn whoever_stops_reading_ends_the_program_though_the_input_goes_on() {
     // Of the compressed capture, the header has not come out yet.
     let packed = &include_bytes!("../crates/net/tests/captures/rc_send.pcap.gz")[..20];
     for arguments in [&["explain", "-"][..], &["explain", "--json", "-"], &["check", "-"]] {
-        for input in [&[], header, traffic, packed] {
-            let mut child = listening(arguments);
-            let mut input_to = child.stdin.take().unwrap();
-            input_to.write_all(input).unwrap();
-            drop(child.stdout.take());
-            assert_eq!(ended(child), (Some(0), String::new()), "{arguments:?}");
-            // Open until now.
-            drop(input_to);
-        }
         // More of it than any pipe holds.
         let mut child = listening(arguments);
         let mut input_to = child.stdin.take().unwrap();
@@ -187,6 +178,16 @@ fn whoever_stops_reading_ends_the_program_though_the_input_goes_on() {
         let written = (0..100).try_for_each(|_| input_to.write_all(&more));
         assert_eq!(written.unwrap_err().kind(), ErrorKind::BrokenPipe, "{arguments:?}");
         assert_eq!(ended(child), (Some(0), String::new()), "{arguments:?}");
+        // Nothing more.
+        for input in [&[], header, traffic, packed] {
+            let mut child = listening(arguments);
+            let mut input_to = child.stdin.take().unwrap();
+            input_to.write_all(input).unwrap();
+            drop(child.stdout.take());
+            assert_eq!(ended(child), (Some(0), String::new()), "{arguments:?}");
+            // Open until now.
+            drop(input_to);
+        }
     }
 }
 
