@@ -11,7 +11,7 @@ use crate::cli::CheckArguments;
 use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
 use crate::explain::summary::{self, counted};
-use crate::outcome::{Outcome, at_end, in_file, is_closed_pipe, name_of, no_file};
+use crate::outcome::{Outcome, at_end, in_file, is_closed_pipe, is_unheard, name_of, no_file};
 use crate::pass::{Teller, pass};
 
 /// The command.
@@ -28,8 +28,9 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
     }
     let mut outcome = Outcome::Right;
     for file in &arguments.files {
-        outcome = outcome.max(match CaptureReader::open(file) {
+        outcome = outcome.max(match CaptureReader::open_for(file, io::stdout()) {
             Ok(reader) => check(file, reader, arguments.json, &mut out)?,
+            Err(error) if is_unheard(&error) => return Ok(outcome),
             Err(error) => in_file(file, &error, false),
         });
     }

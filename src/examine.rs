@@ -4,16 +4,13 @@
 //! a [`Dissector`] reads frames into a [`Batch`], each by itself; an [`Examiner`] follows the
 //! conversations in it. The batch then holds everything that is printed about them.
 
-use std::net::IpAddr;
 use std::ops::Range;
 
 use roxe_net::capture_file::{Record, Timestamp};
 use roxe_trace::{Finding, IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
 use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::Service;
-use roxe_wire::{
-    DropReason, FieldVisitor, Frame, Opcode, Packet, Payload, Qpn, RawFrame, TrafficClass, VlanTag,
-};
+use roxe_wire::{DropReason, FieldVisitor, Frame, Opcode, Outline, Packet, Payload, Qpn, VlanTag};
 
 /// One RoCE frame: everything that is printed about it but for what [`Batch`] keeps.
 #[derive(Clone, Debug)]
@@ -252,11 +249,12 @@ impl Dissector {
         match &Frame::parse(raw) {
             Ok(frame) => read_packet(frame, record, row, bytes),
             &Err(reason) => {
-                row.outer = if reason.is_other_traffic() { None } else { for_roce(raw) };
-                if row.outer.is_none() {
+                let outline = if reason.is_other_traffic() { None } else { Outline::of(raw) };
+                let Some(outline) = outline else {
                     *(if reason == DropReason::RoceV1 { roce_v1 } else { other }) += 1;
                     return;
-                }
+                };
+                row.outer = Some(Outer::of_broken(&outline));
                 broken(reason, record, row);
             }
         }
@@ -414,88 +412,78 @@ pub(crate) fn is_about_opcode(reason: DropReason) -> bool {
 /// Bytes of a UDP header.
 const UDP_LEN: usize = 8;
 
-/// What stands before the packet of a frame that cannot be parsed, if it was meant to be RoCEv2:
-/// its UDP port says so. Looks at broken headers, so it assumes little; of fragments only the first
-/// tells.
-fn for_roce(raw: RawFrame<'_>) -> Option<Outer> {
-    const UDP: u8 = 17;
-    let bytes = raw.first;
-    let two = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
-    let mut ip_at = 0;
-    let mut ether_type = match raw.start {
-        roxe_wire::Start::Ethernet => {
-            ip_at = 14;
-            Some(two(12)?)
+impl Outer {
+    /// Of a frame that cannot be parsed.
+    fn of_broken(outline: &Outline) -> Self {
+        Self {
+            outside: Outside {
+                source: outline.source,
+                destination: outline.destination,
+                identification: outline.identification,
+                traffic_class: outline.traffic_class,
+                source_port: outline.source_port,
+                udp_checksum: None,
+                icrc: None,
+            },
+            vlan: outline.vlan,
+            hop_limit: outline.hop_limit,
+            padding: 0,
+            ip_at: outline.ip_at,
+            packet_at: outline.packet_at,
         }
-        roxe_wire::Start::EtherType(ether_type) => Some(ether_type),
-        roxe_wire::Start::Ip => None,
-    };
-    let mut vlan = [None; 2];
-    let mut tags = vlan.iter_mut();
-    while let Some(0x8100 | 0x88a8 | 0x9100 | 0x9200) = ether_type {
-        if let Some(tag) = tags.next() {
-            *tag = Some(VlanTag(two(ip_at)?));
-        }
-        ether_type = Some(two(ip_at + 2)?);
-        ip_at += 4;
     }
-    if !matches!(ether_type, None | Some(0x0800 | 0x86dd)) {
-        return None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roxe_wire::{
+        Bth, Deth, FrameTemplate, Headers, IpPair, MacAddress, Path, Room, Start, TrafficClass,
+    };
+
+    /// A datagram to queue pair 1.
+    fn to_gsi(payload: &[u8]) -> Vec<u8> {
+        let opcode = Opcode::by_name("UD_SEND_ONLY").expect("it is in the table");
+        let bth = Bth { opcode: opcode.code, dest_qp: Qpn::GSI, ..Bth::default() };
+        let headers = Headers { bth, deth: Some(Deth::default()), ..Headers::default() };
+        let packet = Packet { opcode, headers, payload: Payload::bytes(payload) };
+        let template = FrameTemplate::new(&Path {
+            ethernet: (MacAddress([2; 6]), MacAddress([4; 6])),
+            vlan: None,
+            ip: IpPair::V4 { source: [192, 0, 2, 1].into(), destination: [192, 0, 2, 2].into() },
+            traffic_class: TrafficClass(0),
+            hop_limit: 64,
+            flow_label: 0,
+            source_port: 0xc000,
+        });
+        let at = template.headers_len();
+        let mut bytes = vec![0; at + packet.len()];
+        let len = u16::try_from(packet.len()).expect("it fits in a frame");
+        let cover = template.write(len, 0, &mut bytes).expect("there is room");
+        packet.emit(Room::whole(&mut bytes[at..]), &cover).expect("there is room");
+        bytes
     }
-    let ip = bytes.get(ip_at..)?;
-    let is_v4 = ip.first()? >> 4 == 4;
-    let udp_at = match ip.first()? >> 4 {
-        4 if *ip.get(9)? == UDP && two(ip_at + 6)? & 0x1fff == 0 => {
-            // Never less than a whole header, whatever it says of itself.
-            ip_at + usize::from(ip[0] & 0xf).max(5) * 4
+
+    /// What queue pair 1 is sent may be as long as any packet, and a batch holds thousands.
+    #[test]
+    fn of_a_datagram_to_queue_pair_1_no_more_is_kept_than_a_management_datagram_has() {
+        for (len, kept) in [(0, 0), (24, 24), (256, 256), (260, 256), (4096, 256)] {
+            let frame = to_gsi(&vec![7; len]);
+            let record = Record {
+                number: 1,
+                time: Timestamp::from_nanos(0),
+                start: Start::Ethernet,
+                data: &frame,
+                wire_len: u32::try_from(frame.len()).expect("it fits in a frame"),
+                interface: 0,
+                direction: None,
+                comment: None,
+            };
+            let mut batch = Batch::default();
+            Dissector::new(0).read(&record, &mut batch);
+            assert_eq!((batch.len(), batch.bytes.len()), (1, kept), "{len} bytes");
+            let packet = batch.rows[0].content.packet().expect("it is one");
+            assert_eq!(packet.payload.len(), len);
         }
-        6 => {
-            let (mut next, mut at) = (*ip.get(6)?, ip_at + 40);
-            loop {
-                match next {
-                    UDP => break at,
-                    // Hop by hop, routing, destination options, mobility, HIP, shim6.
-                    0 | 43 | 60 | 135 | 139 | 140 => {
-                        next = *bytes.get(at)?;
-                        at += (usize::from(*bytes.get(at + 1)?) + 1) * 8;
-                    }
-                    // Authentication.
-                    51 => {
-                        next = *bytes.get(at)?;
-                        at += (usize::from(*bytes.get(at + 1)?) + 2) * 4;
-                    }
-                    // A fragment.
-                    44 if two(at + 2)? & 0xfff8 == 0 => {
-                        next = *bytes.get(at)?;
-                        at += 8;
-                    }
-                    _ => return None,
-                }
-            }
-        }
-        _ => return None,
-    };
-    let v4 = |at: usize| Some(IpAddr::from(*ip.get(at..)?.first_chunk::<4>()?));
-    let v6 = |at: usize| Some(IpAddr::from(*ip.get(at..)?.first_chunk::<16>()?));
-    let (source, destination, traffic_class, hop_limit) = if is_v4 {
-        (v4(12)?, v4(16)?, *ip.get(1)?, *ip.get(8)?)
-    } else {
-        (v6(8)?, v6(24)?, (two(ip_at)? >> 4).to_le_bytes()[0], *ip.get(7)?)
-    };
-    (two(udp_at + 2)? == roxe_wire::ROCE_PORT).then_some(Outer {
-        outside: Outside {
-            source,
-            destination,
-            identification: if is_v4 { two(ip_at + 4)? } else { 0 },
-            traffic_class: TrafficClass(traffic_class),
-            source_port: two(udp_at)?,
-            udp_checksum: None,
-            icrc: None,
-        },
-        vlan,
-        hop_limit,
-        padding: 0,
-        ip_at,
-        packet_at: udp_at + UDP_LEN,
-    })
+    }
 }

@@ -18,7 +18,7 @@ use crate::examine::{Batch, Examiner, HEADERS};
 use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::lines::Lines;
-use crate::outcome::{Outcome, at_end, in_file, name_of, no_file};
+use crate::outcome::{Outcome, at_end, in_file, is_unheard, name_of, no_file};
 use crate::pass::{Teller, pass};
 
 /// The command.
@@ -42,8 +42,9 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
     let mut out = io::stdout();
     let mut is_first = true;
     for file in &arguments.files {
-        let mut reader = match CaptureReader::open(file) {
+        let mut reader = match CaptureReader::open_for(file, io::stdout()) {
             Ok(reader) => reader,
+            Err(error) if is_unheard(&error) => return Ok(outcome),
             Err(error) => {
                 outcome = in_file(file, &error, false);
                 continue;

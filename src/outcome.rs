@@ -107,3 +107,8 @@ fn visible(text: &str, wanted: impl Fn(char) -> bool) -> String {
 pub(crate) fn is_closed_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
+
+/// Whether a capture is only not read on because nobody reads what is told of it.
+pub(crate) fn is_unheard(error: &CaptureError) -> bool {
+    matches!(error, CaptureError::Read { reason, .. } if is_closed_pipe(reason))
+}

@@ -9,6 +9,7 @@ use std::thread;
 use roxe_net::capture_file::{CaptureError, CaptureReader};
 
 use crate::examine::{Batch, Dissector, Examiner};
+use crate::outcome::is_unheard;
 use crate::progress::Progress;
 
 /// Tells what frames mean.
@@ -26,7 +27,8 @@ pub(crate) trait Teller: Send {
 /// How many batches go round.
 const BATCHES: usize = 4;
 
-/// Reads a capture to its end. Tells how reading ended and how telling did.
+/// Reads a capture to its end. Tells how reading ended and how telling did. That nobody reads what
+/// is told is an error of the telling, whoever came upon it.
 pub(crate) fn pass(
     reader: &mut CaptureReader,
     examiner: &mut Examiner,
@@ -50,6 +52,9 @@ pub(crate) fn pass(
         let read = read_all(reader, dissector, &full_to, &empty_from);
         drop(full_to);
         match telling.join() {
+            Ok(Ok(())) if read.as_ref().is_err_and(is_unheard) => {
+                (Ok(()), Err(io::ErrorKind::BrokenPipe.into()))
+            }
             Ok(told) => (read, told),
             Err(panic) => std::panic::resume_unwind(panic),
         }

@@ -64,7 +64,7 @@ fn replay(
     if let Err(error) = end {
         return Ok(in_file(file, &error, reader.is_unpacked()));
     }
-    let found = found.max(at_end(file, &reader, report.roce, 0));
+    let found = found.max(at_end(file, &reader, report.roce, report.roce_v1));
     if report.sides.iter().any(|side| side.played > 0) {
         return Ok(found);
     }
@@ -183,6 +183,7 @@ fn summary(name: &str, report: &Report, ink: &mut Ink) {
         (stops, "place that cannot be compared", "places that cannot be compared"),
         (report.malformed, "malformed frame", "malformed frames"),
         (report.cut, "cut frame", "cut frames"),
+        (report.roce_v1, "frame of RoCE v1 not read", "frames of RoCE v1 not read"),
         (report.notifications, "CNP not played", "CNPs not played"),
     ];
     for (count, one, many) in facts.into_iter().filter(|(count, ..)| *count > 0) {
@@ -242,6 +243,7 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
     object.text("summary", "file");
     object.text("file", name);
     object.number("roce_frames", report.roce);
+    object.number("roce_v1_frames", report.roce_v1);
     object.number("malformed", report.malformed);
     object.number("cut", report.cut);
     object.number("cnps", report.notifications);

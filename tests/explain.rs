@@ -80,6 +80,16 @@ fn filters_choose_frames() {
     assert_eq!(frames("notes.kind == gap", "corrupt_req_send.pcap"), [17, 27]);
     assert_eq!(frames("reth.va == 0x7f0000001400", "made_hardware.pcap"), [19]);
     assert_eq!(frames("time_relative == 0.00001", "made_hardware.pcap"), [2]);
+    assert_eq!(frames("time_relative in {5.5, 0.00001, 0}", "made_hardware.pcap"), [1, 2]);
+    assert_eq!(frames("reth.va in {1, 0x7f0000001400}", "made_hardware.pcap"), [19]);
+    let notes = "notes.kind in {message, gap} and frame > 16";
+    assert_eq!(frames(notes, "corrupt_req_send.pcap"), [17, 27, 30, 32, 40]);
+    let notes = "(notes.kind == gap or notes.kind == message) and frame > 16";
+    assert_eq!(frames(notes, "corrupt_req_send.pcap"), [17, 27, 30, 32, 40]);
+    let several = "src == 10.10.0.1 or frame == 8 or frame == 1";
+    assert_eq!(frames(several, "rc_send.pcap"), [1, 8]);
+    let sets = "bth.a in {true} and not dst in {::1, 10.10.0.3}";
+    assert_eq!(frames(sets, "rc_send.pcap"), [1, 3, 5, 7]);
 }
 
 #[test]

@@ -141,3 +141,49 @@ fn what_cannot_be_read_or_replayed_is_no_success() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("7 RoCE frames"), "{}", text(&output.stdout));
 }
+
+/// Only what its UDP port says is for RoCEv2 counts as such, as in `roxe explain`.
+#[test]
+fn what_is_not_for_the_port_is_no_roce_frame() {
+    let whole = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap"));
+    let whole = whole.unwrap();
+    let len = u32::from_le_bytes(*whole[32..].first_chunk().unwrap()) as usize;
+    let (header, frame) = (&whole[..24], &whole[40..40 + len]);
+    let record = |kept: &[u8]| {
+        let lens = [kept.len(), len].map(|len| u32::try_from(len).unwrap().to_le_bytes());
+        [&[0; 8][..], &lens.concat(), kept].concat()
+    };
+    let mut v1 = frame.to_vec();
+    v1[12..14].copy_from_slice(&[0x89, 0x15]);
+    // Broken, one to the port and one to another.
+    let mut checksum = frame.to_vec();
+    checksum[24] ^= 1;
+    let mut other = checksum.clone();
+    other[36..38].copy_from_slice(&53_u16.to_be_bytes());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mixed = folder.join("for_the_port.pcap");
+    // Cut behind the port, and before it.
+    let records = [&whole[24..], &record(&v1), &record(&checksum), &record(&other)].concat();
+    let cut = [record(&frame[..45]), record(&frame[..34])].concat();
+    std::fs::write(&mixed, [header, &records, &cut].concat()).unwrap();
+    let said = objects(&replay(&["--json", mixed.to_str().unwrap()]));
+    let file = said.last().unwrap();
+    for (name, count) in [
+        ("roce_frames", 10),
+        ("roce_v1_frames", 1),
+        ("malformed", 1),
+        ("cut", 1),
+        ("differences", 0),
+    ] {
+        assert_eq!(file[name], count, "{name} in {file}");
+    }
+    let output = replay(&[mixed.to_str().unwrap()]);
+    let words = "; 1 malformed frame; 1 cut frame; 1 frame of RoCE v1 not read\n";
+    assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
+    let alone = folder.join("v1_alone.pcap");
+    std::fs::write(&alone, [header, &record(&v1)].concat()).unwrap();
+    let output = replay(&[alone.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let words = "no RoCEv2 frame in it; 1 of v1, not read";
+    assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+}

@@ -13,41 +13,40 @@
 //! comparison with a field that the frame lacks is false, whatever the operator. Of a list, any
 //! item will do.
 
+mod hint;
+mod value;
+
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 
 use roxe_wire::FieldValue;
 
 use crate::examine::Entry;
 use crate::explain::fields::{self, Kind, Source, Value};
+use hint::{unknown, unknown_word};
+use value::{Literal, Set};
 
 /// An expression that is true or false for a frame.
-pub(crate) enum Filter {
+pub(crate) struct Filter(Condition);
+
+/// An expression, or a part of one.
+enum Condition {
     Compare(Source, Operator, Literal),
-    In(Source, Vec<Literal>),
+    In(Source, Set),
     All(Vec<Self>),
     Any(Vec<Self>),
     Not(Box<Self>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operator {
+enum Operator {
     Equal,
     NotEqual,
     Less,
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-}
-
-/// A value as it was written, read in every way it can be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Literal {
-    text: String,
-    number: Option<i128>,
-    address: Option<IpAddr>,
-    nanoseconds: Option<i128>,
 }
 
 /// What is wrong with an expression, and where.
@@ -70,9 +69,9 @@ impl Filter {
     /// Reads an expression.
     pub(crate) fn parse(text: &str) -> Result<Self, FilterError> {
         let mut parser = Parser { tokens: tokens(text)?, next: 0, end: text.chars().count() };
-        let filter = parser.expression(0)?;
+        let condition = parser.expression(0)?;
         match parser.peek() {
-            None => Ok(filter),
+            None => Ok(Self(condition)),
             Some(token) => {
                 Err(parser.wrong(format!("`and`, `or` or the end expected, not `{token}`")))
             }
@@ -81,17 +80,48 @@ impl Filter {
 
     /// Whether the frame is to be shown.
     pub(crate) fn matches(&self, entry: &Entry<'_>) -> bool {
+        self.0.holds(entry)
+    }
+}
+
+impl Condition {
+    fn holds(&self, entry: &Entry<'_>) -> bool {
         match self {
             Self::Compare(source, operator, literal) => holds(*source, entry, |value| {
                 literal.order(value).is_some_and(|order| operator.allows(order))
             }),
-            Self::In(source, literals) => holds(*source, entry, |value| {
-                literals.iter().any(|literal| literal.order(value) == Some(Ordering::Equal))
-            }),
-            Self::All(filters) => filters.iter().all(|filter| filter.matches(entry)),
-            Self::Any(filters) => filters.iter().any(|filter| filter.matches(entry)),
-            Self::Not(inner) => !inner.matches(entry),
+            Self::In(source, set) => holds(*source, entry, |value| set.contains(value)),
+            Self::All(conditions) => conditions.iter().all(|condition| condition.holds(entry)),
+            Self::Any(conditions) => conditions.iter().any(|condition| condition.holds(entry)),
+            Self::Not(inner) => !inner.holds(entry),
         }
+    }
+
+    /// All of these.
+    fn all(mut all: Vec<Self>) -> Self {
+        if all.len() == 1 { all.swap_remove(0) } else { Self::All(all) }
+    }
+
+    /// Any of these. `frame == 1 or frame == 2` is `frame in {1, 2}`.
+    fn any(conditions: Vec<Self>) -> Self {
+        let mut equal: BTreeMap<&str, (Source, Vec<Literal>)> = BTreeMap::new();
+        let mut any = Vec::new();
+        for condition in conditions {
+            if let Self::Compare(source, Operator::Equal, literal) = condition {
+                let (_, literals) = equal.entry(source.name()).or_insert((source, Vec::new()));
+                literals.push(literal);
+            } else {
+                any.push(condition);
+            }
+        }
+        any.extend(equal.into_values().map(|(source, mut literals)| {
+            if literals.len() == 1 {
+                Self::Compare(source, Operator::Equal, literals.swap_remove(0))
+            } else {
+                Self::In(source, Set::new(literals))
+            }
+        }));
+        if any.len() == 1 { any.swap_remove(0) } else { Self::Any(any) }
     }
 }
 
@@ -146,86 +176,6 @@ fn holds(source: Source, entry: &Entry<'_>, test: impl Fn(Value<'_>) -> bool) ->
             entry.findings.iter().any(|finding| plain(FieldValue::Text(finding.rule.name())))
         }
     }
-}
-
-impl Literal {
-    fn new(text: String) -> Self {
-        let (sign, digits) = match text.strip_prefix('-') {
-            Some(digits) => (-1, digits),
-            None => (1, text.as_str()),
-        };
-        let number = match digits.strip_prefix("0x") {
-            Some(hex) => u64::from_str_radix(hex, 16).ok(),
-            None => digits.parse::<u64>().ok(),
-        };
-        let nanoseconds = seconds(digits).map(|nanos| sign * nanos);
-        Self {
-            number: number.map(|number| sign * i128::from(number)),
-            address: text.parse().ok(),
-            nanoseconds,
-            text,
-        }
-    }
-
-    /// How `value` lies to this; `None` when they cannot be compared.
-    fn order(&self, value: Value<'_>) -> Option<Ordering> {
-        let number = |value: i128| Some(value.cmp(&self.number?));
-        match value {
-            Value::Nanoseconds(nanos) => Some(nanos.cmp(&self.nanoseconds?)),
-            Value::Plain(FieldValue::Number(value) | FieldValue::Hex64(value)) => {
-                number(value.into())
-            }
-            Value::Plain(FieldValue::Hex32(value)) => number(value.into()),
-            Value::Plain(FieldValue::Signed(value)) => number(value.into()),
-            Value::Plain(FieldValue::Flag(flag)) => Some(flag.cmp(&self.flag()?)),
-            Value::Plain(FieldValue::Address(address)) => Some(address.cmp(&self.address?)),
-            Value::Plain(FieldValue::Text(text)) => Some(text.cmp(&self.text)),
-            Value::Plain(other) => Some(other.to_string().as_str().cmp(&self.text)),
-        }
-    }
-
-    /// What may be meant as a range: `1-3`, `1..3`.
-    fn range(&self) -> Option<(&str, &str)> {
-        let (first, last) = self.text.split_once("..").or_else(|| {
-            self.text.get(1..)?.find('-').map(|at| {
-                let (first, last) = self.text.split_at(at + 1);
-                (first, &last[1..])
-            })
-        })?;
-        let is_number = |text: &str| Self::new(text.to_owned()).nanoseconds.is_some();
-        let last = last.trim_start_matches('=');
-        (is_number(first) && is_number(last)).then_some((first, last))
-    }
-
-    fn flag(&self) -> Option<bool> {
-        match self.text.as_str() {
-            "true" | "1" => Some(true),
-            "false" | "0" => Some(false),
-            _ => None,
-        }
-    }
-
-    /// Whether a field of this kind can be compared with it.
-    fn fits(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Number => self.number.is_some(),
-            Kind::Flag => self.flag().is_some(),
-            Kind::Address => self.address.is_some(),
-            Kind::Seconds => self.nanoseconds.is_some(),
-            Kind::Text | Kind::Any => true,
-        }
-    }
-}
-
-/// `12.5` in nanoseconds.
-fn seconds(text: &str) -> Option<i128> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let whole: u64 = whole.parse().ok()?;
-    let fraction: u64 = format!("{fraction:0<9}").parse().ok()?;
-    Some(i128::from(whole) * 1_000_000_000 + i128::from(fraction))
 }
 
 /// A piece of an expression.
@@ -326,28 +276,28 @@ impl Parser {
         FilterError { at, what }
     }
 
-    fn expression(&mut self, depth: usize) -> Result<Filter, FilterError> {
+    fn expression(&mut self, depth: usize) -> Result<Condition, FilterError> {
         let mut any = vec![self.term(depth)?];
         while self.accept("or") {
             any.push(self.term(depth)?);
         }
-        Ok(Filter::Any(any))
+        Ok(Condition::any(any))
     }
 
-    fn term(&mut self, depth: usize) -> Result<Filter, FilterError> {
+    fn term(&mut self, depth: usize) -> Result<Condition, FilterError> {
         let mut all = vec![self.factor(depth)?];
         while self.accept("and") {
             all.push(self.factor(depth)?);
         }
-        Ok(Filter::All(all))
+        Ok(Condition::all(all))
     }
 
-    fn factor(&mut self, depth: usize) -> Result<Filter, FilterError> {
+    fn factor(&mut self, depth: usize) -> Result<Condition, FilterError> {
         if depth > MAX_DEPTH {
             return Err(self.wrong("nested too deeply".to_owned()));
         }
         if self.accept("not") {
-            return Ok(Filter::Not(Box::new(self.factor(depth + 1)?)));
+            return Ok(Condition::Not(Box::new(self.factor(depth + 1)?)));
         }
         if self.accept("(") {
             let filter = self.expression(depth + 1)?;
@@ -360,7 +310,7 @@ impl Parser {
         self.comparison()
     }
 
-    fn comparison(&mut self) -> Result<Filter, FilterError> {
+    fn comparison(&mut self) -> Result<Condition, FilterError> {
         let source = match self.peek() {
             Some(Token::Word(name)) => {
                 Source::by_name(name).ok_or_else(|| self.wrong(unknown(name)))?
@@ -378,7 +328,7 @@ impl Parser {
                 literals.push(self.literal(source)?);
             }
             return if self.accept("}") {
-                Ok(Filter::In(source, literals))
+                Ok(Condition::In(source, Set::new(literals)))
             } else {
                 Err(self.wrong("`,` or `}` expected".to_owned()))
             };
@@ -391,7 +341,7 @@ impl Parser {
             self.wrong("`==`, `!=`, `<`, `<=`, `>`, `>=` or `in` expected".to_owned())
         })?;
         self.next += 1;
-        Ok(Filter::Compare(source, operator, self.literal(source)?))
+        Ok(Condition::Compare(source, operator, self.literal(source)?))
     }
 
     fn literal(&mut self, source: Source) -> Result<Literal, FilterError> {
@@ -435,112 +385,6 @@ impl Parser {
         self.take();
         Ok(literal)
     }
-}
-
-/// What other tools, and the titles and words of the lines, call some fields.
-const ELSEWHERE: &[(&str, &[&str])] = &[
-    ("#", &["frame"]),
-    ("from", &["src"]),
-    ("to", &["dst"]),
-    ("opcode", &["bth.opcode_name"]),
-    ("rel", &["psn_relative"]),
-    ("flags", &["bth.se", "bth.a", "bth.m", "ecn", "bth.fecn", "bth.becn"]),
-    ("bytes", &["payload_len"]),
-    ("meaning", &["notes.kind", "findings.rule"]),
-    ("va", &["reth.va"]),
-    ("rkey", &["reth.r_key"]),
-    ("len", &["reth.dmalen", "payload_len"]),
-    ("imm", &["immdt"]),
-    ("compare", &["atomiceth.cmpdt"]),
-    ("swap", &["atomiceth.swapdt"]),
-    ("add", &["atomiceth.swapdt"]),
-    ("original", &["atomicacketh.origremdt"]),
-    ("credits", &["aeth.syndrome.credit_count"]),
-    ("wait", &["aeth.syndrome.timer"]),
-    ("invalidates", &["ieth"]),
-    ("priority", &["vlan.priority"]),
-    ("EE", &["rdeth.eecnxt"]),
-    ("ip.src", &["src"]),
-    ("ip.dst", &["dst"]),
-    ("ip.addr", &["src", "dst"]),
-    ("ipv6.src", &["src"]),
-    ("ipv6.dst", &["dst"]),
-    ("ip.ttl", &["ttl"]),
-    ("ipv6.hlim", &["ttl"]),
-    ("ip.dsfield.dscp", &["dscp"]),
-    ("ip.dsfield.ecn", &["ecn"]),
-    ("udp.srcport", &["sport"]),
-    ("frame.number", &["frame"]),
-    ("frame.len", &["frame_len"]),
-    ("vlan.id", &["vlan"]),
-];
-
-/// What to say to a name that does not exist.
-fn unknown(name: &str) -> String {
-    let stripped = name.strip_prefix("infiniband.").unwrap_or(name);
-    let near = match ELSEWHERE.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
-        Some((_, names)) => names.to_vec(),
-        None => near(stripped, &fields::names().collect::<Vec<_>>()),
-    };
-    let hint = if near.is_empty() { "--fields lists them".to_owned() } else { there_is(&near) };
-    format!("no field is called `{name}`; {hint}")
-}
-
-/// What to say to a word that a field never is.
-fn unknown_word(word: &str, words: &[&'static str]) -> String {
-    let near = near(word, words);
-    let quoted = |words: &[&str]| {
-        words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
-    };
-    let hint = if near.is_empty() || words.len() <= 4 {
-        format!("it is one of {}", quoted(words))
-    } else {
-        format!("similar: {}; --fields lists all", quoted(&near))
-    };
-    format!("it is never `{word}`; {hint}")
-}
-
-fn there_is(names: &[&str]) -> String {
-    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-    format!("there is {}", names.join(", "))
-}
-
-/// The names most like this one.
-fn near(name: &str, names: &[&'static str]) -> Vec<&'static str> {
-    let name = name.to_lowercase();
-    let contains = |known: &str| known.to_lowercase().contains(&name);
-    let mut near: Vec<(usize, &str)> = names
-        .iter()
-        .map(|known| (distance(&name, &known.to_lowercase()), *known))
-        .filter(|(distance, known)| *distance <= known.len() / 3 || contains(known))
-        .collect();
-    near.sort_unstable();
-    near.dedup();
-    let best = near.first().map_or(0, |(distance, _)| *distance);
-    near.retain(|(distance, known)| *distance == best || contains(known));
-    near.truncate(4);
-    if near.is_empty() {
-        let begins_alike = |known: &&&str| {
-            let alike = known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
-            alike >= 4 && alike * 2 >= name.len()
-        };
-        return names.iter().filter(begins_alike).take(4).copied().collect();
-    }
-    near.into_iter().map(|(_, name)| name).collect()
-}
-
-/// How many letters have to change to make one word of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]
@@ -638,11 +482,33 @@ mod tests {
         assert!(Filter::parse(&long).is_ok());
     }
 
+    /// How many values a frame's are compared with, or looked up among, one after the other.
+    fn steps(condition: &Condition) -> usize {
+        match condition {
+            Condition::Compare(..) | Condition::In(..) => 1,
+            Condition::All(some) | Condition::Any(some) => some.iter().map(steps).sum(),
+            Condition::Not(inner) => steps(inner),
+        }
+    }
+
     #[test]
-    fn seconds_are_exact() {
-        assert_eq!(seconds("1.5"), Some(1_500_000_000));
-        assert_eq!(seconds("0.000000001"), Some(1));
-        assert_eq!(seconds("3"), Some(3_000_000_000));
-        assert_eq!([seconds("1.0000000001"), seconds("a"), seconds("1.x")], [None; 3]);
+    fn many_values_of_a_field_are_one_step() {
+        let numbers: Vec<_> = (0..20_000).map(|number| number.to_string()).collect();
+        let or =
+            |name: &str| numbers.iter().map(|it| format!("{name} == {it}")).collect::<Vec<_>>();
+        let both = [or("frame"), or("bth.psn")].concat().join(" or ");
+        for (text, expected) in [
+            (format!("frame in {{{}}}", numbers.join(", ")), 1),
+            (or("frame").join(" or "), 1),
+            (format!("not ({both}) and icrc == good"), 3),
+            (format!("icrc == good or {both} or bth.psn > 7"), 4),
+            ("frame == 1".to_owned(), 1),
+            // No sets: a list has many items, and a frame need not have a value.
+            ("notes.kind == gap and notes.kind == retransmission".to_owned(), 2),
+            ("vlan != 1 or vlan != 2".to_owned(), 2),
+        ] {
+            let filter = Filter::parse(&text).expect("it is right");
+            assert_eq!(steps(&filter.0), expected, "{}", &text[..text.len().min(60)]);
+        }
     }
 }

@@ -6,21 +6,18 @@ mod pair;
 
 use std::net::IpAddr;
 
-use pair::{End, attributes, pair, remote, settle};
+use pair::{End, Q_KEY, attributes, pair, remote, send_datagram, settle};
 use roxe_device::VerbError;
 use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
-use roxe_transport::work::{
-    Attributes, CompletionStatus, Data, DatagramTarget, PathId, SendOperation, SendRequest,
-};
+use roxe_transport::work::{Attributes, CompletionStatus, SendOperation};
 use roxe_wire::{Gid, GidType, Instant, Mtu, QKey, Qpn, VlanTag};
 
 use CompletionStatus::Success;
 use SendOperation::{Send, Write};
 
 const NOW: Instant = Instant::ZERO;
-const Q_KEY: QKey = QKey(0x1111_1111);
 
 /// A datagram queue pair that is ready.
 fn datagrams(end: &mut End, q_key: QKey) -> Qpn {
@@ -29,19 +26,6 @@ fn datagrams(end: &mut End, q_key: QKey) -> Qpn {
     let values = attributes(qpn, qpn, Mtu::B1024);
     end.connect_with(address, &Attributes { q_key, ..values });
     qpn
-}
-
-fn send_datagram(end: &mut End, from: Qpn, path: PathId, qpn: Qpn, q_key: QKey, bytes: &[u8]) {
-    let request = SendRequest {
-        wr_id: 1,
-        operation: Send,
-        data: Data::Inline(bytes),
-        signaled: true,
-        solicited: false,
-        fence: false,
-        target: Some(DatagramTarget { path, qpn, q_key }),
-    };
-    end.device.post_send(from, &request).unwrap();
 }
 
 //= U07, BC-111, 05-5.8, IBA o10-2.2.3 test

@@ -1,5 +1,6 @@
 //! Two devices, every operation, once through the whole stack.
 
+#[allow(dead_code, reason = "shared with other tests")]
 mod pair;
 
 use pair::{End, pair, remote, settle};

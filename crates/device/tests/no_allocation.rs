@@ -7,7 +7,7 @@ mod pair;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use pair::{BLANK, End, pair, remote};
+use pair::{End, pair, remote};
 use roxe_device::completion_queue::CompletionQueue;
 use roxe_device::counters::{Counters, QpCounters};
 use roxe_device::host_memory::VecMemory;
@@ -192,7 +192,7 @@ impl Link {
         a.connect(datagram[0], datagram[1], at_b, Mtu::B1024);
         b.connect(datagram[1], datagram[0], at_a, Mtu::B1024);
         let to_b = a.device.create_address_handle(a.pd, &End::vector(at_b)).unwrap();
-        let room = [BLANK; 16];
+        let room = [Completion::BLANK; 16];
         let reliable = [qa, qb];
         let (now, moved, packet) = (Instant::ZERO, 0, [0; 1200]);
         Self { a, b, reliable, datagram, to_b, now, packet, moved, room }

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "shared with other tests")]
 mod pair;
 
-use pair::{End, attributes, pair, remote, settle};
+use pair::{End, Q_KEY, attributes, pair, remote, send_datagram, settle};
 use roxe_device::memory::{Registration, WindowType};
 use roxe_device::receive_queue::ModifyError;
 use roxe_device::{Event, QueuePairInit, ReceiveCapacity, ReceiveQueueId, Resources, VerbError};
@@ -12,8 +12,7 @@ use roxe_transport::SendCapacity;
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, CompletionStatus, Data, DatagramTarget, PathId, ReceiveRequest,
-    SendOperation, SendRequest,
+    AccessFlags, Attributes, CompletionStatus, ReceiveRequest, SendOperation,
 };
 use roxe_wire::{Frame, Instant, LKey, Mtu, Packet, QKey, Qpn, RawFrame, icrc};
 
@@ -21,7 +20,6 @@ use CompletionStatus::{Flushed, Success};
 use SendOperation::{Send, Write};
 
 const NOW: Instant = Instant::ZERO;
-const Q_KEY: QKey = QKey(0x1111_1111);
 
 /// A sender, and a receiver whose queue pairs share a queue of so many receives.
 fn shared(queue_pairs: usize, receives: u64) -> (End, Vec<Qpn>, End, Vec<Qpn>, ReceiveQueueId) {
@@ -142,19 +140,6 @@ fn scatter_lists_of_a_shared_queue_belong_to_its_domain() {
         let status = b.completions()[0].status;
         assert_eq!(status == Success, own_domain, "{status:?}");
     }
-}
-
-fn send_datagram(end: &mut End, from: Qpn, path: PathId, qpn: Qpn, q_key: QKey, bytes: &[u8]) {
-    let request = SendRequest {
-        wr_id: 1,
-        operation: Send,
-        data: Data::Inline(bytes),
-        signaled: true,
-        solicited: false,
-        fence: false,
-        target: Some(DatagramTarget { path, qpn, q_key }),
-    };
-    end.device.post_send(from, &request).unwrap();
 }
 
 //= BC-127, 05-5.8 test

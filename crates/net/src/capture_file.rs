@@ -15,6 +15,7 @@ mod byte_order;
 mod error;
 mod interface;
 mod link;
+mod packed;
 mod pcap;
 mod pcapng;
 mod reader;

@@ -218,8 +218,10 @@ impl Side {
 pub struct Report {
     /// Each side that was played.
     pub sides: Vec<Side>,
-    /// RoCE frames in the recording.
+    /// RoCEv2 frames in the recording.
     pub roce: u64,
+    /// Frames of RoCE v1, which were not played.
+    pub roce_v1: u64,
     /// Frames to the port of RoCE that are no packets: every receiver drops them.
     pub malformed: u64,
     /// Frames of which the recording kept too little to know whose they are.
@@ -284,6 +286,7 @@ impl Recording {
         Report {
             sides,
             roce: self.0.roce,
+            roce_v1: self.0.roce_v1,
             malformed: self.0.malformed,
             cut: self.0.cut,
             notifications: self.0.notifications,

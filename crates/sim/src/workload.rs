@@ -23,9 +23,7 @@ use roxe_device::{
 use roxe_transport::SendCapacity;
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
-use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId,
-};
+use roxe_transport::work::{AccessFlags, Attributes, Completion, PathId};
 use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, StaticRate};
 
 use crate::checker::{Outstanding, Sum, UNTOUCHED};
@@ -527,7 +525,7 @@ impl Workload {
     }
 
     fn poll(&mut self, world: &mut World, device: usize) -> Result<(), String> {
-        let mut room = [BLANK; 32];
+        let mut room = [Completion::BLANK; 32];
         loop {
             let count =
                 world.nodes[device].device.poll_completions(self.hosts[device].cq, &mut room);
@@ -984,15 +982,3 @@ const fn steps(service: ServiceType) -> &'static [(QpState, &'static [A])] {
 
 /// Marks the names of receives.
 const RECEIVE: u64 = 1 << 63;
-
-const BLANK: Completion = Completion {
-    wr_id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    byte_len: 0,
-    extra: Extra::None,
-    qpn: Qpn::new(0),
-    source_qp: Qpn::new(0),
-    grh: false,
-    solicited: false,
-};

@@ -523,6 +523,21 @@ pub struct Completion {
     pub solicited: bool,
 }
 
+impl Completion {
+    /// Room for one: what a slice holds before completions are polled into it.
+    pub const BLANK: Self = Self {
+        wr_id: 0,
+        status: CompletionStatus::Success,
+        opcode: CompletionOpcode::Send,
+        byte_len: 0,
+        extra: Extra::None,
+        qpn: Qpn::new(0),
+        source_qp: Qpn::new(0),
+        grh: false,
+        solicited: false,
+    };
+}
+
 /// How a queue pair is set: the attributes of `ibv_qp_attr` that its protocol uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {

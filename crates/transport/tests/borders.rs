@@ -8,17 +8,15 @@ mod world;
 
 use std::time::Duration;
 
-use peer::{ack, count, packet};
+use peer::{REMOTE, ack, count, packet};
 use roxe_transport::adapter::Count;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
-use roxe_transport::work::{CompletionStatus, Data, LocalOperation, Remote, SendOperation};
+use roxe_transport::work::{CompletionStatus, Data, LocalOperation, SendOperation};
 use roxe_wire::{Instant, NakCode, RKey, RnrTimer, Syndrome};
 use world::{End, KEY, attributes};
 
 use CompletionStatus::{LocalLengthError, Success};
 use SendOperation::{Read, Write};
-
-const REMOTE: Remote = Remote { va: 0, r_key: RKey(KEY) };
 
 fn connection() -> End {
     End::new(ServiceType::Rc, attributes(1, 2))

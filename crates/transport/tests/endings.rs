@@ -9,15 +9,14 @@ mod world;
 
 use std::time::Duration;
 
-use peer::{Sent, count, nak, packet};
+use peer::{REMOTE, Sent, count, nak, packet};
 use roxe_transport::adapter::{KeyViolation, Receive};
 use roxe_transport::ending::{Cause, PeerRequest, RequestFailure, Rule};
 use roxe_transport::qp_state::ServiceType;
-use roxe_transport::work::{Remote, SendOperation};
+use roxe_transport::work::SendOperation;
 use roxe_wire::{Instant, NakCode, Psn, RKey};
 use world::{End, KEY, MEMORY, attributes};
 
-const REMOTE: Remote = Remote { va: 0, r_key: RKey(KEY) };
 const BAD: RKey = RKey(KEY + 1);
 
 fn connection() -> End {

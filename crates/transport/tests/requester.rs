@@ -6,16 +6,14 @@ mod peer;
 #[allow(dead_code, reason = "shared with other tests")]
 mod world;
 
-use peer::{NOW, Sent, ack, count, nak, packet, request};
+use peer::{
+    NOW, REMOTE, ack, at_deadline, nak, packet, psns, request, requester, response, with, writes,
+};
 use roxe_transport::adapter::QpEvent;
-use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
-use roxe_transport::work::{
-    Attributes, CompletionStatus, Data, LocalOperation, PostError, Remote, SendOperation, Sge,
-};
-use roxe_wire::{
-    FlushPlacement, FlushSelectivity, ImmDt, Instant, LKey, NakCode, Psn, RKey, Syndrome,
-};
-use world::{End, KEY, attributes, sge};
+use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState};
+use roxe_transport::work::{CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge};
+use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome};
+use world::{KEY, attributes, sge};
 
 use CompletionStatus::{
     BadResponse, Flushed, LocalLengthError, LocalProtectionError, LocalQpOperationError,
@@ -23,41 +21,7 @@ use CompletionStatus::{
 };
 use SendOperation::{Read, Send, Write};
 
-const REMOTE: Remote = Remote { va: 0, r_key: RKey(KEY) };
 const ADD: SendOperation = SendOperation::FetchAdd { remote: REMOTE, add: 1 };
-
-fn requester() -> End {
-    with(|_| {})
-}
-
-fn with(change: impl FnOnce(&mut Attributes)) -> End {
-    let mut own = attributes(1, 2);
-    change(&mut own);
-    End::new(ServiceType::Rc, own)
-}
-
-fn response(part: &str, psn: u32, first: u8, len: usize) -> Sent {
-    packet(&format!("RC_READ_RESPONSE_{part}"), psn).bytes(&count(first, len))
-}
-
-/// Sends everything; the PSNs that left.
-fn psns(end: &mut End, now: Instant) -> Vec<u32> {
-    let number = |line: &String| line.split(' ').nth(1).unwrap().parse().unwrap();
-    end.leave_at(now).iter().map(number).collect()
-}
-
-/// Time passes up to the deadline; what left then.
-fn at_deadline(end: &mut End) -> (Instant, Vec<u32>) {
-    let at = end.qp.deadline().expect("a deadline");
-    end.qp.handle_timeout(at, &mut end.adapter);
-    (at, psns(end, at))
-}
-
-/// So many requests of a byte are posted and sent.
-fn writes(end: &mut End, count: u64) {
-    (0..count).for_each(|id| end.post(id, Write(REMOTE), 1));
-    assert_eq!(end.leave().len() as u64, count);
-}
 
 //= Q04, 05-5.3, 04-4.9 test
 #[test]

@@ -5,7 +5,7 @@ mod peer;
 #[allow(dead_code, reason = "shared with other tests")]
 mod world;
 
-use peer::{ack, nak, packet, request};
+use peer::{REMOTE, ack, nak, packet, request};
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{
     Attribute as A, AttributeMask, ModifyError, QpState, ServiceType, TRANSITIONS,
@@ -19,8 +19,6 @@ use world::{End, KEY, attributes, sge};
 
 use CompletionStatus::{Flushed, RetryExceeded, Success};
 use SendOperation::{Send, Write};
-
-const REMOTE: Remote = Remote { va: 0, r_key: RKey(KEY) };
 
 fn connection() -> End {
     End::new(ServiceType::Rc, attributes(1, 2))

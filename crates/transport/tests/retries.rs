@@ -8,54 +8,23 @@ mod world;
 
 use std::time::Duration;
 
-use peer::{NOW, Sent, ack, count, nak, packet, request};
+use peer::{
+    NOW, REMOTE, Sent, ack, at_deadline, count, nak, psns, request, requester, response, with,
+    writes,
+};
 use roxe_transport::adapter::Count;
-use roxe_transport::qp_state::{QpState, ServiceType};
-use roxe_transport::work::{Attributes, CompletionStatus, Data, Remote, SendOperation};
-use roxe_wire::{AckTimeout, Instant, NakCode, RKey, RnrTimer, Syndrome};
-use world::{End, KEY, attributes, sge};
+use roxe_transport::qp_state::QpState;
+use roxe_transport::work::{CompletionStatus, Data, SendOperation};
+use roxe_wire::{AckTimeout, Instant, NakCode, RnrTimer, Syndrome};
+use world::sge;
 
 use CompletionStatus::{Flushed, RetryExceeded, RnrRetryExceeded, Success};
 use SendOperation::{Read, Send, Write};
 
-const REMOTE: Remote = Remote { va: 0, r_key: RKey(KEY) };
 const TIMEOUT: Duration = Duration::from_nanos(4096 << 10);
-
-fn requester() -> End {
-    with(|_| {})
-}
-
-fn with(change: impl FnOnce(&mut Attributes)) -> End {
-    let mut own = attributes(1, 2);
-    change(&mut own);
-    End::new(ServiceType::Rc, own)
-}
 
 fn rnr(psn: u32, code: u8) -> Sent {
     ack(psn).syndrome(Syndrome::RnrNak(RnrTimer::from_bits(code)))
-}
-
-fn response(part: &str, psn: u32, first: u8, len: usize) -> Sent {
-    packet(&format!("RC_READ_RESPONSE_{part}"), psn).bytes(&count(first, len))
-}
-
-/// Sends everything; the PSNs that left.
-fn psns(end: &mut End, now: Instant) -> Vec<u32> {
-    let number = |line: &String| line.split(' ').nth(1).unwrap().parse().unwrap();
-    end.leave_at(now).iter().map(number).collect()
-}
-
-/// Time passes up to the deadline; what left then.
-fn at_deadline(end: &mut End) -> (Instant, Vec<u32>) {
-    let at = end.qp.deadline().expect("a deadline");
-    end.qp.handle_timeout(at, &mut end.adapter);
-    (at, psns(end, at))
-}
-
-/// So many requests of a byte are posted and sent.
-fn writes(end: &mut End, count: u64) {
-    (0..count).for_each(|id| end.post(id, Write(REMOTE), 1));
-    assert_eq!(end.leave().len() as u64, count);
 }
 
 //= Q01, BC-121, 04-4.9 test

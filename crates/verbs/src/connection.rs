@@ -8,8 +8,8 @@ use roxe_device::{CqId, QueuePairInit, ReceiveCapacity};
 use roxe_transport::SendCapacity;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, Extra,
-    ReceiveRequest, Remote, SendOperation, SendRequest,
+    AccessFlags, Attributes, Completion, CompletionStatus, Data, ReceiveRequest, Remote,
+    SendOperation, SendRequest,
 };
 use roxe_wire::{AckTimeout, Gid, ImmDt, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, StaticRate};
 
@@ -271,7 +271,7 @@ impl Connection {
             return Some(completion);
         }
         let (send_cq, receive_cq) = (self.send_cq, self.receive_cq);
-        let mut room = [BLANK; 16];
+        let mut room = [Completion::BLANK; 16];
         let found = self.context.poll(|driver| {
             let sent = driver.device.poll_completions(send_cq, &mut room);
             sent + driver.device.poll_completions(receive_cq, &mut room[sent..])
@@ -314,18 +314,6 @@ impl Drop for Connection {
         });
     }
 }
-
-const BLANK: Completion = Completion {
-    wr_id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    byte_len: 0,
-    extra: Extra::None,
-    qpn: Qpn::new(0),
-    source_qp: Qpn::new(0),
-    grh: false,
-    solicited: false,
-};
 
 #[cfg(test)]
 mod tests {

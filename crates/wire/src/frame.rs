@@ -6,6 +6,7 @@
 
 mod ip;
 mod link;
+mod outline;
 mod received;
 mod template;
 mod udp;
@@ -20,6 +21,7 @@ use udp::udp_checksum;
 
 pub use ip::{Ecn, IpHeader, TrafficClass};
 pub use link::{MacAddress, VlanTag};
+pub use outline::Outline;
 pub use received::{Addressing, Received};
 pub use template::{FrameTemplate, IpPair, Path};
 pub use udp::{ROCE_PORT, Udp};

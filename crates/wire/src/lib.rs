@@ -74,8 +74,8 @@ pub use drop_reason::DropReason;
 pub use feth::{Feth, FlushPlacement, FlushSelectivity};
 pub use field::{FieldValue, FieldVisitor};
 pub use frame::{
-    Addressing, Ecn, Frame, FrameTemplate, IpHeader, IpPair, MacAddress, Path, ROCE_PORT, RawFrame,
-    Received, Start, TrafficClass, Udp, VlanTag,
+    Addressing, Ecn, Frame, FrameTemplate, IpHeader, IpPair, MacAddress, Outline, Path, ROCE_PORT,
+    RawFrame, Received, Start, TrafficClass, Udp, VlanTag,
 };
 pub use gid::{Gid, GidType};
 pub use grh::Grh;

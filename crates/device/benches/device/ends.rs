@@ -12,8 +12,8 @@ use roxe_device::memory::Registration;
 use roxe_device::{CqId, Device, Limits, QueuePairInit, ReceiveCapacity, VecMemory};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, Extra,
-    ReceiveRequest, Remote, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, Completion, CompletionStatus, Data, ReceiveRequest, Remote,
+    SendOperation, SendRequest, Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
@@ -191,7 +191,7 @@ impl End {
             templates: Vec::new(),
             frames: vec![0; BATCH * FRAME],
             filled: Vec::with_capacity(BATCH),
-            room: vec![BLANK; BATCH],
+            room: vec![Completion::BLANK; BATCH],
         }
     }
 
@@ -355,15 +355,3 @@ fn template(device: &Device<VecMemory>, path: u32) -> FrameTemplate {
         source_port: to.source_port,
     })
 }
-
-const BLANK: Completion = Completion {
-    wr_id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    byte_len: 0,
-    extra: Extra::None,
-    qpn: Qpn::new(0),
-    source_qp: Qpn::new(0),
-    grh: false,
-    solicited: false,
-};

@@ -12,8 +12,8 @@ use roxe_device::{
 };
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, Extra,
-    ReceiveRequest, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, Completion, Data, DatagramTarget, PathId, ReceiveRequest,
+    SendOperation, SendRequest, Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
@@ -140,7 +140,7 @@ impl<H: HostMemory> End<H> {
 
     /// All completions that wait.
     pub(crate) fn completions(&mut self) -> Vec<Completion> {
-        let mut room = [BLANK; 64];
+        let mut room = [Completion::BLANK; 64];
         let mut all = Vec::new();
         loop {
             let some = self.device.poll_completions(self.cq, &mut room);
@@ -183,17 +183,8 @@ impl<H: HostMemory> End<H> {
     }
 }
 
-pub(crate) const BLANK: Completion = Completion {
-    wr_id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    byte_len: 0,
-    extra: Extra::None,
-    qpn: Qpn::new(0),
-    source_qp: Qpn::new(0),
-    grh: false,
-    solicited: false,
-};
+/// The key of datagrams.
+pub(crate) const Q_KEY: QKey = QKey(0x1111_1111);
 
 pub(crate) fn attributes(qpn: Qpn, peer: Qpn, mtu: Mtu) -> Attributes {
     Attributes {
@@ -201,7 +192,7 @@ pub(crate) fn attributes(qpn: Qpn, peer: Qpn, mtu: Mtu) -> Attributes {
         dest_qp: peer,
         path_mtu: mtu,
         access: all_rights(),
-        q_key: QKey(0x1111_1111),
+        q_key: Q_KEY,
         p_key: PKey::DEFAULT,
         sq_psn: Psn::new(qpn.get()),
         rq_psn: Psn::new(peer.get()),
@@ -235,6 +226,27 @@ fn steps(service: ServiceType) -> Vec<(QpState, &'static [A])> {
             (QpState::Rts, &[A::SqPsn]),
         ],
     }
+}
+
+/// Posts a datagram with these bytes.
+pub(crate) fn send_datagram(
+    end: &mut End,
+    from: Qpn,
+    path: PathId,
+    qpn: Qpn,
+    q_key: QKey,
+    bytes: &[u8],
+) {
+    let request = SendRequest {
+        wr_id: 1,
+        operation: SendOperation::Send,
+        data: Data::Inline(bytes),
+        signaled: true,
+        solicited: false,
+        fence: false,
+        target: Some(DatagramTarget { path, qpn, q_key }),
+    };
+    end.device.post_send(from, &request).unwrap();
 }
 
 /// Moves frames both ways until nothing moves.

@@ -1,6 +1,6 @@
 //! The reader: one record after the other, whatever the format and the compression.
 
-use std::{fmt, io::Read, path::Path};
+use std::{fmt, io::Read, os::fd::AsFd, path::Path};
 
 use roxe_wire::{RawFrame, Start};
 
@@ -9,7 +9,7 @@ use super::{
     link::{Framing, Stripped},
     pcap::Pcap,
     pcapng::Pcapng,
-    source::{self, Counted, Progress},
+    source::{self, Counted, Heard, Progress},
     window::{Span, Window},
 };
 
@@ -112,6 +112,24 @@ impl CaptureReader {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
         let (file, total_len) = source::open(path.as_ref())?;
         Ok(Self { total_len, ..Self::new(file)? })
+    }
+
+    /// Opens a capture file, as [`open`](Self::open), of which something is told on `output`: where
+    /// the file is a pipe, it is waited for only as long as somebody reads that.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). Here and in [`next`](Self::next), [`CaptureError::Read`] with a
+    /// reason of the kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once nobody reads `output`
+    /// any more.
+    pub fn open_for(
+        path: impl AsRef<Path>,
+        output: impl AsFd + Send + 'static,
+    ) -> Result<Self, CaptureError> {
+        let (source, total_len) = source::open(path.as_ref())?;
+        match total_len {
+            Some(_) => Ok(Self { total_len, ..Self::new(source)? }),
+            None => Self::new(Heard { source, output }),
+        }
     }
 
     /// Reads a capture from `source`, which need not be buffered. Waits for its first bytes.

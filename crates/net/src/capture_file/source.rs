@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, Read},
     os::fd::AsFd,
     path::Path,
     sync::{
@@ -11,9 +11,14 @@ use std::{
     },
 };
 
-use flate2::bufread::MultiGzDecoder;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 
-use super::{error::CaptureError, window::Window};
+use super::{
+    error::CaptureError,
+    packed::{Packing, Unpacked},
+    window::Window,
+};
 
 /// Opens a file; `-` is standard input. Its length too, if it has one.
 pub(super) fn open(path: &Path) -> Result<(File, Option<u64>), CaptureError> {
@@ -28,6 +33,27 @@ pub(super) fn open(path: &Path) -> Result<(File, Option<u64>), CaptureError> {
         Ok((file, metadata.is_file().then_some(metadata.len())))
     };
     open().map_err(|reason| CaptureError::Open { path: path.to_owned(), reason })
+}
+
+/// A pipe that is waited for only as long as somebody reads `output`.
+pub(super) struct Heard<O> {
+    pub(super) source: File,
+    pub(super) output: O,
+}
+
+impl<O: AsFd> Read for Heard<O> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut fds = [
+            // Nothing is asked of it, and that it is broken is told all the same.
+            PollFd::new(&self.output, PollFlags::empty()),
+            PollFd::new(&self.source, PollFlags::IN),
+        ];
+        retry_on_intr(|| poll(&mut fds, None))?;
+        if !fds[0].revents().is_empty() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.source.read(room)
+    }
 }
 
 /// How many bytes were read until now.
@@ -61,26 +87,13 @@ pub(super) fn decompress(source: Box<dyn Read + Send>) -> Result<(Window, bool),
     for layers in 0..=MAX_LAYERS {
         // A shorter input is no capture, and will be found out.
         window.fill(4).map_err(|reason| CaptureError::Read { offset: 0, reason })?;
-        window = match window.rest() {
-            [0x1f, 0x8b, ..] => {
-                let packed = BufReader::with_capacity(PACKED_CHUNK, window.into_source());
-                Window::new(Box::new(MultiGzDecoder::new(packed)))
-            }
-            // A frame, or a frame to be skipped, of sixteen kinds.
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
-                let packed = BufReader::with_capacity(PACKED_CHUNK, window.into_source());
-                let unpacked = zstd::Decoder::with_buffer(packed)
-                    .map_err(|reason| CaptureError::Read { offset: 0, reason })?;
-                Window::new(Box::new(unpacked))
-            }
-            _ => return Ok((window, layers > 0)),
-        };
+        let Some(packing) = Packing::of(window.rest()) else { return Ok((window, layers > 0)) };
+        let unpacked = Unpacked::new(packing, window.into_source())
+            .map_err(|reason| CaptureError::Read { offset: 0, reason })?;
+        window = Window::new(Box::new(unpacked));
     }
     Err(CaptureError::Nested { limit: MAX_LAYERS })
 }
 
 /// A gzip file can be made that unpacks to itself, so there must be an end.
 const MAX_LAYERS: u32 = 4;
-
-/// How much of a compressed input is read at once.
-const PACKED_CHUNK: usize = 64 * 1024;

@@ -46,6 +46,84 @@ fn members_and_frames_follow_one_another() {
     }
 }
 
+/// Tapes, and tools that write whole blocks, fill the last one up; gzip itself takes no notice.
+#[test]
+fn zeros_behind_the_end_mean_nothing() {
+    let plain = read(&capture());
+    for packed in [gzip(&capture()), zstd(&capture()), [gzip(b""), gzip(&capture())].concat()] {
+        for len in [1, 2, 3, 4, 5, 512, 200_000] {
+            assert_eq!(read(&[packed.clone(), vec![0; len]].concat()), plain, "{len} zeros");
+        }
+    }
+    assert_eq!(read(&gzip(&[zstd(&capture()), vec![0; 9]].concat())), plain);
+    let skipped = [b"\x5f\x2a\x4d\x18\x04\0\0\0skip".to_vec(), vec![0; 9]].concat();
+    assert_eq!(read(&[zstd(&capture()), skipped].concat()), plain);
+}
+
+/// All before it is read; that there was more is told, as it may have been part of the capture.
+#[test]
+fn something_else_behind_the_end_is_an_error_behind_all_packets() {
+    let plain = read(&capture());
+    let packed = [("gzip", gzip(&capture())), ("zstd", zstd(&capture()))];
+    let zeros_and_one = [vec![0; 100_000], vec![1]].concat();
+    let zeros_and_more = [vec![0; 4], gzip(b"more"), zstd(b"more")].concat();
+    // The second begins like a member, the third like a frame, the fourth like one to be skipped.
+    let others: [&[u8]; 7] = [
+        b"garbage",
+        b"\x1f\x8c",
+        b"\x28\xb5\x2f\xfe",
+        b"\x5f\x2a\x4d\x19",
+        b"\n",
+        &zeros_and_one,
+        &zeros_and_more,
+    ];
+    for (name, packed) in packed {
+        for other in others {
+            let outcome = read_to_end(open(&[&packed, other].concat()).unwrap());
+            assert_eq!(outcome.records, plain, "{name}");
+            assert_eq!(outcome.reader.truncated(), None);
+            let message = outcome.error.unwrap().to_string();
+            let place = format!("cannot read on at byte {}: the {name} data", capture().len());
+            assert!(message.starts_with(&place), "{message}");
+            assert!(message.ends_with(&format!("is neither {name} nor zeros")), "{message}");
+        }
+    }
+    // One kind is something else to the other.
+    for mixed in [[gzip(&capture()), zstd(b"")], [zstd(&capture()), gzip(b"")]] {
+        let outcome = read_to_end(open(&mixed.concat()).unwrap());
+        assert_eq!(outcome.records, plain);
+        assert!(outcome.error.unwrap().to_string().contains("is neither"));
+    }
+}
+
+/// Another piece was begun.
+#[test]
+fn what_may_be_the_beginning_of_a_piece_is_a_cut() {
+    let plain = read(&capture());
+    let (gzip, zstd) = (gzip(&capture()), zstd(&capture()));
+    let skippable = &b"\x50\x2a\x4d\x18\x03\0\0\0abc"[..];
+    for (packed, piece) in [(&gzip, &gzip[..]), (&zstd, &zstd), (&zstd, skippable)] {
+        for kept in (1..8).chain([10]) {
+            let outcome = read_to_end(open(&[packed, &piece[..kept]].concat()).unwrap());
+            assert_eq!(outcome.records, plain);
+            assert!(outcome.error.is_none(), "{kept}: {}", outcome.error.unwrap());
+            let cut = outcome.reader.truncated().map(|cut| cut.number);
+            assert_eq!(cut, Some(2001), "{kept} bytes of {piece:02x?}");
+        }
+    }
+}
+
+/// A block each, as bgzip and pzstd write them.
+#[test]
+fn a_thousand_pieces_are_one_capture() {
+    let plain = read(&capture());
+    let capture = capture();
+    for pack in [gzip, zstd] {
+        let packed: Vec<u8> = capture.chunks(997).flat_map(pack).collect();
+        assert_eq!(read(&packed), plain);
+    }
+}
+
 #[test]
 fn a_capture_that_was_cut_after_compression_ends_softly() {
     let plain = read(&capture());

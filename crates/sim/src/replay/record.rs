@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Seen, Tracer};
 use roxe_wire::opcode::Service;
 use roxe_wire::{
-    Addressing, Body, DropReason, Frame, Headers, IcrcCover, IpHeader, Opcode, Packet, Psn, Qpn,
-    RawFrame,
+    Addressing, Body, DropReason, Frame, Headers, IcrcCover, IpHeader, Opcode, Outline, Packet,
+    Psn, Qpn, RawFrame,
 };
 
 /// A recorded frame, with all that is needed to play it.
@@ -128,12 +128,19 @@ pub(super) struct Gathered {
     pub(super) notifications: u64,
     /// Frames that are RoCE.
     pub(super) roce: u64,
+    /// Frames of RoCE v1, which are not played.
+    pub(super) roce_v1: u64,
 }
 
 impl Gathered {
     pub(super) fn add(&mut self, number: u64, raw: RawFrame<'_>) {
         let frame = match Frame::parse(raw) {
             Ok(frame) => frame,
+            Err(DropReason::RoceV1) => {
+                self.roce_v1 += 1;
+                return;
+            }
+            Err(reason) if reason.is_other_traffic() || Outline::of(raw).is_none() => return,
             Err(reason) => return self.refused(reason, raw),
         };
         let packet = match Packet::parse(frame.body) {
@@ -184,10 +191,10 @@ impl Gathered {
         });
     }
 
+    /// A frame to the port of RoCE is no packet.
     fn refused(&mut self, reason: DropReason, raw: RawFrame<'_>) {
         let kept = raw.first.len() + raw.second.len();
         match reason {
-            _ if reason.is_other_traffic() => return,
             DropReason::Truncated { need, .. } if kept < raw.wire_len && need <= raw.wire_len => {
                 self.cut += 1;
             }

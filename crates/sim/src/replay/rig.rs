@@ -22,8 +22,8 @@ use roxe_device::{
 use roxe_trace::IcrcVerdict;
 use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType, TRANSITIONS};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, Extra,
-    LocalOperation, ReceiveRequest, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, Completion, Data, LocalOperation, ReceiveRequest, SendOperation,
+    SendRequest, Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
@@ -305,7 +305,7 @@ impl Rig {
             // A region of our own that nobody uses any more can always go.
             let _ = self.device.deregister_memory(key);
         }
-        let mut room = [BLANK];
+        let mut room = [Completion::BLANK];
         let completion = (self.device.poll_completions(self.cq, &mut room) != 0).then(|| room[0]);
         self.done = completion.and_then(|completion| self.lent.remove(&completion.wr_id));
         completion
@@ -331,15 +331,3 @@ const MOST_READS: u8 = 128;
 
 /// Hours: the device's timers run out only where the recording shows that its sender's did.
 const LONGEST_TIMEOUT: u8 = 31;
-
-const BLANK: Completion = Completion {
-    wr_id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    byte_len: 0,
-    extra: Extra::None,
-    qpn: Qpn::new(0),
-    source_qp: Qpn::new(0),
-    grh: false,
-    solicited: false,
-};

@@ -238,7 +238,7 @@ impl World {
             Object::Cq(cq) => Some(*cq),
             _ => None,
         });
-        let mut room = [BLANK];
+        let mut room = [Completion::BLANK];
         for cq in queues.collect::<Vec<_>>() {
             if self.device.poll_completions(cq, &mut room) != 0 {
                 return Some(room[0]);
@@ -484,15 +484,3 @@ pub(super) const fn operation(opcode: CompletionOpcode) -> &'static str {
         CompletionOpcode::RecvRdmaWithImm => "recv-imm",
     }
 }
-
-const BLANK: Completion = Completion {
-    wr_id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    byte_len: 0,
-    extra: Extra::None,
-    qpn: Qpn::new(0),
-    source_qp: Qpn::new(0),
-    grh: false,
-    solicited: false,
-};

@@ -1,8 +1,8 @@
 //! A peer made of packets: what it sends, written by name, and what it sees, as one line of text.
 
-use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState};
+use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, CompletionStatus, Data, SendOperation, SendRequest,
+    AccessFlags, Attributes, CompletionStatus, Data, Remote, SendOperation, SendRequest,
 };
 use roxe_wire::opcode::Header;
 use roxe_wire::{
@@ -11,7 +11,7 @@ use roxe_wire::{
     Syndrome, pad_for,
 };
 
-use crate::world::{End, KEY, sge};
+use crate::world::{End, KEY, attributes, sge};
 
 /// A packet that the peer sends. What its opcode carries has usual values until something else is
 /// said: our key, address 0, the length of the payload.
@@ -233,6 +233,45 @@ pub(crate) const fn request(
         fence: false,
         target: None,
     }
+}
+
+/// The beginning of memory that may be accessed.
+pub(crate) const REMOTE: Remote = Remote { va: 0, r_key: RKey(KEY) };
+
+/// A requester of a reliable connection.
+pub(crate) fn requester() -> End {
+    with(|_| {})
+}
+
+/// An end of a reliable connection with something changed.
+pub(crate) fn with(change: impl FnOnce(&mut Attributes)) -> End {
+    let mut own = attributes(1, 2);
+    change(&mut own);
+    End::new(ServiceType::Rc, own)
+}
+
+/// A response to a READ: `FIRST`, `MIDDLE`, `LAST` or `ONLY`.
+pub(crate) fn response(part: &str, psn: u32, first: u8, len: usize) -> Sent {
+    packet(&format!("RC_READ_RESPONSE_{part}"), psn).bytes(&count(first, len))
+}
+
+/// Sends everything; the PSNs that left.
+pub(crate) fn psns(end: &mut End, now: Instant) -> Vec<u32> {
+    let number = |line: &String| line.split(' ').nth(1).unwrap().parse().unwrap();
+    end.leave_at(now).iter().map(number).collect()
+}
+
+/// Time passes up to the deadline; what left then.
+pub(crate) fn at_deadline(end: &mut End) -> (Instant, Vec<u32>) {
+    let at = end.qp.deadline().expect("a deadline");
+    end.qp.handle_timeout(at, &mut end.adapter);
+    (at, psns(end, at))
+}
+
+/// So many requests of a byte are posted and sent.
+pub(crate) fn writes(end: &mut End, count: u64) {
+    (0..count).for_each(|id| end.post(id, SendOperation::Write(REMOTE), 1));
+    assert_eq!(end.leave().len() as u64, count);
 }
 
 /// A packet in words: name, PSN, what it asks and says.

@@ -217,12 +217,8 @@ impl Adapter for FakeAdapter {
                 wr_id,
                 status: CompletionStatus::Flushed,
                 opcode: roxe_transport::work::CompletionOpcode::Recv,
-                byte_len: 0,
-                extra: roxe_transport::work::Extra::None,
-                qpn: Qpn::default(),
-                source_qp: Qpn::default(),
-                grh: false,
                 solicited: true,
+                ..Completion::BLANK
             });
         }
     }

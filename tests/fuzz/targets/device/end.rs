@@ -12,7 +12,7 @@ use roxe_device::{
 use roxe_transport::ending::Cause;
 use roxe_transport::qp_state::{AttributeMask, QpState};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation,
+    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, LocalOperation,
     PathId, PostError, ReceiveRequest, SendOperation, SendRequest, Sge,
 };
 use roxe_wire::{DropReason, Gid, LKey, Psn, Qpn, RKey};
@@ -351,7 +351,7 @@ impl End {
 
     /// Takes up to `most` completions; says how many there were.
     pub fn poll(&mut self, id: CqId, most: usize) -> usize {
-        let mut room = [BLANK; 16];
+        let mut room = [Completion::BLANK; 16];
         let room = &mut room[..most.min(16)];
         let count = self.device.poll_completions(id, room);
         for completion in &room[..count] {
@@ -545,15 +545,3 @@ impl Gone for Device<Guarded> {
             == Err(PostError::NoSuchQueue)
     }
 }
-
-pub const BLANK: Completion = Completion {
-    wr_id: 0,
-    status: CompletionStatus::Success,
-    opcode: CompletionOpcode::Send,
-    byte_len: 0,
-    extra: Extra::None,
-    qpn: Qpn::new(0),
-    source_qp: Qpn::new(0),
-    grh: false,
-    solicited: false,
-};
