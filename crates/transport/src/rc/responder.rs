@@ -82,6 +82,11 @@ impl Responder {
         };
     }
 
+    /// The attributes have changed while requests may be kept.
+    pub(crate) fn set_attributes(&mut self, attributes: &Attributes) {
+        self.resources.set_most(attributes.max_dest_rd_atomic);
+    }
+
     /// Whether something is to be sent.
     pub(crate) fn has_work(&self) -> bool {
         self.resources.has_due() || self.owed.any()
