@@ -163,7 +163,7 @@ impl Responder {
     /// A SEND or WRITE is acknowledged again with the newest PSN executed, not with its own: one
     /// lost ACK then costs one duplicate, however many packets it covered. A READ is carried out
     /// again, an atomic's saved result sent again. A bad duplicate is dropped, also one whose key
-    /// was good when it came first.
+    /// was good when it came first, or that the queue pair allowed then.
     //= IBA C9-105, BC-056, R05, R06, 04-4.7
     fn duplicate(
         &mut self,
@@ -179,7 +179,10 @@ impl Responder {
                     self.acknowledge(now, adapter);
                 }
             }
-            Operation::ReadRequest if self.check_key(packet, adapter).is_err() => {
+            Operation::ReadRequest
+                if check_queue_pair_access(attributes, packet).is_err()
+                    || self.check_key(packet, adapter).is_err() =>
+            {
                 adapter.count(Count::DuplicateDropped);
             }
             _ => {
