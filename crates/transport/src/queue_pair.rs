@@ -363,6 +363,9 @@ impl QueuePair {
         if let Responder::Rc(responder) = &mut self.responder {
             responder.break_off(&self.attributes, broken, adapter);
         }
+        if self.state == QpState::Error {
+            return; // It ended before; only the peer does not know yet.
+        }
         self.remember(now, QpState::Error, Cause::Peer(request, broken.rule));
         self.enter_error(None, adapter);
         adapter.event(broken.rule.event());

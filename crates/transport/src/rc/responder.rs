@@ -485,7 +485,6 @@ impl Responder {
         Broken { psn, rule }: Broken,
         adapter: &mut impl Adapter,
     ) {
-        adapter.count(Count::FatalNakSent);
         if rule == Rule::ReceiveLength {
             adapter.count(Count::ResponderLengthError);
         }
@@ -573,7 +572,7 @@ impl Responder {
             Syndrome::Ack(_) => adapter.count(Count::AckSent),
             Syndrome::RnrNak(_) => adapter.count(Count::RnrNakSent),
             Syndrome::Nak(NakCode::PsnSequenceError) => adapter.count(Count::SequenceNakSent),
-            Syndrome::Nak(_) => {} // Counted when the request was refused.
+            Syndrome::Nak(_) => adapter.count(Count::FatalNakSent),
         }
         Ok(self.send_acknowledge(attributes, answer, outlet))
     }
