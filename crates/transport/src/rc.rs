@@ -51,6 +51,8 @@ pub(crate) enum LocalFailure {
     Write(KeyViolation),
     TooManyPackets,
     LongerThanMtu,
+    /// It needs a responder's resource, and none may be used.
+    NoResources,
     /// What the adapter does by itself.
     Operation(KeyViolation),
 }
@@ -80,6 +82,7 @@ impl Why {
                 }
                 _ => CompletionStatus::LocalQpOperationError,
             },
+            Self::Here(LocalFailure::NoResources) => CompletionStatus::LocalQpOperationError,
         }
     }
 }
