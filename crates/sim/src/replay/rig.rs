@@ -111,6 +111,7 @@ impl Rig {
             false => self.device.create_queue_pair(&init),
         };
         let qpn = made.map_err(|error| error.to_string())?;
+        self.device.set_window(qpn, WINDOW).map_err(|error| error.to_string())?;
         let values = Attributes {
             qpn,
             dest_qp: setup.peer_qp,
@@ -328,6 +329,9 @@ const RECEIVES: u64 = 0x1000;
 
 /// More than recorded requesters have outstanding.
 const MOST_READS: u8 = 128;
+
+/// More packets than recorded requesters have unacknowledged.
+const WINDOW: u32 = 1 << 20;
 
 /// Hours: the device's timers run out only where the recording shows that its sender's did.
 const LONGEST_TIMEOUT: u8 = 31;
