@@ -301,6 +301,27 @@ fn a_request_for_more_memory_than_is_set_aside_is_not_compared() {
     }
 }
 
+/// None of them is too large by itself.
+#[test]
+fn requests_for_more_memory_together_than_is_set_aside_are_not_compared() {
+    let request = frames("rc_read.pcap").remove(0);
+    let first = sequence_of(&request);
+    let many: Vec<Vec<u8>> = (0..20)
+        .map(|at| {
+            let mut request = request.clone();
+            change(&mut request, |headers, _| {
+                headers.bth.psn = first.advance(at << 16);
+                headers.reth.as_mut().expect("a READ").dma_len = 1 << 28;
+            });
+            request
+        })
+        .collect();
+    let report = replay(&many);
+    assert_eq!(report.differences(), 0, "{:#?}", report.sides);
+    let why = &side(&report, Role::Requester).not_comparable[0].why;
+    assert_eq!(why, "its memory is too large to hold");
+}
+
 /// A short recording can ask for much, again and again.
 #[test]
 fn reads_that_ask_for_far_more_than_is_recorded_are_not_compared() {
