@@ -3,7 +3,9 @@
 use roxe_transport::adapter::{
     Access, Adapter, Count, KeyViolation, Place, QpEvent, Receive, SgeList, Span,
 };
-use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation};
+use roxe_transport::work::{
+    Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation, PathId,
+};
 use roxe_wire::{Payload, Qpn, RKey};
 
 use crate::counters::{DeviceCount, QpCounters};
@@ -88,6 +90,11 @@ impl<H: HostMemory> Adapter for QpAdapter<'_, H> {
         if let Some(queue) = self.tables.receive_queue_mut(self.own.receive_queue) {
             queue.give_back(receive.slot);
         }
+    }
+
+    //= 05-5.8
+    fn has_handle(&self, path: PathId) -> bool {
+        self.tables.paths.handle(path, self.own.pd).is_some()
     }
 
     fn check_local(&self, sges: SgeList<'_>, write: bool) -> Result<(), KeyViolation> {

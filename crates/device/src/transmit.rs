@@ -1,5 +1,9 @@
 //! Who sends next: answers before requests, and queue pairs in turn.
 //!
+//! Answers go first, so that nobody's requests hold back what peers wait for. But a peer may ask
+//! for more than can ever be answered: after [`ANSWERS`] packets one queue pair's requests have a
+//! turn.
+//!
 //! A queue pair that is ready stands in one of two rings, once in each at the most. It may send a
 //! few packets in a row before the next one gets its turn, so that what it needs stays in cache;
 //! none can keep the others waiting longer than that.
@@ -8,6 +12,9 @@ use std::collections::VecDeque;
 
 /// How many packets one queue pair sends in a row while others wait.
 const TURN: u32 = 16;
+
+/// How many answers are sent in a row while requests wait.
+const ANSWERS: u32 = 4 * TURN;
 
 /// What a queue pair's slot remembers of the rings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +28,8 @@ pub(crate) struct Standing {
 pub(crate) struct Turns {
     responses: Ring,
     requests: Ring,
+    /// Answers since requests had a turn.
+    answers: u32,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +63,12 @@ impl Turns {
 
     /// Whose turn it is. Ask [`Turns::done`] afterwards.
     pub(crate) fn next(&self) -> Option<(u32, Kind)> {
-        let response = self.responses.slots.front().map(|slot| (*slot, Kind::Response));
-        response.or_else(|| self.requests.slots.front().map(|slot| (*slot, Kind::Request)))
+        let request = || self.requests.slots.front().map(|slot| (*slot, Kind::Request));
+        match self.responses.slots.front() {
+            Some(_) if self.answers >= ANSWERS && !self.requests.slots.is_empty() => request(),
+            Some(slot) => Some((*slot, Kind::Response)),
+            None => request(),
+        }
     }
 
     /// The queue pair whose turn it was sent a packet or had none, and is ready for more or not.
@@ -74,6 +87,12 @@ impl Turns {
             ring.slots.rotate_left(1);
             ring.sent = 0;
         }
+        self.answers = match kind {
+            Kind::Response => self.answers.saturating_add(1),
+            // Who had nothing to send had no turn.
+            Kind::Request if sent && ring.sent == 0 => 0,
+            Kind::Request => self.answers,
+        };
     }
 
     /// The queue pair in `slot` is gone, or has nothing to send any more.
@@ -96,6 +115,36 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A peer that asks without end holds nobody's requests back for ever.
+    //= BC-150 test
+    #[test]
+    fn answers_without_end_leave_requests_a_turn() {
+        let mut turns = Turns::default();
+        let mut standing = [Standing::default(); 3];
+        turns.ready(0, &mut standing[0], Kind::Response);
+        for slot in [1, 2] {
+            turns.ready(slot, &mut standing[slot as usize], Kind::Request);
+        }
+        let mut sent = [0; 3];
+        for _ in 0..10 * (ANSWERS + TURN) {
+            let (slot, kind) = turns.next().unwrap();
+            turns.done(&mut standing[slot as usize], kind, true, true);
+            sent[slot as usize] += 1;
+        }
+        assert_eq!(sent, [10 * ANSWERS, 5 * TURN, 5 * TURN]);
+        // One that has nothing to send takes nobody's turn.
+        turns.forget(1, &mut standing[1]);
+        turns.ready(1, &mut standing[1], Kind::Request);
+        for _ in 0..ANSWERS {
+            turns.done(&mut standing[0], Kind::Response, true, true);
+        }
+        assert_eq!(turns.next(), Some((2, Kind::Request)));
+        turns.done(&mut standing[2], Kind::Request, false, true);
+        assert_eq!(turns.next(), Some((1, Kind::Request)));
+        turns.done(&mut standing[1], Kind::Request, true, false);
+        assert_eq!(turns.next(), Some((0, Kind::Response)));
+    }
 
     //= BC-150 test
     #[test]

@@ -45,7 +45,7 @@ use roxe_wire::opcode::{Operation, Position, Service};
 use roxe_wire::{Mtu, Qpn, RawFrame};
 
 use datagram::Datagrams;
-use record::{Flow, Gathered, Item, peer_of};
+use record::{ByConversation, Flow, Gathered, Item};
 
 /// Frames of a recording, in order.
 #[derive(Debug, Default)]
@@ -262,11 +262,12 @@ impl Recording {
     /// Plays every side of every conversation.
     pub fn replay(&self) -> Report {
         let flows = self.0.flows();
+        let by_conversation = ByConversation::new(&flows);
         let mut sides = Vec::new();
         for flow in &flows {
             match flow.service {
-                Service::Rc => connected(flow, &flows, ServiceType::Rc, &mut sides),
-                Service::Uc => connected(flow, &flows, ServiceType::Uc, &mut sides),
+                Service::Rc => connected(flow, &by_conversation, ServiceType::Rc, &mut sides),
+                Service::Uc => connected(flow, &by_conversation, ServiceType::Uc, &mut sides),
                 _ => {}
             }
         }
@@ -299,12 +300,12 @@ const fn is_played(service: Service) -> bool {
 }
 
 /// Plays both sides of what one direction asks for.
-fn connected(flow: &Flow, flows: &[&Flow], service: ServiceType, sides: &mut Vec<Side>) {
+fn connected(flow: &Flow, flows: &ByConversation<'_>, service: ServiceType, sides: &mut Vec<Side>) {
     let is_request = |item: &Item| item.opcode.operation.is_request() && !item.is_bad();
     if !flow.items.iter().any(is_request) {
         return;
     }
-    let back = peer_of(flow, flows);
+    let back = flows.peer_of(flow);
     let connection = Connection {
         conversation: flow.conversation,
         service,

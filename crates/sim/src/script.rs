@@ -14,7 +14,8 @@ mod words;
 mod world;
 
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 pub use parse::ParseError;
@@ -75,10 +76,29 @@ impl fmt::Display for Outcome {
 /// Runs the script in a file.
 pub fn run_file(path: &Path, options: &Options) -> Outcome {
     let name = path.display().to_string();
-    match fs::read_to_string(path) {
-        Ok(text) => run_text(&name, &text, options),
+    match read(path) {
+        Ok(bytes) if bytes.len() > MOST_TEXT => {
+            Outcome::Unreadable(format!("{name}: no script: it has more than {MOST_TEXT} bytes"))
+        }
+        // Some editors begin a text with a byte order mark.
+        Ok(bytes) => {
+            match str::from_utf8(bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes)) {
+                Ok(text) => run_text(&name, text, options),
+                Err(_) => Outcome::Unreadable(format!("{name}: no script: it is no text in UTF-8")),
+            }
+        }
         Err(error) => Outcome::Unreadable(format!("{name}: cannot be read: {error}")),
     }
+}
+
+/// The longest text that is a script.
+const MOST_TEXT: usize = 1 << 24;
+
+/// What is in a file, as far as it may be a script: some files have no end.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Runs a script; `name` is what failures call it.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::Write;
-use std::ops::{ControlFlow, Range};
+use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -380,11 +380,15 @@ impl Options {
     pub fn changed(mut self, line: &str) -> Result<Self, String> {
         for word in line.split_whitespace() {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?}: no `=`"))?;
-            let number = || value.parse().map_err(|_| format!("{word:?}: no number"));
+            let number = |range: RangeInclusive<u64>| match value.parse() {
+                Ok(number) if range.contains(&number) => Ok(number),
+                Ok(_) => Err(format!("{word:?}: from {} to {}", range.start(), range.end())),
+                Err(_) => Err(format!("{word:?}: no number")),
+            };
             match key {
-                "devices" => self.devices = number()?,
-                "pairs" => self.pairs = number()?,
-                "requests" => self.requests = number()?,
+                "devices" => self.devices = number(1..=256)?,
+                "pairs" => self.pairs = number(0..=1000)?,
+                "requests" => self.requests = number(0..=100_000)?,
                 "peers" => self.peers = Peers::parse(value)?,
                 "without" => {
                     for name in value.split(',') {

@@ -74,6 +74,13 @@ const WRONG: &[(&str, &str)] = &[
     ("qp q1 rc\ndevice seed 4", "`device` comes first"),
     ("qp q1 rc\n+0 < q1 ACK psn 0 padding 65536", "padding of more than 65535 bytes"),
     ("qp q1 rc\n+0 < q1 ACK psn 9 split 0xffffffffffffffff\n+0 counter ghost_response 0", "ghost_response is 1"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0x1000000", "`psn` has 24 bits: 16777216 is too large"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0 credits 32", "`credits` has 5 bits: 32 is too large"),
+    ("qp q1 rc depth 0x100000010", "`depth` has 32 bits: 4294967312 is too large"),
+    ("qp q1 rc retry 256", "`retry` has 8 bits: 256 is too large"),
+    ("device vlan 4096\n+0 quiet", "`vlan` has 12 bits: 4096 is too large"),
+    ("qp q1 rc\n+0 < q1 WRITE_FIRST psn 0 va 0 rkey 0 len 0x100000000", "`len` has 32 bits"),
+    ("qp q1 rc\n+0 post send q1 len 0x100000001", "`len` of a request has 32 bits"),
     ("mr m1 len 16777217", "a region of more than 16 MiB"),
     ("mr a len 16777216\nmr b len 16777216\nmr c len 16777216\nmr d len 16777216\nmr e len 1", "regions of more than 64 MiB together"),
     ("mr m1 len 8 access local-write\nqp q1 rc\n+0 post recv q1 id 1 sge m1+0:8,m1+0:4000000000\n+0 < q1 SEND_ONLY psn 0 \"x\"\n+0 completion recv id 1 ok \"y\"", "byte 0 of its data is 0x78, not 0x79: \"x\""),
@@ -95,6 +102,54 @@ fn a_script_writes_no_more_bytes_than_fit() {
     let expected = "x.roce:131:12: expected a script of no more than 64 MiB of bytes, \
                     found `zeros(1048576)`";
     assert_eq!(outcome.to_string(), expected);
+}
+
+/// A short script can make a device send much.
+#[test]
+fn what_no_line_speaks_of_is_not_kept_without_end() {
+    let mut text = "device path-mtu 256\nmr m1 len 16777216 access remote-read\n\
+                    qp q1 rc path-mtu 256 max-dest-rd-atomic 100\n"
+        .to_owned();
+    for read in 0..100 {
+        let psn = read << 16;
+        text += &format!("+0 < q1 READ_REQUEST psn {psn} va m1.va rkey m1.rkey len 16777216\n");
+    }
+    let told = failure(&(text + "+0 quiet")).what;
+    assert!(told.starts_with("the device did this: > q1 READ_RESPONSE_FIRST psn 0 "), "{told}");
+}
+
+#[test]
+fn a_line_of_many_statements_is_not_kept_for_each_of_them() {
+    let text = "qp q1 rc\n+0 quiet".to_owned() + &" · quiet".repeat(200_000) + " · state q1 error";
+    let failure = failure(&text);
+    assert_eq!((failure.what.as_str(), failure.text.chars().count()), ("q1 is in state rts", 401));
+    assert!(failure.to_string().len() < 10_000);
+}
+
+#[test]
+fn a_long_word_is_not_repeated_whole() {
+    let outcome = run_text("x.roce", &"\0".repeat(1 << 20), &Options::default());
+    assert_eq!((outcome.exit_status(), outcome.to_string().len() < 400), (2, true));
+}
+
+#[test]
+fn a_file_is_read_as_far_as_it_may_be_a_script() {
+    let options = Options::default();
+    let folder = std::env::temp_dir().join(format!("roxe-script-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let run = |bytes: &[u8]| {
+        let file = folder.join("x.roce");
+        std::fs::write(&file, bytes).unwrap();
+        let told = roxe_sim::script::run_file(&file, &options);
+        (told.exit_status(), told.to_string())
+    };
+    assert_eq!(run(b"\xef\xbb\xbfqp q1 rc\r\n+0 quiet\r\n"), (0, "ok, 2 statements".to_owned()));
+    let (status, told) = run(b"\xff\xfeq\0p\0");
+    assert!(status == 2 && told.ends_with("x.roce: no script: it is no text in UTF-8"), "{told}");
+    std::fs::remove_dir_all(&folder).unwrap();
+    let endless = roxe_sim::script::run_file("/dev/zero".as_ref(), &options);
+    let expected = "/dev/zero: no script: it has more than 16777216 bytes";
+    assert_eq!((endless.exit_status(), endless.to_string().as_str()), (2, expected));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use roxe_net::capture_file::CaptureReader;
 use roxe_sim::replay::{Recording, Report, Role, Side};
 use roxe_wire::{
-    Credits, Frame, Headers, ICRC_LEN, NakCode, Packet, QKey, RawFrame, Room, Syndrome, icrc,
+    Credits, Frame, Headers, ICRC_LEN, Msn, NakCode, Packet, Psn, QKey, RawFrame, Room, Syndrome,
+    icrc,
 };
 
 /// The frames of a capture in `pcaps/`, the first one at 0.
@@ -255,6 +256,91 @@ fn the_middle_of_a_recording_replays() {
         let report = replay(&frames[first..]);
         assert_eq!(report.differences(), 0, "from {first}: {:#?}", report.sides);
     }
+}
+
+/// As many as a requester likes, on whatever connection.
+#[test]
+fn a_requester_may_have_thousands_of_packets_outstanding() {
+    let two = frames("rc_send.pcap");
+    let first = sequence_of(&two[0]);
+    let mut many: Vec<Vec<u8>> = (0..3000).map(|_| two[0].clone()).collect();
+    for (frame, at) in many.iter_mut().zip(0..) {
+        change(frame, |headers, _| {
+            headers.bth.psn = first.advance(at);
+            headers.bth.ack_req = at == 2999;
+        });
+    }
+    let mut ack = two[1].clone();
+    change(&mut ack, |headers, _| {
+        headers.bth.psn = first.advance(2999);
+        headers.aeth.as_mut().expect("an answer").msn = Msn::new(3000);
+    });
+    many.push(ack);
+    let report = replay(&many);
+    assert_eq!(report.differences(), 0, "{:#?}", report.sides);
+    assert_eq!(side(&report, Role::Requester).compared, 3000);
+}
+
+fn sequence_of(frame: &[u8]) -> Psn {
+    let parsed = Frame::parse(RawFrame::ethernet(frame)).expect("it is RoCE");
+    Packet::parse(parsed.body).expect("it is a packet").headers.bth.psn
+}
+
+#[test]
+fn a_request_for_more_memory_than_is_set_aside_is_not_compared() {
+    for (capture, len) in [("rc_write_mtu1024.pcap", 1 << 29), ("rc_read.pcap", 1 << 31)] {
+        let mut frames = frames(capture);
+        frames.truncate(1);
+        change(&mut frames[0], |headers, _| {
+            headers.reth.as_mut().expect("a request for memory").dma_len = len;
+        });
+        let report = replay(&frames);
+        assert_eq!(report.differences(), 0, "{capture}: {:#?}", report.sides);
+        let why = &side(&report, Role::Requester).not_comparable[0].why;
+        assert_eq!(why, "its memory is too large to hold", "{capture}");
+    }
+}
+
+/// None of them is too large by itself.
+#[test]
+fn requests_for_more_memory_together_than_is_set_aside_are_not_compared() {
+    let request = frames("rc_read.pcap").remove(0);
+    let first = sequence_of(&request);
+    let many: Vec<Vec<u8>> = (0..20)
+        .map(|at| {
+            let mut request = request.clone();
+            change(&mut request, |headers, _| {
+                headers.bth.psn = first.advance(at << 16);
+                headers.reth.as_mut().expect("a READ").dma_len = 1 << 28;
+            });
+            request
+        })
+        .collect();
+    let report = replay(&many);
+    assert_eq!(report.differences(), 0, "{:#?}", report.sides);
+    let why = &side(&report, Role::Requester).not_comparable[0].why;
+    assert_eq!(why, "its memory is too large to hold");
+}
+
+/// A short recording can ask for much, again and again.
+#[test]
+fn reads_that_ask_for_far_more_than_is_recorded_are_not_compared() {
+    let two = frames("rc_read.pcap");
+    let first = sequence_of(&two[0]);
+    let (mut many, len) = (Vec::new(), 1 << 22);
+    for at in 0..200 {
+        let [mut request, mut answer] = [two[0].clone(), two[1].clone()];
+        let psn = first.advance(at * (len >> 12));
+        change(&mut request, |headers, _| {
+            headers.bth.psn = psn;
+            headers.reth.as_mut().expect("a READ").dma_len = len;
+        });
+        change(&mut answer, |headers, _| headers.bth.psn = psn);
+        many.extend([request, answer]);
+    }
+    let report = replay(&many);
+    let why = &side(&report, Role::Responder).not_comparable[0].why;
+    assert_eq!(why, "its READs ask for far more than is recorded");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use roxe_wire::{Payload, RKey};
 
-use crate::work::{Completion, LocalOperation, Sge};
+use crate::work::{Completion, LocalOperation, PathId, Sge};
 
 /// A receive request in the hands of a queue pair, until it is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,6 +260,9 @@ pub trait Adapter {
 
     /// Gives the receive request back without a completion: the queue pair is reset.
     fn forget_receive(&mut self, receive: Receive);
+
+    /// Whether there is still an address handle behind this path that the queue pair may use.
+    fn has_handle(&self, path: PathId) -> bool;
 
     /// Whether all elements are readable (or, if `write`, writable) by us.
     ///

@@ -130,6 +130,10 @@ pub enum RequestFailure {
         /// So many bytes do.
         mtu: u32,
     },
+    /// A datagram whose address handle was destroyed after it was posted.
+    NoHandle,
+    /// It is a READ, an atomic or the like, of which `max_rd_atomic` allows none.
+    NoResources,
     /// The adapter could not do what it does by itself.
     Local(KeyViolation),
 }

@@ -163,6 +163,11 @@ impl QueuePair {
         if given.contains(Attribute::RetryCnt) || given.contains(Attribute::RnrRetry) {
             self.requester.restore_tries(&self.attributes);
         }
+        if given.contains(Attribute::MaxDestRdAtomic)
+            && let Responder::Rc(responder) = &mut self.responder
+        {
+            responder.set_attributes(&self.attributes);
+        }
         match (from, to) {
             (_, QpState::Reset) => self.reset(adapter),
             (QpState::SqError, QpState::Rts) => self.ending = None,
@@ -357,6 +362,9 @@ impl QueuePair {
     ) {
         if let Responder::Rc(responder) = &mut self.responder {
             responder.break_off(&self.attributes, broken, adapter);
+        }
+        if self.state == QpState::Error {
+            return; // It ended before; only the peer does not know yet.
         }
         self.remember(now, QpState::Error, Cause::Peer(request, broken.rule));
         self.enter_error(None, adapter);

@@ -51,6 +51,10 @@ pub(crate) enum LocalFailure {
     Write(KeyViolation),
     TooManyPackets,
     LongerThanMtu,
+    /// Its address handle was destroyed.
+    NoHandle,
+    /// It needs a responder's resource, and none may be used.
+    NoResources,
     /// What the adapter does by itself.
     Operation(KeyViolation),
 }
@@ -80,6 +84,9 @@ impl Why {
                 }
                 _ => CompletionStatus::LocalQpOperationError,
             },
+            Self::Here(LocalFailure::NoResources | LocalFailure::NoHandle) => {
+                CompletionStatus::LocalQpOperationError
+            }
         }
     }
 }

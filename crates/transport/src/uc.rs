@@ -19,6 +19,8 @@ pub(crate) struct Responder {
     message: Option<Inbound>,
     /// A receive whose message was lost: the next message gets it.
     spare: Option<Receive>,
+    /// The message whose packets come is lost, and counted.
+    is_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +57,24 @@ impl Responder {
             return;
         }
         self.expected = psn.next();
-        if self.take_in(attributes, packet, adapter).is_err() {
-            adapter.count(Count::UcMessageDropped);
-            self.keep_receive();
+        self.is_lost &= !starts;
+        if !self.is_lost && self.take_in(attributes, packet, adapter).is_err() {
+            self.lose(adapter);
         }
     }
 
     /// The message in progress will not be completed.
     fn drop_message(&mut self, adapter: &mut impl Adapter) {
         if self.message.is_some() {
-            adapter.count(Count::UcMessageDropped);
-            self.keep_receive();
+            self.lose(adapter);
         }
+    }
+
+    /// The message is lost. It counts once, however many packets of it are still to come.
+    fn lose(&mut self, adapter: &mut impl Adapter) {
+        adapter.count(Count::UcMessageDropped);
+        self.is_lost = true;
+        self.keep_receive();
     }
 
     //= U01

@@ -106,6 +106,10 @@ impl Requester {
             return None;
         }
         let target = self.queue.front_target()?;
+        if !adapter.has_handle(target.path) {
+            self.queue.get_mut(0)?.failed = Some(LocalFailure::NoHandle);
+            return None;
+        }
         let imm = match wqe.operation {
             SendOperation::SendWithImm(imm) => Some(imm),
             _ => None,

@@ -211,16 +211,29 @@ impl Gathered {
     }
 }
 
-/// The other direction of a connection. Its number is known for sure where an answer proved it.
-pub(super) fn peer_of<'a>(flow: &Flow, flows: &[&'a Flow]) -> Option<&'a Flow> {
-    let opposite = |other: &&&Flow| {
-        other.service == flow.service
-            && (other.source, other.destination) == (flow.destination, flow.source)
-            && other.conversation == flow.conversation
-    };
-    let by_number = |other: &&&Flow| {
-        flow.source_qp.is_none_or(|qp| qp == other.dest_qp)
-            && other.source_qp.is_none_or(|qp| qp == flow.dest_qp)
-    };
-    flows.iter().filter(opposite).find(by_number).copied()
+/// Flows by conversation: there may be tens of thousands.
+pub(super) struct ByConversation<'a>(BTreeMap<u32, Vec<&'a Flow>>);
+
+impl<'a> ByConversation<'a> {
+    pub(super) fn new(flows: &[&'a Flow]) -> Self {
+        let mut all: BTreeMap<u32, Vec<&Flow>> = BTreeMap::new();
+        for flow in flows {
+            all.entry(flow.conversation).or_default().push(flow);
+        }
+        Self(all)
+    }
+
+    /// The other direction of a connection. Its number is known for sure where an answer proved
+    /// it.
+    pub(super) fn peer_of(&self, flow: &Flow) -> Option<&'a Flow> {
+        let opposite = |other: &&&Flow| {
+            other.service == flow.service
+                && (other.source, other.destination) == (flow.destination, flow.source)
+        };
+        let by_number = |other: &&&Flow| {
+            flow.source_qp.is_none_or(|qp| qp == other.dest_qp)
+                && other.source_qp.is_none_or(|qp| qp == flow.dest_qp)
+        };
+        self.0.get(&flow.conversation)?.iter().filter(opposite).find(by_number).copied()
+    }
 }

@@ -57,6 +57,14 @@ fn play_session(
     let Some((first, turns)) = Turns::first(&session.requests, &session.answers) else {
         return Ok(());
     };
+    let too_large = |item: &&&Item| {
+        let named = item.headers.reth.map_or(0, |reth| reth.dma_len);
+        named > MOST && item.opcode.operation != Operation::Flush
+    };
+    if let Some(item) = good().find(too_large) {
+        side.not_comparable(item.number, "its memory is too large to hold".to_owned());
+        return Ok(());
+    }
     let (asked, _) =
         super::inferred::count(&session.requests, &session.answers, turns, connection.path_mtu);
     let places: Vec<i64> = asked.iter().map(|asked| asked.at).collect();
@@ -136,7 +144,7 @@ fn message(
     };
     match first.opcode.operation {
         Operation::ReadRequest => {
-            let len = Some(headers.reth?.dma_len).filter(|len| *len <= MOST)?;
+            let len = headers.reth?.dma_len;
             let span = packets_for(len, mtu.bytes());
             return single(SendOperation::Read(remote?), Vec::new(), len, span);
         }
@@ -191,7 +199,7 @@ fn message(
     let len = match (last.opcode.position.ends(), headers.reth) {
         (true, _) => known,
         // Its end was never sent, or is not recorded: nobody will see what is put there.
-        (false, Some(reth)) => reth.dma_len.clamp(known.checked_add(1)?, MOST.max(known + 1)),
+        (false, Some(reth)) => reth.dma_len.max(known.checked_add(1)?),
         (false, None) => known.checked_add(1)?,
     };
     let end = at + i64::from(packets_for(len, mtu.bytes()));

@@ -56,6 +56,12 @@ fn play_session(
     side.lost += lost as u64;
     let session = Inferred { requests, answers, asked, fates };
     let plan = session.plan()?;
+    let recorded: u64 = answers.iter().map(|item| item.payload().len() as u64).sum();
+    let read = requests.iter().filter(|item| item.opcode.operation == Operation::ReadRequest);
+    let read = read.filter_map(|item| item.headers.reth).map(|reth| u64::from(reth.dma_len));
+    if read.sum::<u64>() > MOST_READ + 4 * recorded {
+        return Err("its READs ask for far more than is recorded".to_owned());
+    }
     for (number, why) in &plan.unexplained {
         side.not_comparable(*number, why.clone());
     }
@@ -96,6 +102,9 @@ fn play_session(
     };
     player.play()
 }
+
+/// So many bytes are read though no answer shows them: each costs as much as one that is recorded.
+const MOST_READ: u64 = 1 << 28;
 
 fn wait_of(item: &Item) -> Option<RnrTimer> {
     match View::from(item).says() {

@@ -70,6 +70,10 @@ pub(super) struct Rig {
     lent: BTreeMap<u64, LKey>,
     /// Memory of the request that was done last.
     done: Option<LKey>,
+    /// How long regions are, by their keys.
+    lens: BTreeMap<u32, u64>,
+    /// How many bytes further ones may have.
+    left: u64,
 }
 
 impl Rig {
@@ -91,6 +95,8 @@ impl Rig {
             wr_id: 0,
             lent: BTreeMap::new(),
             done: None,
+            lens: BTreeMap::new(),
+            left: MOST_MEMORY,
         })
     }
 
@@ -111,6 +117,7 @@ impl Rig {
             false => self.device.create_queue_pair(&init),
         };
         let qpn = made.map_err(|error| error.to_string())?;
+        self.device.set_window(qpn, WINDOW).map_err(|error| error.to_string())?;
         let values = Attributes {
             qpn,
             dest_qp: setup.peer_qp,
@@ -173,9 +180,11 @@ impl Rig {
         access: AccessFlags,
     ) -> Result<(HostRegion, LKey), String> {
         let len = bytes.len() as u64;
+        self.left = self.left.checked_sub(len).ok_or("its memory is too large to hold")?;
         let host = self.device.host_mut().add(bytes);
         let what = Registration { pd: self.pd, host, va, len, access };
         let key = self.device.register_memory(&what).map_err(|error| error.to_string())?;
+        self.lens.insert(key.0, len);
         Ok((host, key))
     }
 
@@ -303,7 +312,9 @@ impl Rig {
     pub(super) fn completion(&mut self) -> Option<Completion> {
         if let Some(key) = self.done.take() {
             // A region of our own that nobody uses any more can always go.
-            let _ = self.device.deregister_memory(key);
+            if self.device.deregister_memory(key).is_ok() {
+                self.left += self.lens.remove(&key.0).unwrap_or(0);
+            }
         }
         let mut room = [Completion::BLANK];
         let completion = (self.device.poll_completions(self.cq, &mut room) != 0).then(|| room[0]);
@@ -320,6 +331,9 @@ impl Rig {
     }
 }
 
+/// All regions of a device together.
+const MOST_MEMORY: u64 = 1 << 30;
+
 /// Any will do: the numbers that follow from it are changed in the frames.
 const SEED: u64 = 0x726f_7865;
 
@@ -328,6 +342,9 @@ const RECEIVES: u64 = 0x1000;
 
 /// More than recorded requesters have outstanding.
 const MOST_READS: u8 = 128;
+
+/// More packets than recorded requesters have unacknowledged.
+const WINDOW: u32 = 1 << 20;
 
 /// Hours: the device's timers run out only where the recording shows that its sender's did.
 const LONGEST_TIMEOUT: u8 = 31;

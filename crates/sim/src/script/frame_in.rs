@@ -138,9 +138,9 @@ fn headers(
                     va: numbers.need("va")?,
                     r_key: RKey(numbers.need("rkey")? as u32),
                     dma_len: match numbers.get("len")? {
-                        Some(len) => len as u32,
+                        Some(len) => u32::try_from(len).map_err(|_| "`len` has 32 bits")?,
                         None if row.position.ends() && payload != 0 => payload as u32,
-                        None => numbers.need("len")? as u32,
+                        None => return Err("this packet needs `len`".to_owned()),
                     },
                 });
             }

@@ -123,6 +123,27 @@ pub(super) const ATTRIBUTES: &[&str] = &[
 const PLACEMENTS: &[&str] = &["global", "persistent"];
 const SELECTIVITIES: &[&str] = &["range", "region"];
 
+/// How many bits the number has that is called so.
+pub(super) fn bits_of(name: &str) -> u32 {
+    match name {
+        "mig" | "fecn" | "becn" => 1,
+        "pad" => 2,
+        "pcp" => 3,
+        "tver" => 4,
+        "credits" | "timer" => 5,
+        "reserved-6" => 6,
+        "reserved-7" => 7,
+        "syndrome" | "tclass" | "hop" | "sl" | "timeout" | "retry" | "rnr-retry"
+        | "min-rnr-timer" | "max-rd-atomic" | "max-dest-rd-atomic" => 8,
+        "vlan" | "second-vlan" => 12,
+        "sport" | "udp-length" | "outer-vlan" | "pkey" => 16,
+        "psn" | "msn" | "qpn" | "source-qp" | "expect-psn" | "send-psn" | "peer" => 24,
+        "rkey" | "lkey" | "inv" | "key" | "imm" | "qkey" | "depth" | "limit" | "inline"
+        | "window" | "gid" | "flow-label" | "sge" => 32,
+        _ => 64,
+    }
+}
+
 pub(super) const DEVICE: &[Parameter] = &[
     ("path-mtu", Number),
     ("seed", Number),

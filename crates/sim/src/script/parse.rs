@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use roxe_wire::{Instant, Opcode};
@@ -52,6 +53,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Script, ParseError> {
         let (words, shown) = words::split(line)
             .map_err(|column| error((column, "a second quote".to_owned(), "none".to_owned())))?;
         let end = shown.chars().count() + 1;
+        let text: Rc<str> = shorten(shown.trim(), 400).into();
         let mut cursor = Cursor { words: &words, at: 0, end, room: &room };
         while !cursor.is_done() {
             let (when, statement) = if cursor.at == 0 {
@@ -59,8 +61,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Script, ParseError> {
             } else {
                 (When::SAME, cursor.event().map_err(error)?)
             };
-            let text = shown.trim().to_owned();
-            lines.push(Line { number, text, when, statement });
+            lines.push(Line { number, text: Rc::clone(&text), when, statement });
             if !cursor.is_done() {
                 cursor.separator().map_err(error)?;
             }
@@ -103,10 +104,10 @@ impl<'a> Cursor<'a> {
         match self.words.get(self.at) {
             None => (self.end, expected.into(), "the end of the line".to_owned()),
             Some(Word { column, token: Token::Bare(word) }) => {
-                (*column, expected.into(), format!("`{word}`"))
+                (*column, expected.into(), format!("`{}`", shorten(word, 60)))
             }
             Some(Word { column, token: Token::Quoted(text) }) => {
-                (*column, expected.into(), format!("\"{text}\""))
+                (*column, expected.into(), format!("\"{}\"", shorten(text, 60)))
             }
         }
     }
@@ -445,6 +446,14 @@ const CALLS: &[(&str, CallVerb)] = &[
 
 fn pairs(words: &[&'static str]) -> Vec<(&'static str, &'static str)> {
     words.iter().map(|word| (*word, *word)).collect()
+}
+
+/// A text of no more than `most` characters, and what says that there is more.
+fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 fn is_name(word: &str) -> bool {

@@ -11,6 +11,9 @@ use super::objects::{Refused, Verb, rights};
 use super::syntax::{Arguments, SendVerb, Value};
 use super::world::{HostPiece, Object, World};
 
+/// Of a request; a region may be longer.
+const LEN_BITS: &str = "`len` of a request has 32 bits";
+
 impl From<PostError> for Refused {
     fn from(error: PostError) -> Self {
         let errno = match error {
@@ -113,7 +116,7 @@ impl World {
                 let placed = |name: &str| a.list("placement").iter().any(|word| word == name);
                 SendOperation::Flush {
                     remote: remote()?,
-                    len: need("len")? as u32,
+                    len: u32::try_from(need("len")?).map_err(|_| LEN_BITS)?,
                     placement: FlushPlacement {
                         global_visibility: placed("global"),
                         persistence: placed("persistent"),
@@ -202,7 +205,8 @@ impl World {
             return Ok((sges, places));
         }
         let payload = a.bytes();
-        let said = self.number(a, "len", None)?.map(|len| len as u32);
+        let said = self.number(a, "len", None)?.map(u32::try_from).transpose();
+        let said = said.map_err(|_| LEN_BITS)?;
         let len = payload.map(|bytes| bytes.len() as u32).or(said).or(len);
         let Some(len) = len else { return Ok((sges, places)) };
         let (mut sge, place) = self.room(len);

@@ -51,6 +51,9 @@ pub(super) fn run(file: &str, script: &Script, before: usize) -> Result<usize, F
     let mut world = None;
     for line in &script.lines {
         step(&mut world, line).map_err(|what| failure(file, line, what, &world, before))?;
+        if let Some(world) = &mut world {
+            world.forget(before);
+        }
     }
     if let (Some(world), Some(last)) = (&mut world, script.lines.last()) {
         world.collect();
@@ -70,7 +73,7 @@ fn failure(file: &str, line: &Line, what: String, world: &Option<World>, before:
     Failure {
         file: file.to_owned(),
         line: line.number,
-        text: line.text.clone(),
+        text: line.text.to_string(),
         what,
         before: history[from..].iter().cloned().chain(ended).collect(),
     }

@@ -1,6 +1,7 @@
 //! What a script says, as data.
 
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use roxe_wire::Opcode;
@@ -16,8 +17,8 @@ pub(super) struct Script {
 pub(super) struct Line {
     /// Counted from 1.
     pub(super) number: usize,
-    /// As it stands in the file, without comment.
-    pub(super) text: String,
+    /// As it stands in the file, without comment, and not longer than can be read.
+    pub(super) text: Rc<str>,
     /// When, counted from the line before.
     pub(super) when: When,
     pub(super) statement: Statement,

@@ -19,6 +19,7 @@ use roxe_wire::{ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room};
 use crate::peer::Peer;
 
 use super::frame_out::{self, OurSide, Seen};
+use super::parameters;
 use super::parse::show_instant;
 use super::syntax::{Arguments, Expression, Value};
 
@@ -47,6 +48,9 @@ pub(super) struct World {
 
 /// The bytes of all regions together.
 const MOST_MEMORY: usize = 1 << 26;
+
+/// The device gets no more room for packets before lines have spoken of some of so many.
+const MOST_PENDING: usize = 1 << 14;
 
 /// Bytes of a region: where they begin, and how many there are.
 pub(super) type HostPiece = (HostRegion, u64, u32);
@@ -186,10 +190,18 @@ impl World {
         }
     }
 
+    /// Forgets what happened but for the last of it: so much is told.
+    pub(super) fn forget(&mut self, told: usize) {
+        let len = self.history.len();
+        if len > told.saturating_mul(2).max(1000) {
+            self.history.drain(..len - told);
+        }
+    }
+
     /// Looks what the device did since the last look.
     pub(super) fn collect(&mut self) {
         let mut room = vec![0; 4096 + 128];
-        while !self.held {
+        while !self.held && self.pending.len() < MOST_PENDING {
             let outlet = Outlet { room: Room::whole(&mut room), elide: false };
             let Some(transmit) = self.device.poll_transmit(self.now, outlet) else { break };
             self.settings.kind.dress(&mut room);
@@ -374,7 +386,16 @@ impl World {
         qp: Option<&str>,
     ) -> Result<Option<u64>, String> {
         match arguments.get(name) {
-            Some(Value::Number(expression)) => self.evaluate(expression, qp).map(Some),
+            Some(Value::Number(expression)) => {
+                let number = self.evaluate(expression, qp)?;
+                match number.checked_shr(parameters::bits_of(name)) {
+                    None | Some(0) => Ok(Some(number)),
+                    Some(_) => Err(format!(
+                        "`{name}` has {} bits: {number} is too large",
+                        parameters::bits_of(name)
+                    )),
+                }
+            }
             Some(_) => Err(format!("`{name}` must be a number here")),
             None => Ok(None),
         }

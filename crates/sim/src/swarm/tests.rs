@@ -111,3 +111,20 @@ fn a_failure_is_made_small_and_can_be_made_again() {
     let mut capture = Vec::new();
     assert!(failure.capture(&mut capture).is_ok() && capture.len() > 600);
 }
+
+#[test]
+fn a_change_is_refused_if_no_world_can_have_it() {
+    let whole = Options::new(3, Profile::by_name("lossy").unwrap());
+    for (change, told) in [
+        ("devices=0", "\"devices=0\": from 1 to 256"),
+        ("pairs=1001", "\"pairs=1001\": from 0 to 1000"),
+        ("requests=4294967295", "\"requests=4294967295\": from 0 to 100000"),
+        ("requests=-1", "\"requests=-1\": no number"),
+        ("requests", "\"requests\": no `=`"),
+        ("hosts=1", "\"hosts\" is no option"),
+        ("without=", "\"\" is no feature"),
+    ] {
+        assert_eq!(whole.changed(change), Err(told.to_owned()));
+    }
+    assert_eq!(whole.changed("devices=1 pairs=0 requests=0").map(|it| it.requests), Ok(0));
+}

@@ -74,6 +74,8 @@ impl Cause {
                 RequestFailure::LocalKey { .. } => "local-key",
                 RequestFailure::TooManyPackets { .. } => "too-many-packets",
                 RequestFailure::LongerThanMtu { .. } => "longer-than-mtu",
+                RequestFailure::NoHandle => "no-address-handle",
+                RequestFailure::NoResources => "no-resources",
                 RequestFailure::Local(_) => "local-operation",
             },
             Self::Peer(..) => "peer-broke-a-rule",
@@ -143,6 +145,7 @@ impl RequestFailure {
             }
             Self::TooManyPackets { packets } => fields.push(("packets", number(packets))),
             Self::LongerThanMtu { mtu } => fields.push(("path_mtu", number(mtu))),
+            Self::NoHandle | Self::NoResources => {}
             Self::Local(violation) => key(violation, fields),
         }
     }

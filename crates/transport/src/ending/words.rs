@@ -183,6 +183,12 @@ impl RequestFailure {
             Self::LongerThanMtu { mtu } => {
                 write!(f, "{request}: a datagram is one packet, of {mtu} bytes at the most")
             }
+            Self::NoHandle => {
+                write!(f, "{request}: its address handle was destroyed before it was sent")
+            }
+            Self::NoResources => {
+                write!(f, "{request}: max_rd_atomic is 0, so that none may be outstanding")
+            }
             Self::Local(violation) => write!(f, "{request}: {violation}"),
         }
     }

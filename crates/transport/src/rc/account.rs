@@ -80,6 +80,8 @@ impl Requester {
             Why::Here(LocalFailure::LongerThanMtu) => {
                 RequestFailure::LongerThanMtu { mtu: attributes.path_mtu.bytes() }
             }
+            Why::Here(LocalFailure::NoHandle) => RequestFailure::NoHandle,
+            Why::Here(LocalFailure::NoResources) => RequestFailure::NoResources,
             Why::Here(LocalFailure::Operation(violation)) => RequestFailure::Local(violation),
         };
         Some(Cause::Request(request, failure))

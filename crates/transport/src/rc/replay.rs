@@ -92,14 +92,23 @@ impl Resources {
     /// may have outstanding has that answer already.
     //= R30
     pub(crate) fn has_room(&self) -> bool {
-        self.kept.len() < self.most
-            || self.most != 0 && self.kept.front().is_some_and(|oldest| oldest.answered)
+        match self.kept.len().checked_sub(self.most) {
+            None => true,
+            // All up to this one have to go.
+            Some(last) => self.kept.get(last).is_some_and(|kept| kept.answered),
+        }
+    }
+
+    /// So many are kept from now on. What is owed is still sent.
+    //= 05-5.1
+    pub(crate) fn set_most(&mut self, most: u8) {
+        self.most = usize::from(most);
     }
 
     /// Keeps a request and owes its answer. The caller has asked [`Resources::has_room`].
     //= R11
     pub(crate) fn keep(&mut self, psn: Psn, span: u32, answer: Answer) {
-        if self.kept.len() >= self.most {
+        while self.kept.len() >= self.most {
             let oldest = self.kept.pop_front();
             self.oldest_due = self.oldest_due.saturating_sub(1);
             if oldest.is_some_and(|oldest| oldest.is_due()) {

@@ -132,7 +132,13 @@ impl Requester {
             return None;
         }
         if !wqe.begun {
-            if draining || !self.may_begin(wqe, attributes) {
+            if draining {
+                return None;
+            }
+            if wqe.operation.takes_responder_resource() && attributes.max_rd_atomic == 0 {
+                return self.failed_here(LocalFailure::NoResources); // It would wait for ever.
+            }
+            if !self.may_begin(wqe, attributes) {
                 return None;
             }
             let writes = wqe.operation.fetches();

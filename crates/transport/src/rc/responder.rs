@@ -82,6 +82,11 @@ impl Responder {
         };
     }
 
+    /// The attributes have changed while requests may be kept.
+    pub(crate) fn set_attributes(&mut self, attributes: &Attributes) {
+        self.resources.set_most(attributes.max_dest_rd_atomic);
+    }
+
     /// Whether something is to be sent.
     pub(crate) fn has_work(&self) -> bool {
         self.resources.has_due() || self.owed.any()
@@ -158,7 +163,7 @@ impl Responder {
     /// A SEND or WRITE is acknowledged again with the newest PSN executed, not with its own: one
     /// lost ACK then costs one duplicate, however many packets it covered. A READ is carried out
     /// again, an atomic's saved result sent again. A bad duplicate is dropped, also one whose key
-    /// was good when it came first.
+    /// was good when it came first, or that the queue pair allowed then.
     //= IBA C9-105, BC-056, R05, R06, 04-4.7
     fn duplicate(
         &mut self,
@@ -174,7 +179,10 @@ impl Responder {
                     self.acknowledge(now, adapter);
                 }
             }
-            Operation::ReadRequest if self.check_key(packet, adapter).is_err() => {
+            Operation::ReadRequest
+                if check_queue_pair_access(attributes, packet).is_err()
+                    || self.check_key(packet, adapter).is_err() =>
+            {
                 adapter.count(Count::DuplicateDropped);
             }
             _ => {
@@ -477,7 +485,6 @@ impl Responder {
         Broken { psn, rule }: Broken,
         adapter: &mut impl Adapter,
     ) {
-        adapter.count(Count::FatalNakSent);
         if rule == Rule::ReceiveLength {
             adapter.count(Count::ResponderLengthError);
         }
@@ -565,7 +572,7 @@ impl Responder {
             Syndrome::Ack(_) => adapter.count(Count::AckSent),
             Syndrome::RnrNak(_) => adapter.count(Count::RnrNakSent),
             Syndrome::Nak(NakCode::PsnSequenceError) => adapter.count(Count::SequenceNakSent),
-            Syndrome::Nak(_) => {} // Counted when the request was refused.
+            Syndrome::Nak(_) => adapter.count(Count::FatalNakSent),
         }
         Ok(self.send_acknowledge(attributes, answer, outlet))
     }

@@ -96,7 +96,8 @@ impl Requester {
         self.restore_tries(attributes);
         self.retry.going_back_to = None;
         self.retry.not_ready_at = None;
-        if self.unacknowledged == self.next {
+        if self.unacknowledged == self.next || !self.retry.may_send() {
+            // Nothing is awaited; or all that is will be sent again when the wait is over.
             self.retry.ack_deadline = None;
         } else {
             self.retry.restart(now, attributes);

@@ -8,7 +8,7 @@ use roxe_transport::adapter::{
 };
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionStatus, LocalOperation, Sge,
+    AccessFlags, Attributes, Completion, CompletionStatus, LocalOperation, PathId, Sge,
 };
 use roxe_transport::{Outlet, QueuePair, SendCapacity};
 use roxe_wire::{
@@ -123,6 +123,10 @@ impl Adapter for FakeAdapter {
     }
 
     fn forget_receive(&mut self, _: Receive) {}
+
+    fn has_handle(&self, _: PathId) -> bool {
+        true
+    }
 
     fn check_local(&self, sges: SgeList<'_>, _: bool) -> Result<(), KeyViolation> {
         let len = |sge: &Sge| if self.endless { 0 } else { sge.len as usize };

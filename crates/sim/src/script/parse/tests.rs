@@ -34,7 +34,7 @@ fn several_statements_share_a_line_and_its_time() {
     let script = parse("x", "+1us event q1 drained · counter icrc_bad 1 · quiet # so").unwrap();
     let whens: Vec<_> = script.lines.iter().map(|line| line.when).collect();
     assert_eq!(whens, [When::After(Duration::from_micros(1)), When::SAME, When::SAME]);
-    assert_eq!(script.lines[2].text, "+1us event q1 drained · counter icrc_bad 1 · quiet");
+    assert_eq!(&*script.lines[2].text, "+1us event q1 drained · counter icrc_bad 1 · quiet");
 }
 
 #[test]
