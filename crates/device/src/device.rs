@@ -195,6 +195,7 @@ impl<H: HostMemory> Device<H> {
                 host,
                 completion_queues: Slots::new(limits.max_cq),
                 receive_queues: Slots::new(limits.max_qp.saturating_add(limits.max_srq)),
+                shared_queues: 0,
                 gids: GidTable::new(limits.gid_table_len),
                 paths: Paths::new(limits.max_qp, limits.max_ah),
                 groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),

@@ -334,11 +334,15 @@ impl<H: HostMemory> Device<H> {
             return Err(VerbError::Invalid("max_sge"));
         }
         let queue = ReceiveQueue::new(pd, depth, max_sge).armed(limit)?;
+        if self.tables.shared_queues >= self.limits.max_srq {
+            return Err(VerbError::Limit("shared receive queues"));
+        }
         self.tables.pds.acquire(pd)?;
         let Some(index) = self.tables.receive_queues.insert(queue) else {
             self.tables.pds.release(pd);
             return Err(VerbError::Limit("receive queues"));
         };
+        self.tables.shared_queues += 1;
         Ok(ReceiveQueueId(index))
     }
 
@@ -384,6 +388,7 @@ impl<H: HostMemory> Device<H> {
         queue.users.none_left()?;
         let pd = queue.pd();
         self.tables.receive_queues.remove(srq.0);
+        self.tables.shared_queues -= 1;
         self.tables.pds.release(pd);
         Ok(())
     }

@@ -22,7 +22,10 @@ pub(crate) struct Tables<H> {
     pub(crate) memory: MemoryTable,
     pub(crate) host: H,
     pub(crate) completion_queues: Slots<CompletionQueue>,
+    /// Those that queue pairs have for themselves, and shared ones.
     pub(crate) receive_queues: Slots<ReceiveQueue>,
+    /// How many of them are shared: none takes the place of a queue pair's own.
+    pub(crate) shared_queues: u32,
     pub(crate) gids: GidTable,
     pub(crate) paths: Paths,
     pub(crate) groups: MulticastGroups,
