@@ -175,14 +175,19 @@ impl<H: HostMemory> Device<H> {
     /// `ibv_reg_mr`. The key is L_Key and R_Key.
     ///
     /// # Errors
-    /// [`VerbError::Pd`], [`VerbError::Memory`].
+    /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Memory`].
     pub fn register_memory(&mut self, what: &Registration) -> Result<LKey, VerbError> {
+        self.check_region_len(what.len)?;
         self.tables.pds.acquire(what.pd)?;
         let registered = self.tables.memory.register(what);
         if registered.is_err() {
             self.tables.pds.release(what.pd);
         }
         Ok(registered?)
+    }
+
+    const fn check_region_len(&self, len: u64) -> Result<(), VerbError> {
+        if len <= self.limits.max_mr_size { Ok(()) } else { Err(VerbError::Invalid("length")) }
     }
 
     /// A region that a work request will make valid: `ib_alloc_mr`.
@@ -209,8 +214,11 @@ impl<H: HostMemory> Device<H> {
     /// `ibv_rereg_mr`. Gives back the memory that is not registered any more.
     ///
     /// # Errors
-    /// [`VerbError::Memory`]; then nothing has changed.
+    /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Memory`]; then nothing has changed.
     pub fn reregister_memory(&mut self, key: LKey, changes: &Changes) -> Result<(), VerbError> {
+        if let Some((.., len)) = changes.range {
+            self.check_region_len(len)?;
+        }
         if let Some(pd) = changes.pd {
             self.tables.pds.acquire(pd)?;
         }
@@ -529,10 +537,7 @@ impl<H: HostMemory> Device<H> {
         vector: Option<&AddressVector>,
     ) -> Result<(), VerbError> {
         let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
-        let port_mtu = self.limits.port_mtu.bytes();
-        if given.contains(Attribute::PathMtu) && values.path_mtu.bytes() > port_mtu {
-            return Err(VerbError::Invalid("path_mtu"));
-        }
+        self.check_limits(given, values)?;
         let addressing = match vector.filter(|_| given.contains(Attribute::Av)) {
             Some(vector) => {
                 let peer = if given.contains(Attribute::DestQpn) {
@@ -555,6 +560,25 @@ impl<H: HostMemory> Device<H> {
             self.clear(index);
         }
         Ok(())
+    }
+
+    /// What the device promises no more of than its limits say.
+    //= V02, 05-5.1
+    fn check_limits(&self, given: AttributeMask, values: &Attributes) -> Result<(), VerbError> {
+        let limits = &self.limits;
+        let (reads, peers_reads) = (values.max_rd_atomic, values.max_dest_rd_atomic);
+        let checks = [
+            (Attribute::PathMtu, values.path_mtu.bytes() <= limits.port_mtu.bytes(), "path_mtu"),
+            (Attribute::MaxQpRdAtomic, reads <= limits.max_qp_init_rd_atom, "max_rd_atomic"),
+            (
+                Attribute::MaxDestRdAtomic,
+                peers_reads <= limits.max_qp_rd_atom,
+                "max_dest_rd_atomic",
+            ),
+        ];
+        let broken =
+            checks.into_iter().find(|(attribute, right, _)| given.contains(*attribute) && !right);
+        broken.map_or(Ok(()), |(.., what)| Err(VerbError::Invalid(what)))
     }
 
     fn set_path(&mut self, index: u32, path: Path) -> Result<(), VerbError> {

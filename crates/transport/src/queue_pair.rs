@@ -523,8 +523,6 @@ fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyE
     let checks = [
         (Attribute::RetryCnt, values.retry_cnt <= 7),
         (Attribute::RnrRetry, values.rnr_retry <= 7),
-        (Attribute::MaxQpRdAtomic, values.max_rd_atomic <= 128),
-        (Attribute::MaxDestRdAtomic, values.max_dest_rd_atomic <= 128),
     ];
     match checks.into_iter().find(|(attribute, right)| given.contains(*attribute) && !right) {
         Some((attribute, _)) => Err(ModifyError::Value(attribute)),

@@ -65,8 +65,6 @@ fn values_out_of_range_are_refused_and_change_nothing() {
     for (attribute, values) in [
         (A::RetryCnt, Attributes { retry_cnt: 8, ..attributes(1, 2) }),
         (A::RnrRetry, Attributes { rnr_retry: 8, ..attributes(1, 2) }),
-        (A::MaxQpRdAtomic, Attributes { max_rd_atomic: 129, ..attributes(1, 2) }),
-        (A::MaxDestRdAtomic, Attributes { max_dest_rd_atomic: 129, ..attributes(1, 2) }),
     ] {
         let mut end = connection();
         modify(&mut end, QpState::SqDrain).unwrap();
