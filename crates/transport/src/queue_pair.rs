@@ -201,13 +201,14 @@ impl QueuePair {
         self.ending = None;
     }
 
-    /// Keeps why the queue pair goes to a state. What the application does with one that ended by
-    /// itself does not hide why.
+    /// Keeps why the queue pair goes to a state. Neither what the application does with one that
+    /// ended by itself hides why, nor what one goes on from.
     fn remember(&mut self, at: Instant, to: QpState, cause: Cause) {
         let ended = self.ending.as_ref().is_some_and(|ending| ending.from != ending.to);
-        if cause != Cause::Modified || !ended {
-            self.ending = Some(Box::new(Ending { at, from: self.state, to, cause }));
+        if ended && (cause == Cause::Modified || to == self.state) {
+            return;
         }
+        self.ending = Some(Box::new(Ending { at, from: self.state, to, cause }));
     }
 
     /// Goes to state Error: every request completes, flushed, in order; a failed one with its
