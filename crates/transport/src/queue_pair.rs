@@ -326,11 +326,16 @@ impl QueuePair {
             }
             Responder::Uc(responder) => {
                 responder.handle_request(&self.attributes, packet, adapter);
+                if let Some(Misplaced { receive, why }) = responder.take_misplaced() {
+                    self.remember(now, QpState::Error, Cause::Receive(receive, why));
+                    self.enter_error(None, adapter);
+                    adapter.event(QpEvent::Fatal);
+                }
             }
             Responder::Ud => {
                 let done = ud::handle_datagram(&self.attributes, packet, grh, adapter);
                 if let Err(Misplaced { receive, why }) = done {
-                    self.remember(now, self.state, Cause::Datagram(receive, why));
+                    self.remember(now, self.state, Cause::Receive(receive, why));
                 }
             }
         }
