@@ -260,6 +260,11 @@ impl Responder {
         if packet.headers.reth.is_some_and(|reth| reth.dma_len > MAX_MESSAGE_LEN) {
             return Err(Refusal::Fatal(Rule::MessageLength));
         }
+        if packet.opcode.operation == Operation::AtomicWrite
+            && packet.headers.reth.is_some_and(|reth| reth.dma_len != 8)
+        {
+            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
+        }
         if packet.opcode.operation != Operation::Write {
             return Ok(());
         }
@@ -430,9 +435,6 @@ impl Responder {
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
-        if reth.dma_len != 8 {
-            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
-        }
         adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(refused_key)?;
         self.answer_with(1, Answer::Done { operation: Operation::AtomicWrite });
         Ok(())
@@ -455,7 +457,12 @@ impl Responder {
             return Err(Refusal::Fatal(Rule::FlushTarget));
         }
         let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
-        for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing) {
+        let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing);
+        // What may not be done in full is not begun.
+        for (_, access) in wanted.clone() {
+            adapter.check_remote(reth.r_key, span, access).map_err(refused_key)?;
+        }
+        for (_, access) in wanted {
             adapter.flush_remote(reth.r_key, span, access).map_err(refused_key)?;
         }
         self.answer_with(1, Answer::Done { operation: Operation::Flush });

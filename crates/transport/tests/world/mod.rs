@@ -27,6 +27,7 @@ pub(crate) struct FakeAdapter {
     pub(crate) received: Vec<Completion>,
     pub(crate) events: Vec<QpEvent>,
     pub(crate) counts: Vec<Count>,
+    pub(crate) flushed: Vec<Access>,
     /// What peers may do.
     pub(crate) allow: AccessFlags,
     /// Whether requests of any length find their memory, as long as nobody touches it.
@@ -43,6 +44,7 @@ impl FakeAdapter {
             received: Vec::new(),
             events: Vec::new(),
             counts: Vec::new(),
+            flushed: Vec::new(),
             allow: AccessFlags::from_bits(0x3ff).unwrap(),
             endless: false,
         }
@@ -193,7 +195,9 @@ impl Adapter for FakeAdapter {
     }
 
     fn flush_remote(&mut self, key: RKey, span: Span, access: Access) -> Result<(), KeyViolation> {
-        self.check_remote(key, span, access)
+        self.check_remote(key, span, access)?;
+        self.flushed.push(access);
+        Ok(())
     }
 
     fn invalidate_remote(&mut self, key: RKey) -> Result<(), KeyViolation> {
