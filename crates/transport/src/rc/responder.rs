@@ -567,14 +567,17 @@ impl Responder {
             return self.send_due(attributes, due, outlet, adapter);
         }
         let newest = self.positive(adapter);
-        let Some(answer) = self.owed.take(newest) else { return Ok(None) };
+        let Some(answer) = self.owed.next(newest) else { return Ok(None) };
+        let emitted = self.send_acknowledge(attributes, answer, outlet);
+        let Some(emitted) = emitted else { return Ok(None) };
+        self.owed.sent();
         match answer.syndrome {
             Syndrome::Ack(_) => adapter.count(Count::AckSent),
             Syndrome::RnrNak(_) => adapter.count(Count::RnrNakSent),
             Syndrome::Nak(NakCode::PsnSequenceError) => adapter.count(Count::SequenceNakSent),
             Syndrome::Nak(_) => {} // Counted when the request was refused.
         }
-        Ok(self.send_acknowledge(attributes, answer, outlet))
+        Ok(Some(emitted))
     }
 
     /// Somebody asked for an acknowledgement.
