@@ -230,7 +230,11 @@ impl<H: HostMemory> Device<H> {
     pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
         let Outlet { room, elide } = outlet;
         while let Some((index, kind)) = self.turns.next() {
-            let slot = self.queue_pairs.get_mut(index)?;
+            let Some(slot) = self.queue_pairs.get_mut(index) else {
+                debug_assert!(false, "who is destroyed leaves the rings");
+                self.turns.drop_front(kind);
+                continue;
+            };
             let QpSlot { qp, own, counters, .. } = slot;
             let mut adapter = QpAdapter { tables: &mut self.tables, own, counters };
             let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
@@ -249,7 +253,9 @@ impl<H: HostMemory> Device<H> {
             self.turns.done(&mut slot.standing, kind, packet.is_some(), more);
             self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
             let Some(packet) = packet else { continue };
-            let Some(path) = packet.path.or(slot.path) else { continue };
+            let path = packet.path.or(slot.path);
+            debug_assert!(path.is_some(), "who sends has a path");
+            let Some(path) = path else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
             let transmit = Transmit { path, packet };
             if packet.path.is_some() {
