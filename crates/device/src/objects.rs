@@ -719,6 +719,7 @@ impl<H: HostMemory> Device<H> {
 fn blank(qpn: Qpn, path_mtu: Mtu) -> Attributes {
     Attributes {
         qpn,
+        cur_state: QpState::default(),
         dest_qp: Qpn::default(),
         path_mtu,
         access: AccessFlags::NONE,

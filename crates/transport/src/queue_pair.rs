@@ -147,6 +147,9 @@ impl QueuePair {
         adapter: &mut impl Adapter,
     ) -> Result<(), ModifyError> {
         check_transition(self.service, self.state, to, given)?;
+        if given.contains(Attribute::CurState) && values.cur_state != self.state {
+            return Err(ModifyError::WrongCurrentState);
+        }
         check_values(given, values)?;
         let from = self.state;
         merge(&mut self.attributes, given, values);

@@ -6,6 +6,8 @@ use roxe_wire::{
     FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, QKey, Qpn, RKey,
 };
 
+use crate::qp_state::QpState;
+
 /// A piece of registered memory: `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sge {
@@ -528,6 +530,9 @@ pub struct Completion {
 pub struct Attributes {
     /// Our number.
     pub qpn: Qpn,
+    /// In which state the application believes the queue pair to be: looked at where it is given,
+    /// and not kept.
+    pub cur_state: QpState,
     /// The peer's number. Connected services.
     pub dest_qp: Qpn,
     /// The most payload of a packet.

@@ -76,6 +76,19 @@ fn values_out_of_range_are_refused_and_change_nothing() {
     }
 }
 
+//= V02, 05-5.1 test
+#[test]
+fn the_state_that_the_application_believes_in_must_be_the_present_one() {
+    let mut end = connection();
+    let given = AttributeMask::of(&[A::CurState]);
+    let mut from = |cur_state| {
+        let values = Attributes { cur_state, ..attributes(1, 2) };
+        end.qp.modify(QpState::Rts, given, &values, &mut end.adapter)
+    };
+    assert_eq!(from(QpState::SqDrain), Err(ModifyError::WrongCurrentState));
+    assert_eq!(from(QpState::Rts), Ok(()));
+}
+
 //= V04, BC-104, 05-5.1, IBA C10-97.2.1 test
 #[test]
 fn each_state_takes_what_it_takes() {

@@ -198,6 +198,7 @@ pub(crate) const BLANK: Completion = Completion {
 pub(crate) fn attributes(qpn: Qpn, peer: Qpn, mtu: Mtu) -> Attributes {
     Attributes {
         qpn,
+        cur_state: QpState::default(),
         dest_qp: peer,
         path_mtu: mtu,
         access: all_rights(),

@@ -113,6 +113,7 @@ impl Rig {
         let qpn = made.map_err(|error| error.to_string())?;
         let values = Attributes {
             qpn,
+            cur_state: QpState::default(),
             dest_qp: setup.peer_qp,
             path_mtu: setup.path_mtu,
             access: setup.access,

@@ -235,6 +235,7 @@ impl World {
     fn default_attributes(&self, peer: u32) -> Result<Attributes, String> {
         Ok(Attributes {
             qpn: Qpn::default(),
+            cur_state: QpState::default(),
             dest_qp: Qpn::new(peer),
             path_mtu: self.settings.path_mtu,
             access: rights_of_peers(),
@@ -256,6 +257,7 @@ impl World {
         let or = |name: &str, old: u64| self.number_or(a, name, old);
         Ok(Attributes {
             qpn: old.qpn,
+            cur_state: old.cur_state,
             dest_qp: Qpn::new(or("peer", u64::from(old.dest_qp.get()))? as u32),
             path_mtu: mtu(or("path-mtu", u64::from(old.path_mtu.bytes()))?)?,
             access: if a.has("access") { rights(a.list("access")) } else { old.access },

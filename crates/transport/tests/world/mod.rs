@@ -253,6 +253,7 @@ pub(crate) struct End {
 pub(crate) const fn attributes(own: u32, peer: u32) -> Attributes {
     Attributes {
         qpn: Qpn::new(own),
+        cur_state: QpState::Reset,
         dest_qp: Qpn::new(peer),
         path_mtu: Mtu::B256,
         access: match AccessFlags::from_bits(0x3ff) {
