@@ -8,7 +8,7 @@ mod world;
 use peer::{ack, nak, packet, request};
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{
-    Attribute as A, AttributeMask, ModifyError, QpState, ServiceType, TRANSITIONS,
+    Attribute as A, AttributeMask, ModifyError, QpState, ServiceType, transition,
 };
 use roxe_transport::work::{
     Attributes, Completion, CompletionOpcode as O, CompletionStatus, Data, Extra, LocalOperation,
@@ -27,9 +27,7 @@ fn connection() -> End {
 }
 
 fn modify(end: &mut End, to: QpState) -> Result<(), ModifyError> {
-    let row = TRANSITIONS
-        .iter()
-        .find(|row| row.service == end.qp.service() && row.from == end.qp.state() && row.to == to);
+    let row = transition(end.qp.service(), end.qp.state(), to);
     let given = row.map_or(AttributeMask::NONE, |row| row.required);
     end.qp.modify(to, given, &attributes(1, 2), &mut end.adapter)
 }

@@ -10,7 +10,7 @@ use roxe_device::protection_domain::PdError;
 use roxe_device::queue_pair_numbers::QpnError;
 use roxe_device::{HostMemory, HostRegion, QueuePairInit, ReceiveCapacity, VerbError};
 use roxe_transport::SendCapacity;
-use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType, TRANSITIONS};
+use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType, transition};
 use roxe_transport::work::{AccessFlags, Attributes};
 use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, StaticRate};
 
@@ -452,10 +452,7 @@ const ATTRIBUTES: [A; parameters::ATTRIBUTES.len()] = [
 ];
 
 fn required(service: ServiceType, from: QpState, to: QpState) -> AttributeMask {
-    let step = TRANSITIONS
-        .iter()
-        .find(|step| step.service == service && step.from == from && step.to == to);
-    step.map_or(AttributeMask::NONE, |step| step.required)
+    transition(service, from, to).map_or(AttributeMask::NONE, |step| step.required)
 }
 
 fn state(name: &str) -> QpState {
