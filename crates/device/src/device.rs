@@ -290,7 +290,7 @@ impl<H: HostMemory> Device<H> {
     /// # Errors
     /// The request is refused; nothing was queued.
     pub fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let index = self.numbers.slot_of(qpn).ok_or(PostError::NoSuchQueue)?;
+        let index = self.numbers.index_of(qpn).ok_or(PostError::NoSuchQueue)?;
         if let Some(target) = request.target {
             let pd = self.queue_pairs.get(index).map(|slot| slot.own.pd);
             let handle = pd.and_then(|pd| self.tables.paths.handle(target.path, pd));
@@ -314,7 +314,7 @@ impl<H: HostMemory> Device<H> {
     ) -> Result<(), PostError> {
         let slot = self
             .numbers
-            .slot_of(qpn)
+            .index_of(qpn)
             .and_then(|index| self.queue_pairs.get_mut(index))
             .ok_or(PostError::NoSuchQueue)?;
         if slot.own.shared {

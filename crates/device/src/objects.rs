@@ -516,7 +516,7 @@ impl<H: HostMemory> Device<H> {
     /// # Errors
     /// [`VerbError::NoSuchObject`].
     pub fn set_window(&mut self, qpn: Qpn, packets: u32) -> Result<(), VerbError> {
-        let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
         let slot = self.queue_pairs.get_mut(index).ok_or(VerbError::NoSuchObject)?;
         slot.qp.set_window(packets);
         Ok(())
@@ -536,7 +536,7 @@ impl<H: HostMemory> Device<H> {
         values: &Attributes,
         vector: Option<&AddressVector>,
     ) -> Result<(), VerbError> {
-        let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
         self.check_limits(given, values)?;
         let addressing = match vector.filter(|_| given.contains(Attribute::Av)) {
             Some(vector) => {
@@ -630,7 +630,7 @@ impl<H: HostMemory> Device<H> {
     /// [`VerbError::InUse`] while it is a member of a multicast group.
     //= IBA o10-2.2.3, BC-106, BC-107
     pub fn destroy_queue_pair(&mut self, qpn: Qpn) -> Result<(), VerbError> {
-        let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
         self.tables.groups.check_destroy(qpn)?;
         let blank = blank(qpn, self.limits.port_mtu);
         // Receives in hand go back to where they came from.
@@ -710,8 +710,9 @@ impl<H: HostMemory> Device<H> {
         Ok(())
     }
 
-    fn slot_of(&self, qpn: Qpn) -> Option<&QpSlot> {
-        self.queue_pairs.get(self.numbers.slot_of(qpn)?)
+    /// The slot of the queue pair with this number.
+    pub(crate) fn slot_of(&self, qpn: Qpn) -> Option<&QpSlot> {
+        self.queue_pairs.get(self.numbers.index_of(qpn)?)
     }
 }
 
