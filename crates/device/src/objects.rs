@@ -26,6 +26,7 @@ use crate::path::{Path, Paths};
 use crate::protection_domain::{Pd, PdError};
 use crate::queue_pair_numbers::QpnError;
 use crate::receive_queue::{self, ReceiveQueue};
+use crate::tables::Tables;
 use crate::timers::Armed;
 use crate::transmit::Standing;
 use crate::users::InUse;
@@ -172,18 +173,27 @@ impl<H: HostMemory> Device<H> {
         Ok(self.tables.pds.deallocate(pd)?)
     }
 
+    /// Makes something that belongs to a protection domain.
+    fn in_domain<T>(
+        &mut self,
+        pd: Pd,
+        make: impl FnOnce(&mut Tables<H>) -> Result<T, VerbError>,
+    ) -> Result<T, VerbError> {
+        self.tables.pds.acquire(pd)?;
+        let made = make(&mut self.tables);
+        if made.is_err() {
+            self.tables.pds.release(pd);
+        }
+        made
+    }
+
     /// `ibv_reg_mr`. The key is L_Key and R_Key.
     ///
     /// # Errors
     /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Memory`].
     pub fn register_memory(&mut self, what: &Registration) -> Result<LKey, VerbError> {
         self.check_region_len(what.len)?;
-        self.tables.pds.acquire(what.pd)?;
-        let registered = self.tables.memory.register(what);
-        if registered.is_err() {
-            self.tables.pds.release(what.pd);
-        }
-        Ok(registered?)
+        self.in_domain(what.pd, |tables| Ok(tables.memory.register(what)?))
     }
 
     const fn check_region_len(&self, len: u64) -> Result<(), VerbError> {
@@ -203,12 +213,7 @@ impl<H: HostMemory> Device<H> {
         if max_len > self.limits.max_fast_register_len {
             return Err(VerbError::Invalid("max_len"));
         }
-        self.tables.pds.acquire(pd)?;
-        let allocated = self.tables.memory.alloc_fast(pd, host, max_len);
-        if allocated.is_err() {
-            self.tables.pds.release(pd);
-        }
-        Ok(allocated?)
+        self.in_domain(pd, |tables| Ok(tables.memory.alloc_fast(pd, host, max_len)?))
     }
 
     /// `ibv_rereg_mr`. Gives back the memory that is not registered any more.
@@ -258,12 +263,7 @@ impl<H: HostMemory> Device<H> {
     /// # Errors
     /// [`VerbError::Pd`], [`VerbError::Memory`].
     pub fn alloc_window(&mut self, pd: Pd, kind: WindowType) -> Result<RKey, VerbError> {
-        self.tables.pds.acquire(pd)?;
-        let allocated = self.tables.memory.alloc_window(pd, kind);
-        if allocated.is_err() {
-            self.tables.pds.release(pd);
-        }
-        Ok(allocated?)
+        self.in_domain(pd, |tables| Ok(tables.memory.alloc_window(pd, kind)?))
     }
 
     /// `ibv_dealloc_mw`.
@@ -345,13 +345,12 @@ impl<H: HostMemory> Device<H> {
         if self.tables.shared_queues >= self.limits.max_srq {
             return Err(VerbError::Limit("shared receive queues"));
         }
-        self.tables.pds.acquire(pd)?;
-        let Some(index) = self.tables.receive_queues.insert(queue) else {
-            self.tables.pds.release(pd);
-            return Err(VerbError::Limit("receive queues"));
-        };
-        self.tables.shared_queues += 1;
-        Ok(ReceiveQueueId(index))
+        self.in_domain(pd, |tables| {
+            let index = tables.receive_queues.insert(queue);
+            let index = index.ok_or(VerbError::Limit("receive queues"))?;
+            tables.shared_queues += 1;
+            Ok(ReceiveQueueId(index))
+        })
     }
 
     /// `ibv_modify_srq`: another depth, another limit, or both.
@@ -667,13 +666,10 @@ impl<H: HostMemory> Device<H> {
     ) -> Result<PathId, VerbError> {
         let port = source_port::from_flow_label(vector.flow_label);
         let addressing = vector.resolve(&self.tables.gids, port)?;
-        self.tables.pds.acquire(pd)?;
         let path = Path { vector: *vector, addressing, pd: Some(pd) };
-        let Some(id) = self.tables.paths.add(path) else {
-            self.tables.pds.release(pd);
-            return Err(VerbError::Limit("address handles"));
-        };
-        Ok(id)
+        self.in_domain(pd, |tables| {
+            tables.paths.add(path).ok_or(VerbError::Limit("address handles"))
+        })
     }
 
     /// `ibv_destroy_ah`.
