@@ -227,8 +227,7 @@ impl<H: HostMemory> Device<H> {
 
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
     //= BC-058, BC-107, BC-112, 05-5.10
-    pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
-        let Outlet { room, elide } = outlet;
+    pub fn poll_transmit(&mut self, now: Instant, mut outlet: Outlet<'_>) -> Option<Transmit> {
         while let Some((index, kind)) = self.turns.next() {
             let Some(slot) = self.queue_pairs.get_mut(index) else {
                 debug_assert!(false, "who is destroyed leaves the rings");
@@ -237,11 +236,9 @@ impl<H: HostMemory> Device<H> {
             };
             let QpSlot { qp, own, counters, .. } = slot;
             let mut adapter = QpAdapter { tables: &mut self.tables, own, counters };
-            let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-            let outlet = Outlet { room: lent, elide };
             let packet = match kind {
-                Kind::Response => qp.poll_response(now, outlet, &mut adapter),
-                Kind::Request => qp.poll_request(now, outlet, &mut adapter),
+                Kind::Response => qp.poll_response(now, outlet.reborrow(), &mut adapter),
+                Kind::Request => qp.poll_request(now, outlet.reborrow(), &mut adapter),
             };
             if adapter.tables.completion_lost {
                 completion_lost(qp, &mut adapter);
@@ -259,7 +256,8 @@ impl<H: HostMemory> Device<H> {
             self.tables.counters.sent(packet.len + ICRC_LEN);
             let transmit = Transmit { path, packet };
             if packet.path.is_some() {
-                self.deliver_here(now, &transmit, [&*room.first, &*room.second], elide);
+                let Outlet { room, elide } = &outlet;
+                self.deliver_here(now, &transmit, [&*room.first, &*room.second], *elide);
             }
             return Some(transmit);
         }

@@ -15,6 +15,13 @@ pub struct Outlet<'a> {
     pub elide: bool,
 }
 
+impl Outlet<'_> {
+    /// The same outlet, for a while.
+    pub fn reborrow(&mut self) -> Outlet<'_> {
+        Outlet { room: self.room.reborrow(), elide: self.elide }
+    }
+}
+
 /// A packet that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emitted {

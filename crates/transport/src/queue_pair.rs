@@ -3,7 +3,7 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, DropReason, Grh, Instant, MAX_MESSAGE_LEN, Packet, Room};
+use roxe_wire::{Bth, DropReason, Grh, Instant, MAX_MESSAGE_LEN, Packet};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
@@ -390,14 +390,12 @@ impl QueuePair {
     pub fn poll_response(
         &mut self,
         now: Instant,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
-        let Outlet { room: Room { first, second }, elide } = outlet;
-        let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
-        let emitted = self.write_response(now, outlet, adapter);
+        let emitted = self.write_response(now, outlet.reborrow(), adapter);
         if emitted.is_some() {
-            self.history.sent(now, first);
+            self.history.sent(now, outlet.room.first);
         }
         emitted
     }
@@ -405,23 +403,20 @@ impl QueuePair {
     fn write_response(
         &mut self,
         now: Instant,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         let Responder::Rc(responder) = &mut self.responder else { return None };
         if !self.state.receives() && self.state != QpState::Error {
             return None;
         }
-        let Outlet { room: Room { first, second }, elide } = outlet;
-        let room = Room { first: &mut *first, second: &mut *second };
-        match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
+        match responder.poll(&self.attributes, outlet.reborrow(), adapter) {
             Ok(emitted) => emitted,
             Err(broken) => {
                 let request = responder.describe_read(broken.psn);
                 self.broken(now, broken, request, adapter);
                 // What the peer gets instead is the NAK; nothing can go wrong with that.
                 let Responder::Rc(responder) = &mut self.responder else { return None };
-                let outlet = Outlet { room: Room { first, second }, elide };
                 responder.poll(&self.attributes, outlet, adapter).ok().flatten()
             }
         }
@@ -432,23 +427,22 @@ impl QueuePair {
     pub fn poll_request(
         &mut self,
         now: Instant,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         if !self.state.sends() {
             return None;
         }
         let draining = self.state == QpState::SqDrain;
-        let Outlet { room: Room { first, second }, elide } = outlet;
-        let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
-        let (requester, attributes) = (&mut self.requester, &self.attributes);
+        let (requester, attributes, lent) =
+            (&mut self.requester, &self.attributes, outlet.reborrow());
         let emitted = match self.service {
-            ServiceType::Rc => requester.poll(now, attributes, draining, outlet, adapter),
-            ServiceType::Uc => requester.poll_unreliable(attributes, draining, outlet, adapter),
-            ServiceType::Ud => requester.poll_datagram(attributes, draining, outlet, adapter),
+            ServiceType::Rc => requester.poll(now, attributes, draining, lent, adapter),
+            ServiceType::Uc => requester.poll_unreliable(attributes, draining, lent, adapter),
+            ServiceType::Ud => requester.poll_datagram(attributes, draining, lent, adapter),
         };
         if emitted.is_some() {
-            self.history.sent(now, first);
+            self.history.sent(now, outlet.room.first);
         }
         self.report_local_failure(now, adapter);
         self.report_drained(adapter);

@@ -636,15 +636,7 @@ impl Responder {
         let (operation, position) = match due.answer {
             Answer::Atomic { .. } => (Operation::AtomicAcknowledge, Position::Only),
             Answer::Done { .. } => (Operation::ReadResponse, Position::Only),
-            Answer::Read { .. } => (
-                Operation::ReadResponse,
-                match (due.first, due.last) {
-                    (true, true) => Position::Only,
-                    (true, false) => Position::First,
-                    (false, false) => Position::Middle,
-                    (false, true) => Position::Last,
-                },
-            ),
+            Answer::Read { .. } => (Operation::ReadResponse, Position::of(due.first, due.last)),
         };
         let Some(opcode) = Opcode::find(Service::Rc, operation, position, None) else {
             return Ok(None);
