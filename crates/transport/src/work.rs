@@ -3,7 +3,8 @@
 //! IBA vol 1 §10.7 and §11.6; the names are those of libibverbs.
 
 use roxe_wire::{
-    FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, QKey, Qpn, RKey,
+    AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, PKey, Psn,
+    QKey, Qpn, RKey, RnrTimer,
 };
 
 use crate::qp_state::QpState;
@@ -220,6 +221,13 @@ impl AccessFlags {
     /// Writes may pass each other; never made use of here.
     pub const RELAXED_ORDERING: Self = Self(1 << 20);
 
+    /// All that peers may do.
+    pub const REMOTE: Self = Self::REMOTE_WRITE
+        .with(Self::REMOTE_READ)
+        .with(Self::REMOTE_ATOMIC)
+        .with(Self::FLUSH_GLOBAL)
+        .with(Self::FLUSH_PERSISTENT);
+
     const NAMES: [(Self, &'static str); 11] = [
         (Self::LOCAL_WRITE, "local-write"),
         (Self::REMOTE_WRITE, "remote-write"),
@@ -234,9 +242,18 @@ impl AccessFlags {
         (Self::RELAXED_ORDERING, "relaxed-ordering"),
     ];
 
+    const KNOWN: Self = {
+        let (mut all, mut i) = (Self::NONE, 0);
+        while i < Self::NAMES.len() {
+            all = all.with(Self::NAMES[i].0);
+            i += 1;
+        }
+        all
+    };
+
     /// The bits as libibverbs has them; `None` when one is unknown.
     pub const fn from_bits(bits: u32) -> Option<Self> {
-        if bits & !(0x3ff | 1 << 20) == 0 { Some(Self(bits)) } else { None }
+        if bits & !Self::KNOWN.0 == 0 { Some(Self(bits)) } else { None }
     }
 
     /// The bits as libibverbs has them.
@@ -542,21 +559,21 @@ pub struct Attributes {
     /// The key of datagrams.
     pub q_key: QKey,
     /// The partition key that packets carry.
-    pub p_key: roxe_wire::PKey,
+    pub p_key: PKey,
     /// The PSN of our first request.
-    pub sq_psn: roxe_wire::Psn,
+    pub sq_psn: Psn,
     /// The PSN of the peer's first request.
-    pub rq_psn: roxe_wire::Psn,
+    pub rq_psn: Psn,
     /// How many READs and atomics we may have outstanding.
     pub max_rd_atomic: u8,
     /// How many the peer may have.
     pub max_dest_rd_atomic: u8,
     /// How long to wait for an answer.
-    pub timeout: roxe_wire::AckTimeout,
+    pub timeout: AckTimeout,
     /// How often to try again for want of an answer, 0 ..= 7.
     pub retry_cnt: u8,
     /// How often to try again for want of a receive buffer, 0 ..= 7; 7 is for ever.
     pub rnr_retry: u8,
     /// How long a peer shall wait when we have no receive buffer.
-    pub min_rnr_timer: roxe_wire::RnrTimer,
+    pub min_rnr_timer: RnrTimer,
 }

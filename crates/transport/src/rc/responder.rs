@@ -3,10 +3,10 @@
 //! IBA vol 1 §9.7.4 (validation of requests), §9.7.5 (answers). Nothing is sent from here: what is
 //! owed is noted, and [`Responder::poll`] writes it when the device has room.
 
-use roxe_wire::opcode::{Header, Operation, PayloadRule, Position, Service};
+use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{
-    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, Instant, MAX_MESSAGE_LEN, Msn,
-    NakCode, Opcode, Packet, Psn, Syndrome, packets_for,
+    Aeth, AtomicAckEth, Bth, Credits, FlushPlacement, FlushSelectivity, Headers, Instant,
+    MAX_MESSAGE_LEN, Msn, NakCode, Opcode, Packet, Psn, Qpn, RKey, Syndrome, packets_for,
 };
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
@@ -16,7 +16,7 @@ use crate::ending::{PeerRequest, Rule};
 use crate::work::{AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra};
 
 use super::acknowledge::{self, Owed};
-use super::replay::{Answer, Replayed, Resources};
+use super::replay::{Answer, Due, Replayed, Resources};
 
 /// The side that carries out the peer's requests.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Responder {
 #[derive(Clone, Copy, Debug)]
 enum Inbound {
     Send { receive: Receive, offset: u32 },
-    Write { key: roxe_wire::RKey, va: u64, remaining: u32, total: u32 },
+    Write { key: RKey, va: u64, remaining: u32, total: u32 },
 }
 
 /// Why a request is not carried out.
@@ -449,20 +449,16 @@ impl Responder {
             FlushSelectivity::Reserved(_) => return Err(Refusal::Fatal(Rule::FlushTarget)),
         };
         let span = Span { va: reth.va, len };
-        let wanted = [
-            (feth.placement.global_visibility, Access::FlushGlobal),
-            (feth.placement.persistence, Access::FlushPersistent),
-        ];
-        if wanted.iter().all(|(wanted, _)| !wanted) {
+        if flushes(feth.placement).next().is_none() {
             return Err(Refusal::Fatal(Rule::FlushTarget));
         }
         let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
-        let wanted = wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing);
+        let wanted = flushes(feth.placement).filter(|_| !nothing);
         // What may not be done in full is not begun.
-        for (_, access) in wanted.clone() {
+        for access in wanted.clone() {
             adapter.check_remote(reth.r_key, span, access).map_err(refused_key)?;
         }
-        for (_, access) in wanted {
+        for access in wanted {
             adapter.flush_remote(reth.r_key, span, access).map_err(refused_key)?;
         }
         self.answer_with(1, Answer::Done { operation: Operation::Flush });
@@ -629,7 +625,7 @@ impl Responder {
     fn send_due(
         &mut self,
         attributes: &Attributes,
-        due: super::replay::Due,
+        due: Due,
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<Option<Emitted>, Broken> {
@@ -695,21 +691,10 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
         Operation::CompareSwap | Operation::FetchAdd => AccessFlags::REMOTE_ATOMIC,
         Operation::Flush => {
             let placement = packet.headers.feth.map(|feth| feth.placement).unwrap_or_default();
-            let global = if placement.global_visibility {
-                AccessFlags::FLUSH_GLOBAL
-            } else {
-                AccessFlags::NONE
-            };
-            let persistent = if placement.persistence {
-                AccessFlags::FLUSH_PERSISTENT
-            } else {
-                AccessFlags::NONE
-            };
-            global | persistent
+            flushes(placement).fold(AccessFlags::NONE, |all, access| all | access.right())
         }
         _ => AccessFlags::NONE,
     };
-    debug_assert!(packet.opcode.payload != PayloadRule::Eight || wanted != AccessFlags::NONE);
     if attributes.access.contain(wanted) {
         Ok(())
     } else {
@@ -717,11 +702,18 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
     }
 }
 
+/// How far a FLUSH goes.
+fn flushes(placement: FlushPlacement) -> impl Iterator<Item = Access> + Clone {
+    let global = placement.global_visibility.then_some(Access::FlushGlobal);
+    let persistent = placement.persistence.then_some(Access::FlushPersistent);
+    global.into_iter().chain(persistent)
+}
+
 /// A request for no bytes need not carry a valid address or key.
 //= IBA C9-88, R20, 04-4.14
 fn check_remote(
     adapter: &impl Adapter,
-    key: roxe_wire::RKey,
+    key: RKey,
     va: u64,
     len: u32,
     access: Access,
@@ -785,7 +777,7 @@ pub(crate) fn failed(
         byte_len: 0,
         extra: Extra::None,
         qpn: attributes.qpn,
-        source_qp: roxe_wire::Qpn::default(),
+        source_qp: Qpn::default(),
         grh: false,
         solicited: true,
     }

@@ -149,14 +149,7 @@ impl Adapter for FakeAdapter {
     }
 
     fn check_remote(&self, key: RKey, span: Span, access: Access) -> Result<(), KeyViolation> {
-        let right = match access {
-            Access::Write => AccessFlags::REMOTE_WRITE,
-            Access::Read => AccessFlags::REMOTE_READ,
-            Access::Atomic => AccessFlags::REMOTE_ATOMIC,
-            Access::FlushGlobal => AccessFlags::FLUSH_GLOBAL,
-            Access::FlushPersistent => AccessFlags::FLUSH_PERSISTENT,
-        };
-        if !self.allow.contain(right) {
+        if !self.allow.contain(access.right()) {
             return Err(KeyViolation::AccessDenied);
         }
         self.range(key.0, span.va, span.len as usize).map(|_| ())
