@@ -234,7 +234,8 @@ impl Rule {
         }
     }
 
-    /// How a receive in hand completes. Section 5.3.
+    /// How a receive in hand completes.
+    //= 05-5.3
     pub const fn receive_status(self) -> CompletionStatus {
         match (self, self.nak()) {
             (Self::ReceiveLength, _) => CompletionStatus::LocalLengthError,

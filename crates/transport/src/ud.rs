@@ -1,7 +1,7 @@
 //! Unreliable datagrams: one packet a message, to anybody, from anybody with the right key.
 //!
 //! IBA vol 1 §9.8.3. A receive buffer begins with 40 bytes for the header that tells where the
-//! datagram came from. PSNs are counted but not looked at.
+//! datagram came from. PSNs are counted on the way out and not looked at on the way in.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Opcode, Packet, Payload, QKey};
@@ -51,7 +51,7 @@ pub(crate) fn handle_datagram(
     completion.source_qp = packet.headers.deth.map_or(completion.source_qp, |d| d.source_qp);
     if let Err(why) = placed {
         // The message is lost and its buffer too; the queue pair goes on. BC-074
-        (completion.status, completion.solicited) = (why.status(), true);
+        completion.status = why.status();
         adapter.count(Count::ResponderCqeError);
         if let ReceiveFailure::TooLong { .. } = why {
             adapter.count(Count::UdTooLong);

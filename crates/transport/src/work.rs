@@ -49,7 +49,7 @@ pub struct PathId(pub u32);
 pub enum Data<'a> {
     /// In registered memory, gathered (or for READ and atomics scattered) in this order.
     Regions(&'a [Sge]),
-    /// Here: copied when the request is posted. SEND and WRITE only.
+    /// Here: copied when the request is posted. SENDs and WRITEs, ATOMIC WRITE among them.
     Inline(&'a [u8]),
 }
 
@@ -134,7 +134,7 @@ impl SendOperation {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Whether its data may be given inline: SENDs and WRITEs.
+    /// Whether its data may be given inline: SENDs and WRITEs, ATOMIC WRITE among them.
     pub const fn may_be_inline(&self) -> bool {
         matches!(
             self,
@@ -359,7 +359,8 @@ pub enum PostError {
     WrongState,
     /// The service does not have this operation, or not with these flags or data. `EINVAL`.
     NotSupported,
-    /// A datagram without a destination, or with one that does not exist. `EINVAL`.
+    /// A datagram without a destination or with one that does not exist; or a destination where the
+    /// connection has one. `EINVAL`.
     NoTarget,
     /// An atomic whose remote address is not a multiple of 8, or whose data is not 8 bytes.
     /// `EINVAL`.
@@ -534,11 +535,11 @@ pub struct Completion {
     pub extra: Extra,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// The sender's queue pair; datagrams only.
+    /// The sender's queue pair; receives only.
     pub source_qp: Qpn,
     /// Whether the first 40 bytes of the buffer are the GRH area; datagrams only.
     pub grh: bool,
-    /// Whether this is a solicited event: the sender asked for one, or the request failed.
+    /// Whether the sender asked for a solicited event; receives only.
     pub solicited: bool,
 }
 

@@ -735,14 +735,15 @@ const fn refused_key(violation: KeyViolation) -> Refusal {
     Refusal::Fatal(Rule::Key(violation))
 }
 
-//= 05-5.3
-//= 04-4.15
+/// Bytes of a packet's payload, which its path MTU has bounded.
 fn payload_len(packet: &Packet<'_>) -> Result<u32, Refusal> {
     u32::try_from(packet.payload.len()).map_err(|_| Refusal::Fatal(Rule::PacketLength))
 }
 
 const READ_REQUEST: u8 = 0x0c;
 
+/// The completion of a receive that got its message, or of one that a WRITE used up.
+//= 04-4.15
 pub(crate) fn received(
     attributes: &Attributes,
     packet: &Packet<'_>,
@@ -765,6 +766,7 @@ pub(crate) fn received(
 }
 
 /// The completion of a receive that went wrong.
+//= 05-5.3
 pub(crate) fn failed(
     attributes: &Attributes,
     receive: &Receive,
@@ -779,6 +781,6 @@ pub(crate) fn failed(
         qpn: attributes.qpn,
         source_qp: Qpn::default(),
         grh: false,
-        solicited: true,
+        solicited: false,
     }
 }
