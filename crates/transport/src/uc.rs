@@ -253,8 +253,7 @@ impl Requester {
         if !wqe.begun {
             let several = wqe.len > attributes.path_mtu.bytes();
             if several && let Err(violation) = adapter.check_local(self.queue.sges(wqe), false) {
-                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
-                return None;
+                return self.failed_here(LocalFailure::Read(violation));
             }
             let wqe = self.queue.get_mut(0)?;
             wqe.psn = self.next;
@@ -270,10 +269,7 @@ impl Requester {
         })?;
         let emitted = match emitted {
             Ok(emitted) => emitted,
-            Err(violation) => {
-                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
-                return None;
-            }
+            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
         };
         self.queue.get_mut(0)?.begun = true;
         self.next = self.next.next();

@@ -103,8 +103,7 @@ impl Requester {
             return None;
         }
         if wqe.len > attributes.path_mtu.bytes() {
-            self.queue.get_mut(0)?.failed = Some(LocalFailure::LongerThanMtu);
-            return None;
+            return self.failed_here(LocalFailure::LongerThanMtu);
         }
         let target = self.queue.front_target()?;
         let imm = match wqe.operation {
@@ -139,10 +138,7 @@ impl Requester {
         })?;
         let mut emitted = match emitted {
             Ok(emitted) => emitted,
-            Err(violation) => {
-                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
-                return None;
-            }
+            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
         };
         let psn = self.next;
         let wqe = self.queue.get_mut(0)?;

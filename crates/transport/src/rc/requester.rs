@@ -178,7 +178,7 @@ impl Requester {
     }
 
     /// The next request fails without having been sent.
-    fn failed_here(&mut self, why: LocalFailure) -> Option<Emitted> {
+    pub(crate) fn failed_here(&mut self, why: LocalFailure) -> Option<Emitted> {
         self.queue.get_mut(self.at)?.failed = Some(why);
         None
     }
