@@ -49,6 +49,16 @@ enum Responder {
     Ud,
 }
 
+impl Responder {
+    fn new(service: ServiceType, conduct: Conduct) -> Self {
+        match service {
+            ServiceType::Rc => Self::Rc(rc::Responder::new(conduct)),
+            ServiceType::Uc => Self::Uc(uc::Responder::default()),
+            ServiceType::Ud => Self::Ud,
+        }
+    }
+}
+
 impl QueuePair {
     /// A queue pair in state Reset.
     pub fn new(
@@ -63,11 +73,7 @@ impl QueuePair {
             attributes,
             signal_all,
             requester: rc::Requester::new(capacity),
-            responder: match service {
-                ServiceType::Rc => Responder::Rc(rc::Responder::new(Conduct::DEFAULT)),
-                ServiceType::Uc => Responder::Uc(uc::Responder::default()),
-                ServiceType::Ud => Responder::Ud,
-            },
+            responder: Responder::new(service, Conduct::DEFAULT),
             notify_drained: false,
             established: false,
             answered: None,
@@ -128,9 +134,7 @@ impl QueuePair {
     /// Behaves otherwise from now on. To be called in state Reset.
     pub fn set_conduct(&mut self, conduct: Conduct) {
         self.requester.conduct = conduct;
-        if let Responder::Rc(responder) = &mut self.responder {
-            *responder = rc::Responder::new(conduct);
-        }
+        self.responder = Responder::new(self.service, conduct);
     }
 
     /// Goes to another state, or changes attributes: `ibv_modify_qp`. `values` holds the values of
@@ -193,11 +197,7 @@ impl QueuePair {
             Responder::Uc(responder) => responder.forget(adapter),
             Responder::Ud => {}
         }
-        self.responder = match self.service {
-            ServiceType::Rc => Responder::Rc(rc::Responder::new(self.requester.conduct)),
-            ServiceType::Uc => Responder::Uc(uc::Responder::default()),
-            ServiceType::Ud => Responder::Ud,
-        };
+        self.responder = Responder::new(self.service, self.requester.conduct);
         self.established = false;
         self.notify_drained = false;
         (self.answered, self.asked) = (None, None);
