@@ -555,15 +555,10 @@ fn check_request(service: ServiceType, request: &SendRequest<'_>) -> Result<(), 
     if (service == ServiceType::Ud) != request.target.is_some() {
         return Err(PostError::NoTarget);
     }
-    let len = match request.data {
-        Data::Inline(bytes) => {
-            if !operation.may_be_inline() {
-                return Err(PostError::NotSupported);
-            }
-            bytes.len() as u64
-        }
-        Data::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum(),
-    };
+    if matches!(request.data, Data::Inline(_)) && !operation.may_be_inline() {
+        return Err(PostError::NotSupported);
+    }
+    let len = request.data.len();
     match *operation {
         SendOperation::CompareSwap { remote, .. } | SendOperation::FetchAdd { remote, .. }
             if len != 8 || remote.va % 8 != 0 =>

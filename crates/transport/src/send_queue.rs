@@ -125,19 +125,18 @@ impl SendQueue {
         if self.wqes.len() >= depth as usize {
             return Err(PostError::QueueFull { depth });
         }
-        let len = match request.data {
+        match request.data {
             Data::Regions(sges) if sges.len() > max_sge as usize => {
                 return Err(PostError::TooManySegments { given: sges.len(), max: max_sge });
             }
             Data::Inline(bytes) if bytes.len() > max_inline as usize => {
                 return Err(PostError::InlineTooLong { given: bytes.len(), max: max_inline });
             }
-            Data::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>(),
-            Data::Inline(bytes) => bytes.len() as u64,
-        };
+            Data::Regions(_) | Data::Inline(_) => {}
+        }
         let len = match request.operation {
             SendOperation::Flush { len, .. } => u64::from(len),
-            _ => len,
+            _ => request.data.len(),
         };
         let too_long = PostError::MessageTooLong { len };
         let len = u32::try_from(len).map_err(|_| too_long)?;

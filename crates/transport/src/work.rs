@@ -53,6 +53,21 @@ pub enum Data<'a> {
     Inline(&'a [u8]),
 }
 
+impl Data<'_> {
+    /// How many bytes: a list may name more than a message may have.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// What a send request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOperation {
