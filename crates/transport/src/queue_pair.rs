@@ -121,11 +121,6 @@ impl QueuePair {
         self.history.dropped(now, bth, reason);
     }
 
-    /// How large its send queue is.
-    pub const fn send_capacity(&self) -> SendCapacity {
-        self.requester.queue().capacity()
-    }
-
     /// How many packets may be unacknowledged at once: 1 ..= 2²². RC.
     pub fn set_window(&mut self, packets: u32) {
         self.requester.set_window(packets);
@@ -279,9 +274,9 @@ impl QueuePair {
         }
         check_request(self.service, request)?;
         let signaled = request.signaled || self.signal_all;
-        self.requester.queue_mut().push(request, signaled)?;
+        self.requester.queue.push(request, signaled)?;
         if matches!(self.state, QpState::Error | QpState::SqError) {
-            self.requester.flush(&self.attributes, adapter);
+            self.requester.fail(None, &self.attributes, adapter);
         }
         Ok(())
     }

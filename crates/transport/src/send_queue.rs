@@ -110,10 +110,6 @@ impl SendQueue {
         Self { capacity, wqes: VecDeque::new(), beside: None }
     }
 
-    pub(crate) const fn capacity(&self) -> SendCapacity {
-        self.capacity
-    }
-
     /// Takes in a request that the service allows. `signaled` stands for the request's own.
     //= BC-077, BC-104, 04-4.14
     pub(crate) fn push(
