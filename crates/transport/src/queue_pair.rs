@@ -3,7 +3,7 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, DropReason, Grh, Instant, MAX_MESSAGE_LEN, Packet};
+use roxe_wire::{Bth, DropReason, Grh, Instant, MAX_MESSAGE_LEN, Packet, Room};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
@@ -398,20 +398,23 @@ impl QueuePair {
     fn write_response(
         &mut self,
         now: Instant,
-        mut outlet: Outlet<'_>,
+        outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         let Responder::Rc(responder) = &mut self.responder else { return None };
         if !self.state.receives() && self.state != QpState::Error {
             return None;
         }
-        match responder.poll(&self.attributes, outlet.reborrow(), adapter) {
+        let Outlet { room: Room { first, second }, elide } = outlet;
+        let room = Room { first: &mut *first, second: &mut *second };
+        match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
             Ok(emitted) => emitted,
             Err(broken) => {
                 let request = responder.describe_read(broken.psn);
                 self.broken(now, broken, request, adapter);
                 // What the peer gets instead is the NAK; nothing can go wrong with that.
                 let Responder::Rc(responder) = &mut self.responder else { return None };
+                let outlet = Outlet { room: Room { first, second }, elide };
                 responder.poll(&self.attributes, outlet, adapter).ok().flatten()
             }
         }
