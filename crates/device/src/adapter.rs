@@ -198,6 +198,6 @@ pub(crate) fn flushed(wr_id: u64, qpn: Qpn) -> Completion {
         qpn,
         source_qp: Qpn::default(),
         grh: false,
-        solicited: true,
+        solicited: false,
     }
 }

@@ -35,13 +35,15 @@ pub struct CompletionQueue {
     pub users: Users,
 }
 
-/// What the application should hear about a completion queue.
+/// What happened at a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqEvent {
     /// The completion that it waits for was added; it must arm again for another.
     Notify,
     /// A completion found no room: `IBV_EVENT_CQ_ERR`. Told once.
     Overrun,
+    /// Another one found none.
+    Lost,
 }
 
 /// Which completion the application waits for.
@@ -65,12 +67,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Adds a completion. Says whether the application should hear of it.
+    /// Adds a completion. Says what came of it, if the application waits for it or it was lost.
     //= 05-5.4
     pub fn push(&mut self, completion: Completion) -> Option<CqEvent> {
         if self.overrun || self.ring.len() >= self.depth as usize {
             self.lost = self.lost.saturating_add(1);
-            return (!core::mem::replace(&mut self.overrun, true)).then_some(CqEvent::Overrun);
+            let again = core::mem::replace(&mut self.overrun, true);
+            return Some(if again { CqEvent::Lost } else { CqEvent::Overrun });
         }
         self.ring.push_back(completion);
         let wanted = match self.armed {
@@ -142,11 +145,6 @@ impl CompletionQueue {
     /// How many there is room for.
     pub const fn depth(&self) -> u32 {
         self.depth
-    }
-
-    /// Whether a completion was lost.
-    pub const fn is_in_error(&self) -> bool {
-        self.overrun
     }
 
     /// How many completions were lost.
@@ -227,14 +225,15 @@ mod tests {
     #[test]
     fn an_overrun_is_told_once_and_ends_the_queue() {
         let mut queue = full(2);
-        assert!(!queue.is_in_error());
+        assert!(!queue.overrun);
         assert_eq!(queue.push(completion(2)), Some(CqEvent::Overrun));
-        assert_eq!(queue.push(completion(3)), None);
+        assert_eq!(queue.push(completion(3)), Some(CqEvent::Lost));
         assert_eq!(queue.pop().unwrap().wr_id, 0);
         queue.request_notify(false);
-        assert_eq!(queue.push(completion(4)), None, "there is room, but it would hide a hole");
+        let lost = queue.push(completion(4));
+        assert_eq!(lost, Some(CqEvent::Lost), "there is room, but it would hide a hole");
         assert_eq!(rest(&mut queue), [1]);
-        assert_eq!((queue.is_in_error(), queue.lost()), (true, 3));
+        assert_eq!((queue.overrun, queue.lost()), (true, 3));
         assert_eq!(CompletionQueue::new(0).push(completion(0)), Some(CqEvent::Overrun));
     }
 

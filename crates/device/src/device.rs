@@ -195,6 +195,7 @@ impl<H: HostMemory> Device<H> {
                 host,
                 completion_queues: Slots::new(limits.max_cq),
                 receive_queues: Slots::new(limits.max_qp.saturating_add(limits.max_srq)),
+                shared_queues: 0,
                 gids: GidTable::new(limits.gid_table_len),
                 paths: Paths::new(limits.max_qp, limits.max_ah),
                 groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),
@@ -226,17 +227,18 @@ impl<H: HostMemory> Device<H> {
 
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
     //= BC-058, BC-107, BC-112, 05-5.10
-    pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
-        let Outlet { room, elide } = outlet;
+    pub fn poll_transmit(&mut self, now: Instant, mut outlet: Outlet<'_>) -> Option<Transmit> {
         while let Some((index, kind)) = self.turns.next() {
-            let slot = self.queue_pairs.get_mut(index)?;
+            let Some(slot) = self.queue_pairs.get_mut(index) else {
+                debug_assert!(false, "who is destroyed leaves the rings");
+                self.turns.drop_front(kind);
+                continue;
+            };
             let QpSlot { qp, own, counters, .. } = slot;
             let mut adapter = QpAdapter { tables: &mut self.tables, own, counters };
-            let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-            let outlet = Outlet { room: lent, elide };
             let packet = match kind {
-                Kind::Response => qp.poll_response(now, outlet, &mut adapter),
-                Kind::Request => qp.poll_request(now, outlet, &mut adapter),
+                Kind::Response => qp.poll_response(now, outlet.reborrow(), &mut adapter),
+                Kind::Request => qp.poll_request(now, outlet.reborrow(), &mut adapter),
             };
             if adapter.tables.completion_lost {
                 completion_lost(qp, &mut adapter);
@@ -248,11 +250,14 @@ impl<H: HostMemory> Device<H> {
             self.turns.done(&mut slot.standing, kind, packet.is_some(), more);
             self.timers.arm(index, &mut slot.armed, slot.qp.deadline());
             let Some(packet) = packet else { continue };
-            let Some(path) = packet.path.or(slot.path) else { continue };
+            let path = packet.path.or(slot.path);
+            debug_assert!(path.is_some(), "who sends has a path");
+            let Some(path) = path else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
             let transmit = Transmit { path, packet };
             if packet.path.is_some() {
-                self.deliver_here(now, &transmit, [&*room.first, &*room.second], elide);
+                let Outlet { room, elide } = &outlet;
+                self.deliver_here(now, &transmit, [&*room.first, &*room.second], *elide);
             }
             return Some(transmit);
         }
@@ -283,7 +288,7 @@ impl<H: HostMemory> Device<H> {
     /// # Errors
     /// The request is refused; nothing was queued.
     pub fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let index = self.numbers.slot_of(qpn).ok_or(PostError::NoSuchQueue)?;
+        let index = self.numbers.index_of(qpn).ok_or(PostError::NoSuchQueue)?;
         if let Some(target) = request.target {
             let pd = self.queue_pairs.get(index).map(|slot| slot.own.pd);
             let handle = pd.and_then(|pd| self.tables.paths.handle(target.path, pd));
@@ -307,7 +312,7 @@ impl<H: HostMemory> Device<H> {
     ) -> Result<(), PostError> {
         let slot = self
             .numbers
-            .slot_of(qpn)
+            .index_of(qpn)
             .and_then(|index| self.queue_pairs.get_mut(index))
             .ok_or(PostError::NoSuchQueue)?;
         if slot.own.shared {

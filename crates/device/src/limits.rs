@@ -23,8 +23,6 @@ pub struct Limits {
     pub max_qp_init_rd_atom: u8,
     /// READs and atomics that a peer may have outstanding at a queue pair: `max_qp_rd_atom`.
     pub max_qp_rd_atom: u8,
-    /// Bytes of a message: `max_msg_sz` of the port.
-    pub max_message_len: u32,
     /// Payload of a packet: `active_mtu` of the port. That of datagrams; no path has a larger one.
     pub port_mtu: Mtu,
     /// Completion queues.
@@ -72,7 +70,6 @@ impl Limits {
         max_inline_data:       512,
         max_qp_init_rd_atom:   128,
         max_qp_rd_atom:        128,
-        max_message_len:       MAX_MESSAGE_LEN,
         port_mtu:              Mtu::B4096,
         max_cq:                1 << 18,
         max_cqe:               (1 << 22) - 1,
@@ -91,6 +88,11 @@ impl Limits {
         max_pkeys:             1,
         local_ca_ack_delay:    15,
     };
+
+    /// Bytes of a message: `max_msg_sz` of the port. No device has another number.
+    pub const fn max_message_len(&self) -> u32 {
+        MAX_MESSAGE_LEN
+    }
 
     /// `max_res_rd_atom`: READs and atomics that all peers together may have outstanding.
     pub const fn max_res_rd_atom(&self) -> u32 {
@@ -126,7 +128,7 @@ mod tests {
         assert!(limits.max_qp >= 1 << 16);
         assert!(limits.max_sge >= 32 && limits.max_inline_data >= 400);
         assert!(limits.max_qp_rd_atom >= 128 && limits.max_qp_init_rd_atom >= 128);
-        assert_eq!(limits.max_message_len, 1 << 31);
+        assert_eq!(limits.max_message_len(), 1 << 31);
     }
 
     #[test]

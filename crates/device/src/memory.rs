@@ -99,7 +99,7 @@ impl MemoryTable {
     /// # Errors
     /// [`MemoryError::NeedsLocalWrite`], [`MemoryError::RangeWraps`], [`MemoryError::TableFull`].
     pub fn register(&mut self, what: &Registration) -> Result<LKey, MemoryError> {
-        check_rights(what.access)?;
+        check_rights(what.access, what.access)?;
         let Registration { pd, host, va, len, access } = *what;
         let start = start_of(access, va);
         check_wrap(start, len)?;
@@ -142,7 +142,7 @@ impl MemoryTable {
         check_no_windows(region)?;
         let pd = changes.pd.unwrap_or(region.pd);
         let access = changes.access.unwrap_or(old.access);
-        check_rights(access)?;
+        check_rights(access, access)?;
         let (host, va, len) = changes.range.unwrap_or((region.host, region.va, old.len));
         let start = start_of(access, va);
         check_wrap(start, len)?;
@@ -199,7 +199,7 @@ impl MemoryTable {
         if span.len > max_len {
             return Err(MemoryError::TooLong { max: max_len });
         }
-        check_rights(access)?;
+        check_rights(access, access)?;
         let start = start_of(access, span.va);
         check_wrap(start, span.len)?;
         let (len, host, kind) = (span.len, found.host, GrantKind::Region);
@@ -235,7 +235,7 @@ impl MemoryTable {
         let slot = self.valid(key.0).map_err(KeyViolation::from)?;
         let grant = self.grant(key.0).ok_or(KeyViolation::NoSuchKey)?;
         grant.check_domain(pd, qpn)?;
-        if !grant.access.contain_any(REMOTE_RIGHTS) {
+        if !grant.access.contain_any(AccessFlags::REMOTE) {
             return Err(KeyViolation::NoSuchKey);
         }
         Ok(self.invalidate_slot(slot)?)
@@ -516,14 +516,7 @@ impl Grant {
     /// The right that each request needs.
     //= 05-5.6, R19
     fn check_right(&self, access: Access) -> Result<(), KeyViolation> {
-        let right = match access {
-            Access::Write => AccessFlags::REMOTE_WRITE,
-            Access::Read => AccessFlags::REMOTE_READ,
-            Access::Atomic => AccessFlags::REMOTE_ATOMIC,
-            Access::FlushGlobal => AccessFlags::FLUSH_GLOBAL,
-            Access::FlushPersistent => AccessFlags::FLUSH_PERSISTENT,
-        };
-        if self.access.contain(right) { Ok(()) } else { Err(KeyViolation::AccessDenied) }
+        if self.access.contain(access.right()) { Ok(()) } else { Err(KeyViolation::AccessDenied) }
     }
 
     /// Where the bytes of a span are, if all of them lie inside. Differences only: a sum could
@@ -560,10 +553,11 @@ impl Population {
     }
 }
 
-/// Who lets peers change memory must be able to change it as well.
+/// Who lets peers change memory, through this key or a window over it, must be able to change it as
+/// well. `memory` are the rights of the region.
 //= 05-5.6, V03
-fn check_rights(access: AccessFlags) -> Result<(), MemoryError> {
-    if access.contain_any(CHANGING_RIGHTS) && !access.contain(AccessFlags::LOCAL_WRITE) {
+fn check_rights(wanted: AccessFlags, memory: AccessFlags) -> Result<(), MemoryError> {
+    if wanted.contain_any(CHANGING_RIGHTS) && !memory.contain(AccessFlags::LOCAL_WRITE) {
         return Err(MemoryError::NeedsLocalWrite);
     }
     Ok(())
@@ -680,12 +674,6 @@ impl From<MemoryError> for KeyViolation {
 
 /// Rights of peers to change memory.
 const CHANGING_RIGHTS: AccessFlags = AccessFlags::REMOTE_WRITE.with(AccessFlags::REMOTE_ATOMIC);
-
-/// All rights of peers.
-const REMOTE_RIGHTS: AccessFlags = CHANGING_RIGHTS
-    .with(AccessFlags::REMOTE_READ)
-    .with(AccessFlags::FLUSH_GLOBAL)
-    .with(AccessFlags::FLUSH_PERSISTENT);
 
 #[cfg(test)]
 mod tests;

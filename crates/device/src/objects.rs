@@ -26,6 +26,7 @@ use crate::path::{Path, Paths};
 use crate::protection_domain::{Pd, PdError};
 use crate::queue_pair_numbers::QpnError;
 use crate::receive_queue::{self, ReceiveQueue};
+use crate::tables::Tables;
 use crate::timers::Armed;
 use crate::transmit::Standing;
 use crate::users::InUse;
@@ -172,17 +173,31 @@ impl<H: HostMemory> Device<H> {
         Ok(self.tables.pds.deallocate(pd)?)
     }
 
+    /// Makes something that belongs to a protection domain.
+    fn in_domain<T>(
+        &mut self,
+        pd: Pd,
+        make: impl FnOnce(&mut Tables<H>) -> Result<T, VerbError>,
+    ) -> Result<T, VerbError> {
+        self.tables.pds.acquire(pd)?;
+        let made = make(&mut self.tables);
+        if made.is_err() {
+            self.tables.pds.release(pd);
+        }
+        made
+    }
+
     /// `ibv_reg_mr`. The key is L_Key and R_Key.
     ///
     /// # Errors
-    /// [`VerbError::Pd`], [`VerbError::Memory`].
+    /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Memory`].
     pub fn register_memory(&mut self, what: &Registration) -> Result<LKey, VerbError> {
-        self.tables.pds.acquire(what.pd)?;
-        let registered = self.tables.memory.register(what);
-        if registered.is_err() {
-            self.tables.pds.release(what.pd);
-        }
-        Ok(registered?)
+        self.check_region_len(what.len)?;
+        self.in_domain(what.pd, |tables| Ok(tables.memory.register(what)?))
+    }
+
+    const fn check_region_len(&self, len: u64) -> Result<(), VerbError> {
+        if len <= self.limits.max_mr_size { Ok(()) } else { Err(VerbError::Invalid("length")) }
     }
 
     /// A region that a work request will make valid: `ib_alloc_mr`.
@@ -198,19 +213,17 @@ impl<H: HostMemory> Device<H> {
         if max_len > self.limits.max_fast_register_len {
             return Err(VerbError::Invalid("max_len"));
         }
-        self.tables.pds.acquire(pd)?;
-        let allocated = self.tables.memory.alloc_fast(pd, host, max_len);
-        if allocated.is_err() {
-            self.tables.pds.release(pd);
-        }
-        Ok(allocated?)
+        self.in_domain(pd, |tables| Ok(tables.memory.alloc_fast(pd, host, max_len)?))
     }
 
     /// `ibv_rereg_mr`. Gives back the memory that is not registered any more.
     ///
     /// # Errors
-    /// [`VerbError::Memory`]; then nothing has changed.
+    /// [`VerbError::Invalid`], [`VerbError::Pd`], [`VerbError::Memory`]; then nothing has changed.
     pub fn reregister_memory(&mut self, key: LKey, changes: &Changes) -> Result<(), VerbError> {
+        if let Some((.., len)) = changes.range {
+            self.check_region_len(len)?;
+        }
         if let Some(pd) = changes.pd {
             self.tables.pds.acquire(pd)?;
         }
@@ -250,12 +263,7 @@ impl<H: HostMemory> Device<H> {
     /// # Errors
     /// [`VerbError::Pd`], [`VerbError::Memory`].
     pub fn alloc_window(&mut self, pd: Pd, kind: WindowType) -> Result<RKey, VerbError> {
-        self.tables.pds.acquire(pd)?;
-        let allocated = self.tables.memory.alloc_window(pd, kind);
-        if allocated.is_err() {
-            self.tables.pds.release(pd);
-        }
-        Ok(allocated?)
+        self.in_domain(pd, |tables| Ok(tables.memory.alloc_window(pd, kind)?))
     }
 
     /// `ibv_dealloc_mw`.
@@ -334,12 +342,15 @@ impl<H: HostMemory> Device<H> {
             return Err(VerbError::Invalid("max_sge"));
         }
         let queue = ReceiveQueue::new(pd, depth, max_sge).armed(limit)?;
-        self.tables.pds.acquire(pd)?;
-        let Some(index) = self.tables.receive_queues.insert(queue) else {
-            self.tables.pds.release(pd);
-            return Err(VerbError::Limit("receive queues"));
-        };
-        Ok(ReceiveQueueId(index))
+        if self.tables.shared_queues >= self.limits.max_srq {
+            return Err(VerbError::Limit("shared receive queues"));
+        }
+        self.in_domain(pd, |tables| {
+            let index = tables.receive_queues.insert(queue);
+            let index = index.ok_or(VerbError::Limit("receive queues"))?;
+            tables.shared_queues += 1;
+            Ok(ReceiveQueueId(index))
+        })
     }
 
     /// `ibv_modify_srq`: another depth, another limit, or both.
@@ -384,6 +395,7 @@ impl<H: HostMemory> Device<H> {
         queue.users.none_left()?;
         let pd = queue.pd();
         self.tables.receive_queues.remove(srq.0);
+        self.tables.shared_queues -= 1;
         self.tables.pds.release(pd);
         Ok(())
     }
@@ -503,7 +515,7 @@ impl<H: HostMemory> Device<H> {
     /// # Errors
     /// [`VerbError::NoSuchObject`].
     pub fn set_window(&mut self, qpn: Qpn, packets: u32) -> Result<(), VerbError> {
-        let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
         let slot = self.queue_pairs.get_mut(index).ok_or(VerbError::NoSuchObject)?;
         slot.qp.set_window(packets);
         Ok(())
@@ -523,11 +535,8 @@ impl<H: HostMemory> Device<H> {
         values: &Attributes,
         vector: Option<&AddressVector>,
     ) -> Result<(), VerbError> {
-        let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
-        let port_mtu = self.limits.port_mtu.bytes();
-        if given.contains(Attribute::PathMtu) && values.path_mtu.bytes() > port_mtu {
-            return Err(VerbError::Invalid("path_mtu"));
-        }
+        let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        self.check_limits(given, values)?;
         let addressing = match vector.filter(|_| given.contains(Attribute::Av)) {
             Some(vector) => {
                 let peer = if given.contains(Attribute::DestQpn) {
@@ -550,6 +559,25 @@ impl<H: HostMemory> Device<H> {
             self.clear(index);
         }
         Ok(())
+    }
+
+    /// What the device promises no more of than its limits say.
+    //= V02, 05-5.1
+    fn check_limits(&self, given: AttributeMask, values: &Attributes) -> Result<(), VerbError> {
+        let limits = &self.limits;
+        let (reads, peers_reads) = (values.max_rd_atomic, values.max_dest_rd_atomic);
+        let checks = [
+            (Attribute::PathMtu, values.path_mtu.bytes() <= limits.port_mtu.bytes(), "path_mtu"),
+            (Attribute::MaxQpRdAtomic, reads <= limits.max_qp_init_rd_atom, "max_rd_atomic"),
+            (
+                Attribute::MaxDestRdAtomic,
+                peers_reads <= limits.max_qp_rd_atom,
+                "max_dest_rd_atomic",
+            ),
+        ];
+        let broken =
+            checks.into_iter().find(|(attribute, right, _)| given.contains(*attribute) && !right);
+        broken.map_or(Ok(()), |(.., what)| Err(VerbError::Invalid(what)))
     }
 
     fn set_path(&mut self, index: u32, path: Path) -> Result<(), VerbError> {
@@ -601,7 +629,7 @@ impl<H: HostMemory> Device<H> {
     /// [`VerbError::InUse`] while it is a member of a multicast group.
     //= IBA o10-2.2.3, BC-106, BC-107
     pub fn destroy_queue_pair(&mut self, qpn: Qpn) -> Result<(), VerbError> {
-        let index = self.numbers.slot_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
         self.tables.groups.check_destroy(qpn)?;
         let blank = blank(qpn, self.limits.port_mtu);
         // Receives in hand go back to where they came from.
@@ -638,13 +666,10 @@ impl<H: HostMemory> Device<H> {
     ) -> Result<PathId, VerbError> {
         let port = source_port::from_flow_label(vector.flow_label);
         let addressing = vector.resolve(&self.tables.gids, port)?;
-        self.tables.pds.acquire(pd)?;
         let path = Path { vector: *vector, addressing, pd: Some(pd) };
-        let Some(id) = self.tables.paths.add(path) else {
-            self.tables.pds.release(pd);
-            return Err(VerbError::Limit("address handles"));
-        };
-        Ok(id)
+        self.in_domain(pd, |tables| {
+            tables.paths.add(path).ok_or(VerbError::Limit("address handles"))
+        })
     }
 
     /// `ibv_destroy_ah`.
@@ -681,8 +706,9 @@ impl<H: HostMemory> Device<H> {
         Ok(())
     }
 
-    fn slot_of(&self, qpn: Qpn) -> Option<&QpSlot> {
-        self.queue_pairs.get(self.numbers.slot_of(qpn)?)
+    /// The slot of the queue pair with this number.
+    pub(crate) fn slot_of(&self, qpn: Qpn) -> Option<&QpSlot> {
+        self.queue_pairs.get(self.numbers.index_of(qpn)?)
     }
 }
 
@@ -690,6 +716,7 @@ impl<H: HostMemory> Device<H> {
 fn blank(qpn: Qpn, path_mtu: Mtu) -> Attributes {
     Attributes {
         qpn,
+        cur_state: QpState::default(),
         dest_qp: Qpn::default(),
         path_mtu,
         access: AccessFlags::NONE,

@@ -87,7 +87,7 @@ impl QueuePairNumbers {
     /// The queue pair is destroyed: its number leads nowhere, its slot can be used again. Says
     /// which slot that was; `None` when nobody had the number.
     pub fn release(&mut self, number: Qpn) -> Option<u32> {
-        let slot = self.slot_of(number)?;
+        let slot = self.index_of(number)?;
         self.slots[slot as usize].number = None;
         if number == Qpn::GSI {
             self.gsi = None;
@@ -97,7 +97,7 @@ impl QueuePairNumbers {
     }
 
     /// The slot of the queue pair with this number.
-    pub fn slot_of(&self, number: Qpn) -> Option<u32> {
+    pub fn index_of(&self, number: Qpn) -> Option<u32> {
         if number == Qpn::GSI {
             return self.gsi;
         }
@@ -107,7 +107,8 @@ impl QueuePairNumbers {
     }
 
     /// The number of the queue pair in this slot.
-    pub fn number_of(&self, slot: u32) -> Option<Qpn> {
+    #[cfg(test)]
+    fn number_of(&self, slot: u32) -> Option<Qpn> {
         self.slots.get(slot as usize)?.number
     }
 
@@ -168,12 +169,12 @@ mod tests {
         assert_eq!(sorted.len(), 65_536);
         for &(number, slot) in &all {
             assert!(slot < 65_536 && !is_reserved(number));
-            assert_eq!(numbers.slot_of(number), Some(slot));
+            assert_eq!(numbers.index_of(number), Some(slot));
             assert_eq!(numbers.number_of(slot), Some(number));
         }
         let (number, slot) = all[77];
         assert_eq!(numbers.release(number), Some(slot));
-        assert_eq!((numbers.release(number), numbers.slot_of(number)), (None, None));
+        assert_eq!((numbers.release(number), numbers.index_of(number)), (None, None));
         assert_eq!(numbers.number_of(slot), None);
         let (other, same_slot) = numbers.allocate().unwrap();
         assert_eq!(same_slot, slot);
@@ -205,7 +206,7 @@ mod tests {
         let found = (0..1 << 24)
             .step_by(31)
             .map(Qpn::new)
-            .filter(|&n| n != number && numbers.slot_of(n).is_some());
+            .filter(|&n| n != number && numbers.index_of(n).is_some());
         assert_eq!(found.count(), 0);
         assert_eq!(numbers.number_of(100), None);
         assert!(QueuePairNumbers::new(0, 0).allocate().is_err());
@@ -215,9 +216,9 @@ mod tests {
     #[test]
     fn queue_pair_1_is_there_once() {
         let mut numbers = QueuePairNumbers::new(3, 2);
-        assert_eq!(numbers.slot_of(Qpn::GSI), None);
+        assert_eq!(numbers.index_of(Qpn::GSI), None);
         let (number, slot) = numbers.allocate_gsi().unwrap();
-        assert_eq!((number, numbers.slot_of(Qpn::GSI)), (Qpn::GSI, Some(slot)));
+        assert_eq!((number, numbers.index_of(Qpn::GSI)), (Qpn::GSI, Some(slot)));
         assert_eq!(numbers.allocate_gsi(), Err(QpnError::Taken));
         assert_ne!(numbers.allocate().unwrap().1, slot);
         assert_eq!(numbers.release(Qpn::GSI), Some(slot));

@@ -11,9 +11,10 @@ use roxe_wire::{
 };
 
 use crate::counters::DeviceCount;
-use crate::device::{Device, QpSlot, Transmit};
+use crate::device::{ByNumber, Device, QpSlot, Transmit};
 use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
+use crate::queue_pair_numbers::QueuePairNumbers;
 
 impl<H: HostMemory> Device<H> {
     /// A packet came in: how it was addressed, and its bytes from BTH to ICRC in one or two pieces.
@@ -48,9 +49,7 @@ impl<H: HostMemory> Device<H> {
             }
             return self.deliver_to_group(now, received, packet, None);
         }
-        let index = self.find(bth.dest_qp)?;
-        let slot = self.queue_pairs.get_mut(index);
-        let slot = slot.ok_or_else(|| DropReason::NoSuchQp { qpn: bth.dest_qp.get() })?;
+        let (index, slot) = find(&self.numbers, &mut self.queue_pairs, bth.dest_qp)?;
         if let Err(reason) = check_slot(slot, packet.opcode.service, bth, received) {
             return Err(slot.refuse(now, bth, reason));
         }
@@ -92,26 +91,16 @@ impl<H: HostMemory> Device<H> {
     ) -> Result<(), DropReason> {
         check_icrc(received)?;
         let bth = received.body.bth()?;
-        let index = self.find(bth.dest_qp)?;
+        let (index, slot) = find(&self.numbers, &mut self.queue_pairs, bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
         let service = Service::from_code(bth.opcode).filter(|service| *service != Service::Cnp);
         let service = service.ok_or(reason)?;
-        let slot = self.slot_mut(index)?;
         if let Err(reason) = check_slot(slot, service, &bth, received) {
             return Err(slot.refuse(now, &bth, reason));
         }
         slot.refuse(now, &bth, reason);
         self.with(index, |qp, adapter| qp.handle_reserved(now, &bth, adapter));
         Err(reason)
-    }
-
-    //= F08, F16, BC-008
-    fn find(&self, qpn: Qpn) -> Result<u32, DropReason> {
-        self.numbers.slot_of(qpn).ok_or_else(|| DropReason::NoSuchQp { qpn: qpn.get() })
-    }
-
-    fn slot_mut(&mut self, index: u32) -> Result<&mut QpSlot, DropReason> {
-        self.queue_pairs.get_mut(index).ok_or(DropReason::NoSuchQp { qpn: 0 })
     }
 
     /// Members of a group on this device hear what is sent to it from here too: no network brings
@@ -167,8 +156,8 @@ impl<H: HostMemory> Device<H> {
             if Some(qpn) == sender {
                 continue;
             }
-            let Ok(index) = self.find(qpn) else { continue };
-            let Ok(slot) = self.slot_mut(index) else { continue };
+            let found = find(&self.numbers, &mut self.queue_pairs, qpn);
+            let Ok((index, slot)) = found else { continue };
             let checked = check_slot(slot, Service::Ud, &packet.headers.bth, received)
                 .and_then(|()| check_q_key(slot.qp.attributes().q_key, packet));
             match checked {
@@ -196,6 +185,18 @@ impl QpSlot {
         self.qp.note_dropped(now, bth, reason);
         reason
     }
+}
+
+/// The queue pair with this number, and the index of its slot.
+//= F08, F16, BC-008
+fn find<'a>(
+    numbers: &QueuePairNumbers,
+    queue_pairs: &'a mut ByNumber,
+    qpn: Qpn,
+) -> Result<(u32, &'a mut QpSlot), DropReason> {
+    let index = numbers.index_of(qpn);
+    let found = index.and_then(|index| Some((index, queue_pairs.get_mut(index)?)));
+    found.ok_or_else(|| DropReason::NoSuchQp { qpn: qpn.get() })
 }
 
 /// The bytes that a packet begins with; all headers, if they lie in one piece.

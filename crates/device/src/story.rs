@@ -41,7 +41,7 @@ impl<H: HostMemory> Device<H> {
     /// What is known of a queue pair; `None` when there is no such.
     //= W01
     pub fn queue_pair_story(&self, qpn: Qpn) -> Option<QueuePairStory> {
-        let slot = self.queue_pairs.get(self.numbers.slot_of(qpn)?)?;
+        let slot = self.slot_of(qpn)?;
         let qp = &slot.qp;
         let some = |(_, count): &(&'static str, u64)| *count != 0;
         let dropped = QP_DROPS.iter().map(|&name| (name, slot.counters.value(Of::Drop(name))));
@@ -67,7 +67,7 @@ impl<H: HostMemory> Device<H> {
 
     /// What one queue pair counted; `None` when there is no such.
     pub fn queue_pair_counters(&self, qpn: Qpn) -> Option<&QpCounters> {
-        Some(&self.queue_pairs.get(self.numbers.slot_of(qpn)?)?.counters)
+        Some(&self.slot_of(qpn)?.counters)
     }
 }
 

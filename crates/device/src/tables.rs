@@ -22,7 +22,10 @@ pub(crate) struct Tables<H> {
     pub(crate) memory: MemoryTable,
     pub(crate) host: H,
     pub(crate) completion_queues: Slots<CompletionQueue>,
+    /// Those that queue pairs have for themselves, and shared ones.
     pub(crate) receive_queues: Slots<ReceiveQueue>,
+    /// How many of them are shared: none takes the place of a queue pair's own.
+    pub(crate) shared_queues: u32,
     pub(crate) gids: GidTable,
     pub(crate) paths: Paths,
     pub(crate) groups: MulticastGroups,
@@ -48,19 +51,17 @@ impl<H> Tables<H> {
     /// Puts a completion into its queue, and says so to whoever waits for it.
     pub(crate) fn complete(&mut self, cq: CqId, completion: Completion) {
         let Some(queue) = self.completion_queues.get_mut(cq.0) else { return };
-        let lost = queue.lost();
-        let event = queue.push(completion);
-        if queue.lost() != lost {
-            self.counters.device(DeviceCount::CqeLost, 1);
-            self.completion_lost = true;
-        }
-        match event {
-            Some(CqEvent::Notify) => self.events.push_back(Event::CompletionNotify(cq)),
-            Some(CqEvent::Overrun) => {
-                self.counters.device(DeviceCount::CqOverrun, 1);
-                self.events.push_back(Event::CompletionQueueError(cq));
-            }
+        match queue.push(completion) {
             None => {}
+            Some(CqEvent::Notify) => self.events.push_back(Event::CompletionNotify(cq)),
+            Some(event @ (CqEvent::Overrun | CqEvent::Lost)) => {
+                self.counters.device(DeviceCount::CqeLost, 1);
+                self.completion_lost = true;
+                if event == CqEvent::Overrun {
+                    self.counters.device(DeviceCount::CqOverrun, 1);
+                    self.events.push_back(Event::CompletionQueueError(cq));
+                }
+            }
         }
     }
 }

@@ -95,6 +95,16 @@ impl Turns {
         };
     }
 
+    /// Whose turn it is does not exist.
+    pub(crate) fn drop_front(&mut self, kind: Kind) {
+        let ring = match kind {
+            Kind::Response => &mut self.responses,
+            Kind::Request => &mut self.requests,
+        };
+        ring.slots.pop_front();
+        ring.sent = 0;
+    }
+
     /// The queue pair in `slot` is gone, or has nothing to send any more.
     pub(crate) fn forget(&mut self, slot: u32, standing: &mut Standing) {
         for (ring, inside) in [
@@ -172,5 +182,7 @@ mod tests {
         assert_eq!(turns.next(), None);
         turns.ready(0, &mut standing[0], Kind::Request);
         assert_eq!(turns.next(), Some((0, Kind::Request)));
+        turns.drop_front(Kind::Request);
+        assert_eq!(turns.next(), None);
     }
 }

@@ -5,15 +5,21 @@
 mod pair;
 
 use pair::{End, attributes, pair, remote, settle};
+use roxe_device::gid_table::GidEntry;
+use roxe_device::memory::{Changes, Registration};
 use roxe_device::{
-    HostMemory, HostRegion, Limits, MemoryGone, QueuePairInit, ReceiveCapacity, VerbError,
+    Device, HostMemory, HostRegion, Limits, MemoryGone, QueuePairInit, ReceiveCapacity, VecMemory,
+    VerbError,
 };
-use roxe_transport::qp_state::ServiceType;
+use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    Attributes, CompletionStatus, Data, ReceiveRequest, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, CompletionStatus, Data, ReceiveRequest, SendOperation, SendRequest,
+    Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
-use roxe_wire::{Body, ICRC_LEN, Instant, MAX_MESSAGE_LEN, Mtu, Psn, Qpn, Received, Room};
+use roxe_wire::{
+    Body, Gid, GidType, ICRC_LEN, Instant, MAX_MESSAGE_LEN, Mtu, Psn, Qpn, Received, Room,
+};
 
 const NOW: Instant = Instant::ZERO;
 
@@ -235,6 +241,74 @@ fn a_message_of_too_many_packets_ends_with_an_error() {
         let refused = (CompletionStatus::LocalLengthError, 0);
         assert_eq!(vast_transfer(Mtu::B256, MAX_MESSAGE_LEN, read), refused);
     }
+}
+
+/// A device with limits of its own, and what a queue pair needs.
+fn limited(limits: Limits) -> End {
+    let mut end = End { device: Device::new(limits, 1, VecMemory::default()), ..End::new(1) };
+    let gid = Gid::from_ip(end.address);
+    end.device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None }).unwrap();
+    end.pd = end.device.alloc_pd().unwrap();
+    end.cq = end.device.create_completion_queue(64).unwrap();
+    end
+}
+
+//= V02, 05-5.1 test
+#[test]
+fn no_more_reads_and_atomics_are_outstanding_than_the_limits_say() {
+    let mut limits = Limits::DEFAULT;
+    (limits.max_qp_init_rd_atom, limits.max_qp_rd_atom) = (3, 5);
+    let mut a = limited(limits);
+    let qpn = a.create(ServiceType::Rc, None);
+    let values = |ours, theirs| {
+        let usual = attributes(qpn, qpn, Mtu::B1024);
+        Attributes { max_rd_atomic: ours, max_dest_rd_atomic: theirs, ..usual }
+    };
+    a.connect_with(a.address, &values(3, 5));
+    a.device
+        .modify_queue_pair(qpn, QpState::SqDrain, AttributeMask::NONE, &values(0, 0), None)
+        .unwrap();
+    for (attribute, values, what) in [
+        (Attribute::MaxQpRdAtomic, values(4, 0), "max_rd_atomic"),
+        (Attribute::MaxDestRdAtomic, values(0, 6), "max_dest_rd_atomic"),
+    ] {
+        let given = AttributeMask::of(&[attribute]);
+        let done = a.device.modify_queue_pair(qpn, QpState::SqDrain, given, &values, None);
+        assert_eq!(done, Err(VerbError::Invalid(what)));
+    }
+    let kept = a.device.query_queue_pair(qpn).unwrap().attributes;
+    assert_eq!((kept.max_rd_atomic, kept.max_dest_rd_atomic), (3, 5));
+}
+
+#[test]
+fn shared_receive_queues_take_no_place_of_queue_pairs() {
+    let mut limits = Limits::DEFAULT;
+    (limits.max_srq, limits.max_qp) = (2, 2);
+    let mut a = limited(limits);
+    let full = Err(VerbError::Limit("shared receive queues"));
+    let shared = [(); 2].map(|()| a.device.create_shared_receive_queue(a.pd, 1, 1, 0).unwrap());
+    assert_eq!(a.device.create_shared_receive_queue(a.pd, 1, 1, 0), full);
+    let own = [(); 2].map(|()| a.create(ServiceType::Rc, None));
+    a.device.destroy_queue_pair(own[0]).unwrap();
+    assert_eq!(a.device.create_shared_receive_queue(a.pd, 1, 1, 0), full);
+    a.device.destroy_shared_receive_queue(shared[0]).unwrap();
+    assert!(a.device.create_shared_receive_queue(a.pd, 1, 1, 0).is_ok());
+    a.create(ServiceType::Rc, None);
+}
+
+#[test]
+fn a_region_is_no_longer_than_the_limit() {
+    let mut limits = Limits::DEFAULT;
+    limits.max_mr_size = 100;
+    let mut a = limited(limits);
+    let too_long = VerbError::Invalid("length");
+    let what =
+        |len| Registration { pd: a.pd, host: a.region, va: 0, len, access: AccessFlags::NONE };
+    assert_eq!(a.device.register_memory(&what(101)), Err(too_long));
+    let key = a.device.register_memory(&what(100)).unwrap();
+    let range = |len| Changes { range: Some((a.region, 0, len)), ..Changes::default() };
+    assert_eq!(a.device.reregister_memory(key, &range(101)), Err(too_long));
+    a.device.reregister_memory(key, &range(100)).unwrap();
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl Tables {
     fn round(&mut self) {
         let Self { memory, host, .. } = self;
         let key = RKey(self.sge.l_key.0);
-        assert!(self.numbers.slot_of(self.number).is_some());
+        assert!(self.numbers.index_of(self.number).is_some());
 
         let payload = Payload::bytes(&[7; 32]);
         memory.write_remote(PD, QPN, key, VA, payload, host).unwrap();

@@ -390,6 +390,7 @@ impl Workload {
             let end = &pair.ends[side];
             let values = Attributes {
                 qpn: end.qpn,
+                cur_state: QpState::default(),
                 dest_qp: peer.1,
                 path_mtu: pair.mtu,
                 access: everything(),

@@ -258,9 +258,10 @@ impl<A> World<A> {
         self.transmit(index);
         let node = &mut self.nodes[index];
         let Some(at) = node.device.poll_timeout() else { return };
+        let at = at.max(self.now); // What is late is due now.
         if node.timer.is_none_or(|earlier| at < earlier) {
             node.timer = Some(at);
-            self.put(at.max(self.now), Happening::Timer(index));
+            self.put(at, Happening::Timer(index));
         }
     }
 

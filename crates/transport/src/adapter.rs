@@ -6,7 +6,7 @@
 
 use roxe_wire::{Payload, RKey};
 
-use crate::work::{Completion, LocalOperation, PathId, Sge};
+use crate::work::{AccessFlags, Completion, LocalOperation, PathId, Sge};
 
 /// A receive request in the hands of a queue pair, until it is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,19 @@ pub enum Access {
     FlushGlobal,
     /// FLUSH to persistence.
     FlushPersistent,
+}
+
+impl Access {
+    /// The right that it needs.
+    pub const fn right(self) -> AccessFlags {
+        match self {
+            Self::Write => AccessFlags::REMOTE_WRITE,
+            Self::Read => AccessFlags::REMOTE_READ,
+            Self::Atomic => AccessFlags::REMOTE_ATOMIC,
+            Self::FlushGlobal => AccessFlags::FLUSH_GLOBAL,
+            Self::FlushPersistent => AccessFlags::FLUSH_PERSISTENT,
+        }
+    }
 }
 
 /// Why a key, a range or a right was refused.
@@ -166,7 +179,7 @@ pub enum Count {
     UcMessageDropped,
     /// A datagram dropped for want of a receive buffer.
     UdNoBuffer,
-    /// A datagram dropped because its buffer was too small.
+    /// A datagram dropped because it is longer than its buffer or than the path MTU.
     UdTooLong,
     /// A request completed in error, as requester.
     RequesterCqeError,

@@ -15,6 +15,13 @@ pub struct Outlet<'a> {
     pub elide: bool,
 }
 
+impl Outlet<'_> {
+    /// The same outlet, for a while.
+    pub fn reborrow(&mut self) -> Outlet<'_> {
+        Outlet { room: self.room.reborrow(), elide: self.elide }
+    }
+}
+
 /// A packet that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emitted {
@@ -30,7 +37,8 @@ pub struct Emitted {
 
 /// Writes headers and pad, and lets `fill` write `payload` bytes between them. Sets the pad count.
 ///
-/// `None` when the room is too small, which the caller of the queue pair must not let happen.
+/// `None` when the room is too small: then nothing is sent, and what was to be is owed still.
+//= BC-058
 pub(crate) fn emit<E>(
     outlet: Outlet<'_>,
     headers: &mut Headers,

@@ -38,8 +38,9 @@ pub enum Cause {
     Request(FailedRequest, RequestFailure),
     /// A request of the peer's broke a rule.
     Peer(PeerRequest, Rule),
-    /// A datagram could not be stored where its receive said.
-    Datagram(Receive, DatagramFailure),
+    /// A message could not be stored where its receive said. That ends an unreliable connection; for
+    /// datagrams nothing ends.
+    Receive(Receive, ReceiveFailure),
     /// `ibv_modify_qp` to state Error.
     Modified,
     /// A completion found no room: its queue overran, or had before.
@@ -203,10 +204,10 @@ pub enum Rule {
     Opcode,
 }
 
-/// Why a datagram could not be stored.
+/// Why a message could not be stored where its receive said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DatagramFailure {
-    /// It does not fit, with the 40 bytes before it.
+pub enum ReceiveFailure {
+    /// A datagram does not fit, with the 40 bytes before it.
     TooLong {
         /// So many bytes with them.
         len: u32,
@@ -215,7 +216,7 @@ pub enum DatagramFailure {
     Key(KeyViolation),
 }
 
-impl DatagramFailure {
+impl ReceiveFailure {
     /// How the receive completes.
     pub const fn status(self) -> CompletionStatus {
         match self {
@@ -237,7 +238,8 @@ impl Rule {
         }
     }
 
-    /// How a receive in hand completes. Section 5.3.
+    /// How a receive in hand completes.
+    //= 05-5.3
     pub const fn receive_status(self) -> CompletionStatus {
         match (self, self.nak()) {
             (Self::ReceiveLength, _) => CompletionStatus::LocalLengthError,
@@ -292,7 +294,7 @@ impl Cause {
         match self {
             Self::Request(request, _) => Some(request.status),
             Self::Peer(PeerRequest { receive: Some(_), .. }, rule) => Some(rule.receive_status()),
-            Self::Datagram(_, why) => Some(why.status()),
+            Self::Receive(_, why) => Some(why.status()),
             Self::Peer(..) | Self::Modified | Self::CompletionLost => None,
         }
     }

@@ -243,7 +243,8 @@ const UC_RUN: &[A] = &[A::CurState, A::AltPath, A::AccessFlags, A::PathMigState]
 const UD_RUN: &[A] = &[A::CurState, A::Qkey];
 const UC_SQD: &[A] = &[A::Av, A::AltPath, A::AccessFlags, A::PkeyIndex, A::PathMigState];
 
-/// Every step but those to Reset and Error, which every state may take with nothing but the state.
+/// Every step but those to Reset, which every state may take, and to Error, which every state but
+/// Reset may; both with nothing but the state.
 #[rustfmt::skip]
 pub const TRANSITIONS: &[Transition] = &[
     //   from     to       service required              optional
@@ -291,6 +292,12 @@ const fn step(
     }
 }
 
+/// The step between two states, if the service has one; there is none to Reset and Error, which need
+/// nothing.
+pub fn transition(service: ServiceType, from: QpState, to: QpState) -> Option<&'static Transition> {
+    TRANSITIONS.iter().find(|row| (row.service, row.from, row.to) == (service, from, to))
+}
+
 /// Whether a queue pair of `service` in state `from` may go to `to` with the attributes `given`
 /// (the state itself counts as given).
 ///
@@ -307,9 +314,7 @@ pub fn check_transition(
     let (required, optional) = match to {
         Reset => (AttributeMask::NONE, AttributeMask::NONE),
         Error if from != Reset => (AttributeMask::NONE, AttributeMask::NONE),
-        _ => TRANSITIONS
-            .iter()
-            .find(|row| row.service == service && row.from == from && row.to == to)
+        _ => transition(service, from, to)
             .map(|row| (row.required, row.optional))
             .ok_or(ModifyError::NoSuchTransition { from, to })?,
     };
@@ -334,9 +339,7 @@ mod tests {
         for service in [Rc, Uc, Ud] {
             for from in QpState::ALL {
                 for to in QpState::ALL {
-                    let row = TRANSITIONS
-                        .iter()
-                        .find(|t| t.service == service && t.from == from && t.to == to);
+                    let row = transition(service, from, to);
                     let given = row.map_or(AttributeMask::NONE, |row| row.required);
                     let verdict = check_transition(service, from, to, given);
                     let right = to == Reset || to == Error && from != Reset || row.is_some();

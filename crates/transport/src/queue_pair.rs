@@ -49,6 +49,16 @@ enum Responder {
     Ud,
 }
 
+impl Responder {
+    fn new(service: ServiceType, conduct: Conduct) -> Self {
+        match service {
+            ServiceType::Rc => Self::Rc(rc::Responder::new(conduct)),
+            ServiceType::Uc => Self::Uc(uc::Responder::default()),
+            ServiceType::Ud => Self::Ud,
+        }
+    }
+}
+
 impl QueuePair {
     /// A queue pair in state Reset.
     pub fn new(
@@ -63,11 +73,7 @@ impl QueuePair {
             attributes,
             signal_all,
             requester: rc::Requester::new(capacity),
-            responder: match service {
-                ServiceType::Rc => Responder::Rc(rc::Responder::new(Conduct::DEFAULT)),
-                ServiceType::Uc => Responder::Uc(uc::Responder::default()),
-                ServiceType::Ud => Responder::Ud,
-            },
+            responder: Responder::new(service, Conduct::DEFAULT),
             notify_drained: false,
             established: false,
             answered: None,
@@ -115,11 +121,6 @@ impl QueuePair {
         self.history.dropped(now, bth, reason);
     }
 
-    /// How large its send queue is.
-    pub const fn send_capacity(&self) -> SendCapacity {
-        self.requester.queue().capacity()
-    }
-
     /// How many packets may be unacknowledged at once: 1 ..= 2²². RC.
     pub fn set_window(&mut self, packets: u32) {
         self.requester.set_window(packets);
@@ -128,9 +129,7 @@ impl QueuePair {
     /// Behaves otherwise from now on. To be called in state Reset.
     pub fn set_conduct(&mut self, conduct: Conduct) {
         self.requester.conduct = conduct;
-        if let Responder::Rc(responder) = &mut self.responder {
-            *responder = rc::Responder::new(conduct);
-        }
+        self.responder = Responder::new(self.service, conduct);
     }
 
     /// Goes to another state, or changes attributes: `ibv_modify_qp`. `values` holds the values of
@@ -147,6 +146,9 @@ impl QueuePair {
         adapter: &mut impl Adapter,
     ) -> Result<(), ModifyError> {
         check_transition(self.service, self.state, to, given)?;
+        if given.contains(Attribute::CurState) && values.cur_state != self.state {
+            return Err(ModifyError::WrongCurrentState);
+        }
         check_values(given, values)?;
         let from = self.state;
         merge(&mut self.attributes, given, values);
@@ -195,24 +197,21 @@ impl QueuePair {
             Responder::Uc(responder) => responder.forget(adapter),
             Responder::Ud => {}
         }
-        self.responder = match self.service {
-            ServiceType::Rc => Responder::Rc(rc::Responder::new(self.requester.conduct)),
-            ServiceType::Uc => Responder::Uc(uc::Responder::default()),
-            ServiceType::Ud => Responder::Ud,
-        };
+        self.responder = Responder::new(self.service, self.requester.conduct);
         self.established = false;
         self.notify_drained = false;
         (self.answered, self.asked) = (None, None);
         self.ending = None;
     }
 
-    /// Keeps why the queue pair goes to a state. What the application does with one that ended by
-    /// itself does not hide why.
+    /// Keeps why the queue pair goes to a state. Neither what the application does with one that
+    /// ended by itself hides why, nor what one goes on from.
     fn remember(&mut self, at: Instant, to: QpState, cause: Cause) {
         let ended = self.ending.as_ref().is_some_and(|ending| ending.from != ending.to);
-        if cause != Cause::Modified || !ended {
-            self.ending = Some(Box::new(Ending { at, from: self.state, to, cause }));
+        if ended && (cause == Cause::Modified || to == self.state) {
+            return;
         }
+        self.ending = Some(Box::new(Ending { at, from: self.state, to, cause }));
     }
 
     /// Goes to state Error: every request completes, flushed, in order; a failed one with its
@@ -280,9 +279,9 @@ impl QueuePair {
         }
         check_request(self.service, request)?;
         let signaled = request.signaled || self.signal_all;
-        self.requester.queue_mut().push(request, signaled)?;
+        self.requester.queue.push(request, signaled)?;
         if matches!(self.state, QpState::Error | QpState::SqError) {
-            self.requester.flush(&self.attributes, adapter);
+            self.requester.fail(None, &self.attributes, adapter);
         }
         Ok(())
     }
@@ -330,11 +329,16 @@ impl QueuePair {
             }
             Responder::Uc(responder) => {
                 responder.handle_request(&self.attributes, packet, adapter);
+                if let Some(Misplaced { receive, why }) = responder.take_misplaced() {
+                    self.remember(now, QpState::Error, Cause::Receive(receive, why));
+                    self.enter_error(None, adapter);
+                    adapter.event(QpEvent::Fatal);
+                }
             }
             Responder::Ud => {
                 let done = ud::handle_datagram(&self.attributes, packet, grh, adapter);
                 if let Err(Misplaced { receive, why }) = done {
-                    self.remember(now, self.state, Cause::Datagram(receive, why));
+                    self.remember(now, self.state, Cause::Receive(receive, why));
                 }
             }
         }
@@ -389,14 +393,12 @@ impl QueuePair {
     pub fn poll_response(
         &mut self,
         now: Instant,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
-        let Outlet { room: Room { first, second }, elide } = outlet;
-        let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
-        let emitted = self.write_response(now, outlet, adapter);
+        let emitted = self.write_response(now, outlet.reborrow(), adapter);
         if emitted.is_some() {
-            self.history.sent(now, first);
+            self.history.sent(now, outlet.room.first);
         }
         emitted
     }
@@ -431,23 +433,22 @@ impl QueuePair {
     pub fn poll_request(
         &mut self,
         now: Instant,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         if !self.state.sends() {
             return None;
         }
         let draining = self.state == QpState::SqDrain;
-        let Outlet { room: Room { first, second }, elide } = outlet;
-        let outlet = Outlet { room: Room { first: &mut *first, second }, elide };
-        let (requester, attributes) = (&mut self.requester, &self.attributes);
+        let (requester, attributes, lent) =
+            (&mut self.requester, &self.attributes, outlet.reborrow());
         let emitted = match self.service {
-            ServiceType::Rc => requester.poll(now, attributes, draining, outlet, adapter),
-            ServiceType::Uc => requester.poll_unreliable(attributes, draining, outlet, adapter),
-            ServiceType::Ud => requester.poll_datagram(attributes, draining, outlet, adapter),
+            ServiceType::Rc => requester.poll(now, attributes, draining, lent, adapter),
+            ServiceType::Uc => requester.poll_unreliable(attributes, draining, lent, adapter),
+            ServiceType::Ud => requester.poll_datagram(attributes, draining, lent, adapter),
         };
         if emitted.is_some() {
-            self.history.sent(now, first);
+            self.history.sent(now, outlet.room.first);
         }
         self.report_local_failure(now, adapter);
         self.report_drained(adapter);
@@ -531,8 +532,6 @@ fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyE
     let checks = [
         (Attribute::RetryCnt, values.retry_cnt <= 7),
         (Attribute::RnrRetry, values.rnr_retry <= 7),
-        (Attribute::MaxQpRdAtomic, values.max_rd_atomic <= 128),
-        (Attribute::MaxDestRdAtomic, values.max_dest_rd_atomic <= 128),
     ];
     match checks.into_iter().find(|(attribute, right)| given.contains(*attribute) && !right) {
         Some((attribute, _)) => Err(ModifyError::Value(attribute)),
@@ -562,15 +561,10 @@ fn check_request(service: ServiceType, request: &SendRequest<'_>) -> Result<(), 
     if (service == ServiceType::Ud) != request.target.is_some() {
         return Err(PostError::NoTarget);
     }
-    let len = match request.data {
-        Data::Inline(bytes) => {
-            if !operation.may_be_inline() {
-                return Err(PostError::NotSupported);
-            }
-            bytes.len() as u64
-        }
-        Data::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum(),
-    };
+    if matches!(request.data, Data::Inline(_)) && !operation.may_be_inline() {
+        return Err(PostError::NotSupported);
+    }
+    let len = request.data.len();
     match *operation {
         SendOperation::CompareSwap { remote, .. } | SendOperation::FetchAdd { remote, .. }
             if len != 8 || remote.va % 8 != 0 =>

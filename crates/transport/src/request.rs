@@ -49,7 +49,6 @@ pub(crate) fn request_headers(
     headers.bth = Bth {
         opcode: opcode.code,
         solicited: wqe.solicited && opcode.completes_a_receive(),
-        mig_req: true,
         p_key: attributes.p_key,
         dest_qp: attributes.dest_qp,
         psn: wqe.psn.advance(index),
@@ -109,7 +108,7 @@ pub(crate) fn completion(
         qpn: attributes.qpn,
         source_qp: Qpn::default(),
         grh: false,
-        solicited: status != CompletionStatus::Success,
+        solicited: false,
     }
 }
 

@@ -25,17 +25,11 @@ pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
     }
     let offset = index * mtu.bytes();
     let rest = len - offset;
-    let first = index == 0;
     let last = index == packets - 1;
     Some(Segment {
         offset,
         len: if last { rest } else { mtu.bytes() },
-        position: match (first, last) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
-        },
+        position: Position::of(index == 0, last),
     })
 }
 

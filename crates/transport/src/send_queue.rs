@@ -110,10 +110,6 @@ impl SendQueue {
         Self { capacity, wqes: VecDeque::new(), beside: None }
     }
 
-    pub(crate) const fn capacity(&self) -> SendCapacity {
-        self.capacity
-    }
-
     /// Takes in a request that the service allows. `signaled` stands for the request's own.
     //= BC-077, BC-104, 04-4.14
     pub(crate) fn push(
@@ -125,19 +121,18 @@ impl SendQueue {
         if self.wqes.len() >= depth as usize {
             return Err(PostError::QueueFull { depth });
         }
-        let len = match request.data {
+        match request.data {
             Data::Regions(sges) if sges.len() > max_sge as usize => {
                 return Err(PostError::TooManySegments { given: sges.len(), max: max_sge });
             }
             Data::Inline(bytes) if bytes.len() > max_inline as usize => {
                 return Err(PostError::InlineTooLong { given: bytes.len(), max: max_inline });
             }
-            Data::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>(),
-            Data::Inline(bytes) => bytes.len() as u64,
-        };
+            Data::Regions(_) | Data::Inline(_) => {}
+        }
         let len = match request.operation {
             SendOperation::Flush { len, .. } => u64::from(len),
-            _ => len,
+            _ => request.data.len(),
         };
         let too_long = PostError::MessageTooLong { len };
         let len = u32::try_from(len).map_err(|_| too_long)?;

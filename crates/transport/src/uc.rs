@@ -6,10 +6,12 @@
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{Headers, MAX_MESSAGE_LEN, Packet, Psn, RKey};
 
-use crate::adapter::{Access, Adapter, Count, Receive, Span};
+use crate::adapter::{Access, Adapter, Count, KeyViolation, Receive, Span};
 use crate::emit::{Emitted, Outlet, emit};
+use crate::ending::ReceiveFailure;
 use crate::rc::{LocalFailure, Requester, failed, received};
 use crate::request::{fill, request_headers};
+use crate::ud::Misplaced;
 use crate::work::{AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra};
 
 /// The side that takes in the peer's messages.
@@ -17,6 +19,8 @@ use crate::work::{AccessFlags, Attributes, CompletionOpcode, CompletionStatus, E
 pub(crate) struct Responder {
     expected: Psn,
     message: Option<Inbound>,
+    /// A receive that could not be written: the queue pair is to end.
+    misplaced: Option<Misplaced>,
     /// A receive whose message was lost: the next message gets it.
     spare: Option<Receive>,
     /// The message whose packets come is lost, and counted.
@@ -120,7 +124,9 @@ impl Responder {
         let len = u32::try_from(packet.payload.len()).map_err(|_| Lost)?;
         let end = offset.checked_add(len).filter(|end| *end <= receive.len).ok_or(Lost)?;
         if len != 0 {
-            adapter.scatter_receive(&receive, offset, packet.payload).map_err(|_| Lost)?;
+            let scattered = adapter.scatter_receive(&receive, offset, packet.payload);
+            scattered
+                .map_err(|violation| self.misplace(attributes, receive, violation, adapter))?;
         }
         if packet.opcode.position.ends() {
             self.message = None;
@@ -132,6 +138,29 @@ impl Responder {
             self.message = Some(Inbound::Send { receive, offset: end });
         }
         Ok(())
+    }
+
+    /// A receive's own memory cannot be written. That is no fault of the peer's, and no other
+    /// message could be stored there: the receive completes.
+    //= 05-5.3, BC-078
+    fn misplace(
+        &mut self,
+        attributes: &Attributes,
+        receive: Receive,
+        violation: KeyViolation,
+        adapter: &mut impl Adapter,
+    ) -> Lost {
+        self.message = None;
+        let why = ReceiveFailure::Key(violation);
+        adapter.count(Count::ResponderCqeError);
+        adapter.complete_receive(receive, failed(attributes, &receive, why.status()));
+        self.misplaced = Some(Misplaced { receive, why });
+        Lost
+    }
+
+    /// The receive that could not be written, if the last request found one so.
+    pub(crate) const fn take_misplaced(&mut self) -> Option<Misplaced> {
+        self.misplaced.take()
     }
 
     //= U02
@@ -232,8 +261,7 @@ impl Requester {
         if !wqe.begun {
             let several = wqe.len > attributes.path_mtu.bytes();
             if several && let Err(violation) = adapter.check_local(self.queue.sges(wqe), false) {
-                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
-                return None;
+                return self.failed_here(LocalFailure::Read(violation));
             }
             let wqe = self.queue.get_mut(0)?;
             wqe.psn = self.next;
@@ -249,10 +277,7 @@ impl Requester {
         })?;
         let emitted = match emitted {
             Ok(emitted) => emitted,
-            Err(violation) => {
-                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
-                return None;
-            }
+            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
         };
         self.queue.get_mut(0)?.begun = true;
         self.next = self.next.next();

@@ -1,14 +1,14 @@
 //! Unreliable datagrams: one packet a message, to anybody, from anybody with the right key.
 //!
 //! IBA vol 1 §9.8.3. A receive buffer begins with 40 bytes for the header that tells where the
-//! datagram came from. PSNs are counted but not looked at.
+//! datagram came from. PSNs are counted on the way out and not looked at on the way in.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Opcode, Packet, Payload, QKey};
 
 use crate::adapter::{Adapter, Count, Receive};
 use crate::emit::{Emitted, Outlet, emit};
-use crate::ending::DatagramFailure;
+use crate::ending::ReceiveFailure;
 use crate::rc::{LocalFailure, Requester, received};
 use crate::request::fill;
 use crate::segment::Segment;
@@ -35,14 +35,14 @@ pub(crate) fn handle_datagram(
     let payload_len = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
     let byte_len = GRH_LEN.saturating_add(payload_len);
     let placed = if byte_len > receive.len {
-        Err(DatagramFailure::TooLong { len: byte_len })
+        Err(ReceiveFailure::TooLong { len: byte_len })
     } else {
         let header = Payload::bytes(grh.as_bytes());
         let mut placed = adapter.scatter_receive(&receive, 0, header);
         if placed.is_ok() && payload_len != 0 {
             placed = adapter.scatter_receive(&receive, GRH_LEN, packet.payload);
         }
-        placed.map_err(DatagramFailure::Key)
+        placed.map_err(ReceiveFailure::Key)
     };
     let opcode = CompletionOpcode::Recv;
     let extra = packet.headers.imm_dt.map_or(Extra::None, Extra::Imm);
@@ -51,9 +51,9 @@ pub(crate) fn handle_datagram(
     completion.source_qp = packet.headers.deth.map_or(completion.source_qp, |d| d.source_qp);
     if let Err(why) = placed {
         // The message is lost and its buffer too; the queue pair goes on. BC-074
-        (completion.status, completion.solicited) = (why.status(), true);
+        completion.status = why.status();
         adapter.count(Count::ResponderCqeError);
-        if let DatagramFailure::TooLong { .. } = why {
+        if let ReceiveFailure::TooLong { .. } = why {
             adapter.count(Count::UdTooLong);
             adapter.count(Count::ResponderLengthError);
         }
@@ -62,10 +62,11 @@ pub(crate) fn handle_datagram(
     placed.map_err(|why| Misplaced { receive, why })
 }
 
-/// A datagram whose receive completed with an error.
+/// A receive that completed with an error, as its message could not be stored.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Misplaced {
     pub(crate) receive: Receive,
-    pub(crate) why: DatagramFailure,
+    pub(crate) why: ReceiveFailure,
 }
 
 /// Bytes before a datagram in its receive buffer.
@@ -102,8 +103,7 @@ impl Requester {
             return None;
         }
         if wqe.len > attributes.path_mtu.bytes() {
-            self.queue.get_mut(0)?.failed = Some(LocalFailure::LongerThanMtu);
-            return None;
+            return self.failed_here(LocalFailure::LongerThanMtu);
         }
         let target = self.queue.front_target()?;
         if !adapter.has_handle(target.path) {
@@ -142,10 +142,7 @@ impl Requester {
         })?;
         let mut emitted = match emitted {
             Ok(emitted) => emitted,
-            Err(violation) => {
-                self.queue.get_mut(0)?.failed = Some(LocalFailure::Read(violation));
-                return None;
-            }
+            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
         };
         let psn = self.next;
         let wqe = self.queue.get_mut(0)?;

@@ -3,8 +3,11 @@
 //! IBA vol 1 §10.7 and §11.6; the names are those of libibverbs.
 
 use roxe_wire::{
-    FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, QKey, Qpn, RKey,
+    AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, PKey, Psn,
+    QKey, Qpn, RKey, RnrTimer,
 };
+
+use crate::qp_state::QpState;
 
 /// A piece of registered memory: `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +49,23 @@ pub struct PathId(pub u32);
 pub enum Data<'a> {
     /// In registered memory, gathered (or for READ and atomics scattered) in this order.
     Regions(&'a [Sge]),
-    /// Here: copied when the request is posted. SEND and WRITE only.
+    /// Here: copied when the request is posted. SENDs and WRITEs, ATOMIC WRITE among them.
     Inline(&'a [u8]),
+}
+
+impl Data<'_> {
+    /// How many bytes: a list may name more than a message may have.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Regions(sges) => sges.iter().map(|sge| u64::from(sge.len)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// What a send request does.
@@ -131,7 +149,7 @@ impl SendOperation {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Whether its data may be given inline: SENDs and WRITEs.
+    /// Whether its data may be given inline: SENDs and WRITEs, ATOMIC WRITE among them.
     pub const fn may_be_inline(&self) -> bool {
         matches!(
             self,
@@ -218,6 +236,13 @@ impl AccessFlags {
     /// Writes may pass each other; never made use of here.
     pub const RELAXED_ORDERING: Self = Self(1 << 20);
 
+    /// All that peers may do.
+    pub const REMOTE: Self = Self::REMOTE_WRITE
+        .with(Self::REMOTE_READ)
+        .with(Self::REMOTE_ATOMIC)
+        .with(Self::FLUSH_GLOBAL)
+        .with(Self::FLUSH_PERSISTENT);
+
     const NAMES: [(Self, &'static str); 11] = [
         (Self::LOCAL_WRITE, "local-write"),
         (Self::REMOTE_WRITE, "remote-write"),
@@ -232,9 +257,18 @@ impl AccessFlags {
         (Self::RELAXED_ORDERING, "relaxed-ordering"),
     ];
 
+    const KNOWN: Self = {
+        let (mut all, mut i) = (Self::NONE, 0);
+        while i < Self::NAMES.len() {
+            all = all.with(Self::NAMES[i].0);
+            i += 1;
+        }
+        all
+    };
+
     /// The bits as libibverbs has them; `None` when one is unknown.
     pub const fn from_bits(bits: u32) -> Option<Self> {
-        if bits & !(0x3ff | 1 << 20) == 0 { Some(Self(bits)) } else { None }
+        if bits & !Self::KNOWN.0 == 0 { Some(Self(bits)) } else { None }
     }
 
     /// The bits as libibverbs has them.
@@ -340,7 +374,8 @@ pub enum PostError {
     WrongState,
     /// The service does not have this operation, or not with these flags or data. `EINVAL`.
     NotSupported,
-    /// A datagram without a destination, or with one that does not exist. `EINVAL`.
+    /// A datagram without a destination or with one that does not exist; or a destination where the
+    /// connection has one. `EINVAL`.
     NoTarget,
     /// An atomic whose remote address is not a multiple of 8, or whose data is not 8 bytes.
     /// `EINVAL`.
@@ -515,11 +550,11 @@ pub struct Completion {
     pub extra: Extra,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// The sender's queue pair; datagrams only.
+    /// The sender's queue pair; receives only.
     pub source_qp: Qpn,
     /// Whether the first 40 bytes of the buffer are the GRH area; datagrams only.
     pub grh: bool,
-    /// Whether this is a solicited event: the sender asked for one, or the request failed.
+    /// Whether the sender asked for a solicited event; receives only.
     pub solicited: bool,
 }
 
@@ -543,6 +578,9 @@ impl Completion {
 pub struct Attributes {
     /// Our number.
     pub qpn: Qpn,
+    /// In which state the application believes the queue pair to be: looked at where it is given,
+    /// and not kept.
+    pub cur_state: QpState,
     /// The peer's number. Connected services.
     pub dest_qp: Qpn,
     /// The most payload of a packet.
@@ -552,21 +590,21 @@ pub struct Attributes {
     /// The key of datagrams.
     pub q_key: QKey,
     /// The partition key that packets carry.
-    pub p_key: roxe_wire::PKey,
+    pub p_key: PKey,
     /// The PSN of our first request.
-    pub sq_psn: roxe_wire::Psn,
+    pub sq_psn: Psn,
     /// The PSN of the peer's first request.
-    pub rq_psn: roxe_wire::Psn,
+    pub rq_psn: Psn,
     /// How many READs and atomics we may have outstanding.
     pub max_rd_atomic: u8,
     /// How many the peer may have.
     pub max_dest_rd_atomic: u8,
     /// How long to wait for an answer.
-    pub timeout: roxe_wire::AckTimeout,
+    pub timeout: AckTimeout,
     /// How often to try again for want of an answer, 0 ..= 7.
     pub retry_cnt: u8,
     /// How often to try again for want of a receive buffer, 0 ..= 7; 7 is for ever.
     pub rnr_retry: u8,
     /// How long a peer shall wait when we have no receive buffer.
-    pub min_rnr_timer: roxe_wire::RnrTimer,
+    pub min_rnr_timer: RnrTimer,
 }

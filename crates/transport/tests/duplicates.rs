@@ -257,3 +257,21 @@ fn an_answer_that_found_no_room_is_sent_later() {
     }
     assert_eq!((psns, end.leave()), (vec![(1000, 256), (1001, 256), (1002, 88)], vec![]));
 }
+
+//= BC-058 test
+#[test]
+fn an_acknowledgement_or_refusal_that_found_no_room_is_sent_later() {
+    for (packet, answer, counted) in [
+        (write(1000, b"x").ack_req(), "ACKNOWLEDGE 1000 ack msn 1", Count::AckSent),
+        (write(1001, b"x"), "ACKNOWLEDGE 1000 nak 0x60 msn 0", Count::SequenceNakSent),
+    ] {
+        let mut end = responder();
+        end.take(packet);
+        let mut small = [0; 8];
+        let outlet = Outlet { room: Room::whole(&mut small), elide: false };
+        assert_eq!(end.qp.poll_response(Instant::ZERO, outlet, &mut end.adapter), None);
+        assert_eq!((end.qp.has_response(), end.adapter.count_of(counted)), (true, 0));
+        assert_eq!(end.leave(), [answer]);
+        assert_eq!((end.qp.has_response(), end.adapter.count_of(counted)), (false, 1));
+    }
+}

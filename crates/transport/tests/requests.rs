@@ -8,7 +8,7 @@ mod world;
 use peer::{REMOTE, ack, nak, packet, request};
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{
-    Attribute as A, AttributeMask, ModifyError, QpState, ServiceType, TRANSITIONS,
+    Attribute as A, AttributeMask, ModifyError, QpState, ServiceType, transition,
 };
 use roxe_transport::work::{
     Attributes, Completion, CompletionOpcode as O, CompletionStatus, Data, Extra, LocalOperation,
@@ -25,9 +25,7 @@ fn connection() -> End {
 }
 
 fn modify(end: &mut End, to: QpState) -> Result<(), ModifyError> {
-    let row = TRANSITIONS
-        .iter()
-        .find(|row| row.service == end.qp.service() && row.from == end.qp.state() && row.to == to);
+    let row = transition(end.qp.service(), end.qp.state(), to);
     let given = row.map_or(AttributeMask::NONE, |row| row.required);
     end.qp.modify(to, given, &attributes(1, 2), &mut end.adapter)
 }
@@ -63,8 +61,6 @@ fn values_out_of_range_are_refused_and_change_nothing() {
     for (attribute, values) in [
         (A::RetryCnt, Attributes { retry_cnt: 8, ..attributes(1, 2) }),
         (A::RnrRetry, Attributes { rnr_retry: 8, ..attributes(1, 2) }),
-        (A::MaxQpRdAtomic, Attributes { max_rd_atomic: 129, ..attributes(1, 2) }),
-        (A::MaxDestRdAtomic, Attributes { max_dest_rd_atomic: 129, ..attributes(1, 2) }),
     ] {
         let mut end = connection();
         modify(&mut end, QpState::SqDrain).unwrap();
@@ -74,6 +70,19 @@ fn values_out_of_range_are_refused_and_change_nothing() {
         assert_eq!(done, Err(ModifyError::Value(attribute)));
         assert_eq!(*end.qp.attributes(), before);
     }
+}
+
+//= V02, 05-5.1 test
+#[test]
+fn the_state_that_the_application_believes_in_must_be_the_present_one() {
+    let mut end = connection();
+    let given = AttributeMask::of(&[A::CurState]);
+    let mut from = |cur_state| {
+        let values = Attributes { cur_state, ..attributes(1, 2) };
+        end.qp.modify(QpState::Rts, given, &values, &mut end.adapter)
+    };
+    assert_eq!(from(QpState::SqDrain), Err(ModifyError::WrongCurrentState));
+    assert_eq!(from(QpState::Rts), Ok(()));
 }
 
 //= V04, BC-104, 05-5.1, IBA C10-97.2.1 test

@@ -7,7 +7,7 @@ mod peer;
 mod world;
 
 use peer::{Sent, count, only, packet};
-use roxe_transport::adapter::{Count, QpEvent};
+use roxe_transport::adapter::{Access, Count, QpEvent};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
     AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation,
@@ -337,6 +337,18 @@ fn atomics_are_aligned() {
     }
     let unaligned = packet("RC_ATOMIC_WRITE", 1000).bytes(&[1; 8]).at(12, KEY);
     assert_invalid(responder(), unaligned);
+}
+
+/// What may not be done in full is not begun.
+//= 04-4.2 test
+#[test]
+fn a_flush_is_checked_for_all_that_it_asks_for_before_anything_is_flushed() {
+    let mut end = responder();
+    end.adapter.allow = only(&[AccessFlags::FLUSH_GLOBAL]);
+    end.take(packet("RC_FLUSH", 1000).len(8));
+    end.take(packet("RC_FLUSH", 1001).len(8).persistent());
+    assert_eq!(end.adapter.flushed, [Access::FlushGlobal], "and not once more");
+    assert_eq!(end.leave().pop().as_deref(), Some("ACKNOWLEDGE 1001 nak 0x62 msn 1"));
 }
 
 //= R30, 04-4.2 test

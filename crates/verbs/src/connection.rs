@@ -163,6 +163,7 @@ impl Connection {
         };
         let values = Attributes {
             qpn: self.qpn,
+            cur_state: QpState::default(),
             dest_qp: peer.qpn,
             path_mtu: self.context.path_mtu().min(peer.path_mtu),
             access: AccessFlags::REMOTE_WRITE

@@ -122,6 +122,16 @@ pub enum Position {
 }
 
 impl Position {
+    /// That of a packet with which the message starts, ends, both or neither.
+    pub const fn of(starts: bool, ends: bool) -> Self {
+        match (starts, ends) {
+            (true, false) => First,
+            (false, false) => Middle,
+            (false, true) => Last,
+            (true, true) => Only,
+        }
+    }
+
     /// Whether the message starts here.
     pub const fn starts(self) -> bool {
         matches!(self, First | Only)

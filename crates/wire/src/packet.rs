@@ -383,6 +383,11 @@ impl<'a> Room<'a> {
         Self { first: bytes, second: &mut [] }
     }
 
+    /// The same room, for a while.
+    pub fn reborrow(&mut self) -> Room<'_> {
+        Room { first: self.first, second: self.second }
+    }
+
     /// Bytes of both pieces.
     pub fn len(&self) -> usize {
         self.first.len() + self.second.len()

@@ -215,6 +215,7 @@ impl End {
     fn connect(&mut self, own: Qpn, peer: Qpn, to: u8, mtu: Mtu) {
         let attributes = Attributes {
             qpn: own,
+            cur_state: QpState::default(),
             dest_qp: peer,
             path_mtu: mtu,
             access: AccessFlags::from_bits(0xf).unwrap(),

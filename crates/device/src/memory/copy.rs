@@ -3,12 +3,11 @@
 //! Every call checks keys, rights and ranges anew: they may have gone since the message began.
 
 use roxe_transport::adapter::{Access, KeyViolation, Place, SgeList, Span};
-use roxe_wire::{LKey, Payload, Qpn, RKey};
+use roxe_wire::{LKey, Payload, Qpn, RKey, digest};
 
 use super::{HostPlace, MemoryTable};
 use crate::host_memory::{HostMemory, MemoryGone};
 use crate::protection_domain::Pd;
-use roxe_wire::digest;
 
 impl From<MemoryGone> for KeyViolation {
     fn from(_: MemoryGone) -> Self {

@@ -13,7 +13,8 @@ const OTHER_PD: Pd = Pd(2);
 const QPN: Qpn = Qpn::new(0x11);
 const OTHER_QPN: Qpn = Qpn::new(0x22);
 const HOST: HostRegion = HostRegion(0);
-const ALL: AccessFlags = REMOTE_RIGHTS.with(AccessFlags::LOCAL_WRITE).with(AccessFlags::MW_BIND);
+const ALL: AccessFlags =
+    AccessFlags::REMOTE.with(AccessFlags::LOCAL_WRITE).with(AccessFlags::MW_BIND);
 const VA: u64 = 0x7000_0000_1000;
 
 fn table() -> MemoryTable {

@@ -8,9 +8,7 @@ use roxe_transport::adapter::Span;
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{LKey, Qpn, RKey};
 
-use super::{
-    CHANGING_RIGHTS, Grant, GrantKind, MemoryError, MemoryTable, Object, REMOTE_RIGHTS, Region,
-};
+use super::{Grant, GrantKind, MemoryError, MemoryTable, Object, Region};
 use crate::key::same_index;
 use crate::protection_domain::Pd;
 
@@ -192,13 +190,10 @@ fn check_bind_right(region: &Grant) -> Result<(), MemoryError> {
 /// whether memory can be flushed, only its region knows.
 //= IBA C10-74
 fn check_rights(access: AccessFlags, region: &Grant) -> Result<(), MemoryError> {
-    if !REMOTE_RIGHTS.with(AccessFlags::ZERO_BASED).contain(access) {
+    if !AccessFlags::REMOTE.with(AccessFlags::ZERO_BASED).contain(access) {
         return Err(MemoryError::WindowRights);
     }
-    let local_write = region.access.contain(AccessFlags::LOCAL_WRITE);
-    if access.contain_any(CHANGING_RIGHTS) && !local_write {
-        return Err(MemoryError::NeedsLocalWrite);
-    }
+    super::check_rights(access, region.access)?;
     let missing = |flush| access.contain(flush) && !region.access.contain(flush);
     if missing(AccessFlags::FLUSH_GLOBAL) || missing(AccessFlags::FLUSH_PERSISTENT) {
         return Err(MemoryError::WindowRights);

@@ -189,6 +189,7 @@ pub(crate) const Q_KEY: QKey = QKey(0x1111_1111);
 pub(crate) fn attributes(qpn: Qpn, peer: Qpn, mtu: Mtu) -> Attributes {
     Attributes {
         qpn,
+        cur_state: QpState::default(),
         dest_qp: peer,
         path_mtu: mtu,
         access: all_rights(),

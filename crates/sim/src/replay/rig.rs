@@ -120,6 +120,7 @@ impl Rig {
         self.device.set_window(qpn, WINDOW).map_err(|error| error.to_string())?;
         let values = Attributes {
             qpn,
+            cur_state: QpState::default(),
             dest_qp: setup.peer_qp,
             path_mtu: setup.path_mtu,
             access: setup.access,

@@ -10,7 +10,7 @@ use roxe_device::protection_domain::PdError;
 use roxe_device::queue_pair_numbers::QpnError;
 use roxe_device::{HostMemory, HostRegion, QueuePairInit, ReceiveCapacity, VerbError};
 use roxe_transport::SendCapacity;
-use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType, TRANSITIONS};
+use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType, transition};
 use roxe_transport::work::{AccessFlags, Attributes};
 use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, StaticRate};
 
@@ -235,6 +235,7 @@ impl World {
     fn default_attributes(&self, peer: u32) -> Result<Attributes, String> {
         Ok(Attributes {
             qpn: Qpn::default(),
+            cur_state: QpState::default(),
             dest_qp: Qpn::new(peer),
             path_mtu: self.settings.path_mtu,
             access: rights_of_peers(),
@@ -256,6 +257,7 @@ impl World {
         let or = |name: &str, old: u64| self.number_or(a, name, old);
         Ok(Attributes {
             qpn: old.qpn,
+            cur_state: old.cur_state,
             dest_qp: Qpn::new(or("peer", u64::from(old.dest_qp.get()))? as u32),
             path_mtu: mtu(or("path-mtu", u64::from(old.path_mtu.bytes()))?)?,
             access: if a.has("access") { rights(a.list("access")) } else { old.access },
@@ -450,10 +452,7 @@ const ATTRIBUTES: [A; parameters::ATTRIBUTES.len()] = [
 ];
 
 fn required(service: ServiceType, from: QpState, to: QpState) -> AttributeMask {
-    let step = TRANSITIONS
-        .iter()
-        .find(|step| step.service == service && step.from == from && step.to == to);
-    step.map_or(AttributeMask::NONE, |step| step.required)
+    transition(service, from, to).map_or(AttributeMask::NONE, |step| step.required)
 }
 
 fn state(name: &str) -> QpState {

@@ -45,14 +45,14 @@ impl Ending {
                 request.tell(&mut fields);
                 rule.list(&mut fields);
             }
-            Cause::Datagram(receive, why) => {
+            Cause::Receive(receive, why) => {
                 fields.push(("wr_id", Field::Number(receive.wr_id)));
                 fields.push(("receive_len", number(receive.len)));
                 match why {
-                    super::DatagramFailure::TooLong { len } => {
+                    super::ReceiveFailure::TooLong { len } => {
                         fields.push(("message_len", number(*len)));
                     }
-                    super::DatagramFailure::Key(violation) => key(*violation, &mut fields),
+                    super::ReceiveFailure::Key(violation) => key(*violation, &mut fields),
                 }
             }
             Cause::Modified | Cause::CompletionLost => {}
@@ -79,7 +79,7 @@ impl Cause {
                 RequestFailure::Local(_) => "local-operation",
             },
             Self::Peer(..) => "peer-broke-a-rule",
-            Self::Datagram(..) => "datagram-not-stored",
+            Self::Receive(..) => "message-not-stored",
             Self::Modified => "modified",
             Self::CompletionLost => "completion-lost",
         }

@@ -9,7 +9,7 @@ use crate::history::OpcodeName;
 use crate::work::{CompletionStatus, LocalOperation, SendOperation, Sge};
 
 use super::{
-    BadResponse, Cause, DatagramFailure, Ending, FailedRequest, PeerRequest, RequestFailure, Rule,
+    BadResponse, Cause, Ending, FailedRequest, PeerRequest, ReceiveFailure, RequestFailure, Rule,
 };
 
 impl Cause {
@@ -63,15 +63,15 @@ impl fmt::Display for Cause {
                 rule.tell(request, f)?;
                 write!(f, "; answered with NAK {} (rule {})", rule.nak(), rule.id())
             }
-            Self::Datagram(receive, why) => match why {
-                DatagramFailure::TooLong { len } => {
+            Self::Receive(receive, why) => match why {
+                ReceiveFailure::TooLong { len } => {
                     write!(
                         f,
                         "a datagram of {len} bytes, 40 before its data among them, arrived "
                     )?;
                     write!(f, "for a receive of {} bytes (id {})", receive.len, receive.wr_id)
                 }
-                DatagramFailure::Key(violation) => {
+                ReceiveFailure::Key(violation) => {
                     write!(f, "the memory of receive id {} cannot be written: ", receive.wr_id)?;
                     write!(f, "{violation}")
                 }

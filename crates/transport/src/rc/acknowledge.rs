@@ -109,20 +109,21 @@ impl Owed {
         }
     }
 
-    /// Takes the answer that goes out next; `newest` is a positive one of all that was executed.
+    /// The answer that goes out next; `newest` is a positive one of all that was executed.
     //= R27, 04-4.3
-    pub(crate) fn take(&mut self, newest: Answer) -> Option<Answer> {
-        if let Some(answer) = self.each.pop_front() {
-            return Some(answer);
+    pub(crate) fn next(&self, newest: Answer) -> Option<Answer> {
+        match (self.each.front(), self.refusal) {
+            (Some(answer), _) => Some(*answer),
+            (None, Some((psn, syndrome))) => Some(Answer { psn, syndrome, ..newest }),
+            (None, None) => self.any().then_some(newest),
         }
-        if let Some((psn, syndrome)) = self.refusal.take() {
-            return Some(Answer { psn, syndrome, ..newest });
+    }
+
+    /// That answer was sent.
+    pub(crate) fn sent(&mut self) {
+        if self.each.pop_front().is_none() && self.refusal.take().is_none() {
+            self.done();
         }
-        if !self.acknowledgement || self.held_until.is_some() {
-            return None;
-        }
-        self.done();
-        Some(newest)
     }
 }
 
@@ -136,6 +137,13 @@ mod tests {
     const START: Instant = Instant::ZERO;
     const HELD: Acknowledge = Acknowledge::Held { requests: 3, wait: Duration::from_micros(8) };
 
+    /// What goes out next, and is out then.
+    fn take(owed: &mut Owed, newest: Answer) -> Option<Answer> {
+        let answer = owed.next(newest)?;
+        owed.sent();
+        Some(answer)
+    }
+
     fn answer(psn: u32) -> Answer {
         let syndrome = Syndrome::Ack(Credits::INVALID);
         Answer { psn: Psn::new(psn), syndrome, msn: Msn::new(psn) }
@@ -147,18 +155,18 @@ mod tests {
         let mut owed = Owed::default();
         for psn in 1..3 {
             owed.acknowledge(HELD, START, answer(psn));
-            assert!(!owed.any() && owed.take(answer(psn)).is_none());
+            assert!(!owed.any() && take(&mut owed, answer(psn)).is_none());
         }
         owed.acknowledge(HELD, START, answer(3));
         assert!(owed.any());
-        assert_eq!(owed.take(answer(3)), Some(answer(3)));
+        assert_eq!(take(&mut owed, answer(3)), Some(answer(3)));
         owed.acknowledge(HELD, START, answer(4));
         let until = owed.deadline().expect("it is held");
         assert_eq!(until, START + Duration::from_micros(8));
         owed.handle_timeout(START);
         assert!(!owed.any());
         owed.handle_timeout(until);
-        assert_eq!((owed.take(answer(4)), owed.any()), (Some(answer(4)), false));
+        assert_eq!((take(&mut owed, answer(4)), owed.any()), (Some(answer(4)), false));
     }
 
     #[test]
@@ -173,7 +181,7 @@ mod tests {
         let nak = Syndrome::Nak(NakCode::PsnSequenceError);
         owed.refuse(Psn::new(6), nak);
         let refusal = Answer { psn: Psn::new(6), syndrome: nak, ..answer(5) };
-        assert_eq!(owed.take(answer(5)), Some(refusal));
+        assert_eq!(take(&mut owed, answer(5)), Some(refusal));
         assert_eq!((owed.deadline(), owed.any()), (None, false));
     }
 
@@ -185,8 +193,8 @@ mod tests {
             owed.acknowledge(Acknowledge::Each, START, answer(psn));
         }
         assert!(owed.goes_before(Psn::new(2)) && !owed.goes_before(Psn::new(1)));
-        assert_eq!(owed.take(answer(2)), Some(answer(1)));
-        assert_eq!(owed.take(answer(2)), Some(answer(2)));
-        assert_eq!((owed.take(answer(2)), owed.any()), (None, false));
+        assert_eq!(take(&mut owed, answer(2)), Some(answer(1)));
+        assert_eq!(take(&mut owed, answer(2)), Some(answer(2)));
+        assert_eq!((take(&mut owed, answer(2)), owed.any()), (None, false));
     }
 }

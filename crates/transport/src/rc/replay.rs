@@ -200,6 +200,10 @@ impl Resources {
         let operation = packet.opcode.operation;
         let index = self.kept.iter().position(|kept| psn.is_within(kept.psn, kept.span));
         let Some(index) = index else { return Replayed::Nothing };
+        // Its first copy had as many bytes as such a request has.
+        if !packet.opcode.payload.allows(packet.payload.len(), mtu.bytes() as usize) {
+            return Replayed::Nothing;
+        }
         let Some(kept) = self.kept.get_mut(index) else { return Replayed::Nothing };
         let was_due = kept.is_due();
         let replayed = match (kept.answer, packet.headers.reth) {

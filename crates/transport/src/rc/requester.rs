@@ -15,9 +15,6 @@ use crate::work::{Attributes, CompletionStatus, SendOperation};
 use super::retry::Retry;
 use super::{Failure, LocalFailure, Why};
 
-/// How many packets may be on their way unacknowledged, if the application does not say.
-pub(crate) const DEFAULT_WINDOW: u32 = 256;
-
 /// The side that sends requests.
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -92,14 +89,6 @@ impl Requester {
 
     pub(crate) fn set_window(&mut self, packets: u32) {
         self.window = packets.clamp(1, Psn::MODULUS / 4);
-    }
-
-    pub(crate) const fn queue(&self) -> &SendQueue {
-        &self.queue
-    }
-
-    pub(crate) const fn queue_mut(&mut self) -> &mut SendQueue {
-        &mut self.queue
     }
 
     /// Whether every begun request has completed.
@@ -184,7 +173,7 @@ impl Requester {
     }
 
     /// The next request fails without having been sent.
-    fn failed_here(&mut self, why: LocalFailure) -> Option<Emitted> {
+    pub(crate) fn failed_here(&mut self, why: LocalFailure) -> Option<Emitted> {
         self.queue.get_mut(self.at)?.failed = Some(why);
         None
     }
@@ -306,7 +295,8 @@ impl Requester {
     }
 
     /// Ends with a failed request: what is before it flushes (it was neither refused nor
-    /// acknowledged), it completes with its status, and what is behind it flushes.
+    /// acknowledged), it completes with its status, and what is behind it flushes. Without one all
+    /// flush.
     //= Q04, Q19, IBA 10.7.3.1
     pub(crate) fn fail(
         &mut self,
@@ -330,11 +320,6 @@ impl Requester {
         }
         self.at = 0;
         self.outstanding = 0;
-    }
-
-    /// Flushes everything.
-    pub(crate) fn flush(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
-        self.fail(None, attributes, adapter);
     }
 
     /// What the responder said of its receive buffers.
@@ -375,3 +360,6 @@ impl CreditLimit {
         }
     }
 }
+
+/// How many packets may be on their way unacknowledged, if the application does not say.
+const DEFAULT_WINDOW: u32 = 256;

@@ -3,10 +3,10 @@
 //! IBA vol 1 §9.7.4 (validation of requests), §9.7.5 (answers). Nothing is sent from here: what is
 //! owed is noted, and [`Responder::poll`] writes it when the device has room.
 
-use roxe_wire::opcode::{Header, Operation, PayloadRule, Position, Service};
+use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{
-    Aeth, AtomicAckEth, Bth, Credits, FlushSelectivity, Headers, Instant, MAX_MESSAGE_LEN, Msn,
-    NakCode, Opcode, Packet, Psn, Syndrome, packets_for,
+    Aeth, AtomicAckEth, Bth, Credits, FlushPlacement, FlushSelectivity, Headers, Instant,
+    MAX_MESSAGE_LEN, Msn, NakCode, Opcode, Packet, Psn, Qpn, RKey, Syndrome, packets_for,
 };
 
 use crate::adapter::{Access, Adapter, Count, KeyViolation, QpEvent, Receive, Span};
@@ -16,7 +16,7 @@ use crate::ending::{PeerRequest, Rule};
 use crate::work::{AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Extra};
 
 use super::acknowledge::{self, Owed};
-use super::replay::{Answer, Replayed, Resources};
+use super::replay::{Answer, Due, Replayed, Resources};
 
 /// The side that carries out the peer's requests.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Responder {
 #[derive(Clone, Copy, Debug)]
 enum Inbound {
     Send { receive: Receive, offset: u32 },
-    Write { key: roxe_wire::RKey, va: u64, remaining: u32, total: u32 },
+    Write { key: RKey, va: u64, remaining: u32, total: u32 },
 }
 
 /// Why a request is not carried out.
@@ -268,6 +268,11 @@ impl Responder {
         if packet.headers.reth.is_some_and(|reth| reth.dma_len > MAX_MESSAGE_LEN) {
             return Err(Refusal::Fatal(Rule::MessageLength));
         }
+        if packet.opcode.operation == Operation::AtomicWrite
+            && packet.headers.reth.is_some_and(|reth| reth.dma_len != 8)
+        {
+            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
+        }
         if packet.opcode.operation != Operation::Write {
             return Ok(());
         }
@@ -438,9 +443,6 @@ impl Responder {
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
         let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
-        if reth.dma_len != 8 {
-            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
-        }
         adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(refused_key)?;
         self.answer_with(1, Answer::Done { operation: Operation::AtomicWrite });
         Ok(())
@@ -455,15 +457,16 @@ impl Responder {
             FlushSelectivity::Reserved(_) => return Err(Refusal::Fatal(Rule::FlushTarget)),
         };
         let span = Span { va: reth.va, len };
-        let wanted = [
-            (feth.placement.global_visibility, Access::FlushGlobal),
-            (feth.placement.persistence, Access::FlushPersistent),
-        ];
-        if wanted.iter().all(|(wanted, _)| !wanted) {
+        if flushes(feth.placement).next().is_none() {
             return Err(Refusal::Fatal(Rule::FlushTarget));
         }
         let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
-        for (_, access) in wanted.into_iter().filter(|(wanted, _)| *wanted && !nothing) {
+        let wanted = flushes(feth.placement).filter(|_| !nothing);
+        // What may not be done in full is not begun.
+        for access in wanted.clone() {
+            adapter.check_remote(reth.r_key, span, access).map_err(refused_key)?;
+        }
+        for access in wanted {
             adapter.flush_remote(reth.r_key, span, access).map_err(refused_key)?;
         }
         self.answer_with(1, Answer::Done { operation: Operation::Flush });
@@ -567,14 +570,17 @@ impl Responder {
             return self.send_due(attributes, due, outlet, adapter);
         }
         let newest = self.positive(adapter);
-        let Some(answer) = self.owed.take(newest) else { return Ok(None) };
+        let Some(answer) = self.owed.next(newest) else { return Ok(None) };
+        let emitted = self.send_acknowledge(attributes, answer, outlet);
+        let Some(emitted) = emitted else { return Ok(None) };
+        self.owed.sent();
         match answer.syndrome {
             Syndrome::Ack(_) => adapter.count(Count::AckSent),
             Syndrome::RnrNak(_) => adapter.count(Count::RnrNakSent),
             Syndrome::Nak(NakCode::PsnSequenceError) => adapter.count(Count::SequenceNakSent),
             Syndrome::Nak(_) => adapter.count(Count::FatalNakSent),
         }
-        Ok(self.send_acknowledge(attributes, answer, outlet))
+        Ok(Some(emitted))
     }
 
     /// Somebody asked for an acknowledgement.
@@ -626,22 +632,14 @@ impl Responder {
     fn send_due(
         &mut self,
         attributes: &Attributes,
-        due: super::replay::Due,
+        due: Due,
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<Option<Emitted>, Broken> {
         let (operation, position) = match due.answer {
             Answer::Atomic { .. } => (Operation::AtomicAcknowledge, Position::Only),
             Answer::Done { .. } => (Operation::ReadResponse, Position::Only),
-            Answer::Read { .. } => (
-                Operation::ReadResponse,
-                match (due.first, due.last) {
-                    (true, true) => Position::Only,
-                    (true, false) => Position::First,
-                    (false, false) => Position::Middle,
-                    (false, true) => Position::Last,
-                },
-            ),
+            Answer::Read { .. } => (Operation::ReadResponse, Position::of(due.first, due.last)),
         };
         let Some(opcode) = Opcode::find(Service::Rc, operation, position, None) else {
             return Ok(None);
@@ -700,21 +698,10 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
         Operation::CompareSwap | Operation::FetchAdd => AccessFlags::REMOTE_ATOMIC,
         Operation::Flush => {
             let placement = packet.headers.feth.map(|feth| feth.placement).unwrap_or_default();
-            let global = if placement.global_visibility {
-                AccessFlags::FLUSH_GLOBAL
-            } else {
-                AccessFlags::NONE
-            };
-            let persistent = if placement.persistence {
-                AccessFlags::FLUSH_PERSISTENT
-            } else {
-                AccessFlags::NONE
-            };
-            global | persistent
+            flushes(placement).fold(AccessFlags::NONE, |all, access| all | access.right())
         }
         _ => AccessFlags::NONE,
     };
-    debug_assert!(packet.opcode.payload != PayloadRule::Eight || wanted != AccessFlags::NONE);
     if attributes.access.contain(wanted) {
         Ok(())
     } else {
@@ -722,11 +709,18 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
     }
 }
 
+/// How far a FLUSH goes.
+fn flushes(placement: FlushPlacement) -> impl Iterator<Item = Access> + Clone {
+    let global = placement.global_visibility.then_some(Access::FlushGlobal);
+    let persistent = placement.persistence.then_some(Access::FlushPersistent);
+    global.into_iter().chain(persistent)
+}
+
 /// A request for no bytes need not carry a valid address or key.
 //= IBA C9-88, R20, 04-4.14
 fn check_remote(
     adapter: &impl Adapter,
-    key: roxe_wire::RKey,
+    key: RKey,
     va: u64,
     len: u32,
     access: Access,
@@ -748,14 +742,15 @@ const fn refused_key(violation: KeyViolation) -> Refusal {
     Refusal::Fatal(Rule::Key(violation))
 }
 
-//= 05-5.3
-//= 04-4.15
+/// Bytes of a packet's payload, which its path MTU has bounded.
 fn payload_len(packet: &Packet<'_>) -> Result<u32, Refusal> {
     u32::try_from(packet.payload.len()).map_err(|_| Refusal::Fatal(Rule::PacketLength))
 }
 
 const READ_REQUEST: u8 = 0x0c;
 
+/// The completion of a receive that got its message, or of one that a WRITE used up.
+//= 04-4.15
 pub(crate) fn received(
     attributes: &Attributes,
     packet: &Packet<'_>,
@@ -778,6 +773,7 @@ pub(crate) fn received(
 }
 
 /// The completion of a receive that went wrong.
+//= 05-5.3
 pub(crate) fn failed(
     attributes: &Attributes,
     receive: &Receive,
@@ -790,8 +786,8 @@ pub(crate) fn failed(
         byte_len: 0,
         extra: Extra::None,
         qpn: attributes.qpn,
-        source_qp: roxe_wire::Qpn::default(),
+        source_qp: Qpn::default(),
         grh: false,
-        solicited: true,
+        solicited: false,
     }
 }

@@ -104,6 +104,12 @@ impl Sent {
         self
     }
 
+    /// A FLUSH that goes as far as persistence, too.
+    pub(crate) fn persistent(mut self) -> Self {
+        self.headers.feth.as_mut().unwrap().placement.persistence = true;
+        self
+    }
+
     pub(crate) fn imm(mut self, imm: u32) -> Self {
         self.headers.imm_dt = Some(ImmDt(imm));
         self

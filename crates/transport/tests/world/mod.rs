@@ -27,6 +27,7 @@ pub(crate) struct FakeAdapter {
     pub(crate) received: Vec<Completion>,
     pub(crate) events: Vec<QpEvent>,
     pub(crate) counts: Vec<Count>,
+    pub(crate) flushed: Vec<Access>,
     /// What peers may do.
     pub(crate) allow: AccessFlags,
     /// Whether requests of any length find their memory, as long as nobody touches it.
@@ -43,6 +44,7 @@ impl FakeAdapter {
             received: Vec::new(),
             events: Vec::new(),
             counts: Vec::new(),
+            flushed: Vec::new(),
             allow: AccessFlags::from_bits(0x3ff).unwrap(),
             endless: false,
         }
@@ -151,14 +153,7 @@ impl Adapter for FakeAdapter {
     }
 
     fn check_remote(&self, key: RKey, span: Span, access: Access) -> Result<(), KeyViolation> {
-        let right = match access {
-            Access::Write => AccessFlags::REMOTE_WRITE,
-            Access::Read => AccessFlags::REMOTE_READ,
-            Access::Atomic => AccessFlags::REMOTE_ATOMIC,
-            Access::FlushGlobal => AccessFlags::FLUSH_GLOBAL,
-            Access::FlushPersistent => AccessFlags::FLUSH_PERSISTENT,
-        };
-        if !self.allow.contain(right) {
+        if !self.allow.contain(access.right()) {
             return Err(KeyViolation::AccessDenied);
         }
         self.range(key.0, span.va, span.len as usize).map(|_| ())
@@ -197,7 +192,9 @@ impl Adapter for FakeAdapter {
     }
 
     fn flush_remote(&mut self, key: RKey, span: Span, access: Access) -> Result<(), KeyViolation> {
-        self.check_remote(key, span, access)
+        self.check_remote(key, span, access)?;
+        self.flushed.push(access);
+        Ok(())
     }
 
     fn invalidate_remote(&mut self, key: RKey) -> Result<(), KeyViolation> {
@@ -249,6 +246,7 @@ pub(crate) struct End {
 pub(crate) const fn attributes(own: u32, peer: u32) -> Attributes {
     Attributes {
         qpn: Qpn::new(own),
+        cur_state: QpState::Reset,
         dest_qp: Qpn::new(peer),
         path_mtu: Mtu::B256,
         access: match AccessFlags::from_bits(0x3ff) {

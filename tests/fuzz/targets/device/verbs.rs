@@ -27,6 +27,7 @@ const SERVICES: [ServiceType; 3] = [ServiceType::Rc, ServiceType::Uc, ServiceTyp
 pub fn values(qpn: Qpn, peer: Qpn) -> Attributes {
     Attributes {
         qpn,
+        cur_state: QpState::default(),
         dest_qp: peer,
         path_mtu: Mtu::B256,
         access: AccessFlags::from_bits(0x31f).expect("all rights"),

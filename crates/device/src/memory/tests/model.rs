@@ -221,7 +221,8 @@ impl Pair {
                 let at = at(which);
                 let shadow = &self.shadows[at];
                 let useful = shadow.open.as_ref().is_some_and(|open| {
-                    open.access.contain_any(REMOTE_RIGHTS) && open.qpn.is_none_or(|q| q == *qpn)
+                    open.access.contain_any(AccessFlags::REMOTE)
+                        && open.qpn.is_none_or(|q| q == *qpn)
                 });
                 let allowed = self.can_be_invalidated(at) && shadow.pd == PD && useful;
                 let key = RKey(shadow.key);
