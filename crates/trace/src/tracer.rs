@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, TrafficClass, mad::Mad};
 
+use crate::arrival::Arrival;
 use crate::datagram::{self, Connected, Handshakes};
-use crate::flow::{Answered, Arrival, Flow, FlowKey, Flows};
+use crate::flow::{Answered, Flow, FlowKey, Flows};
 use crate::requests::payload_length;
 use crate::responses;
 use crate::{ConversationSummary, Finding, Note, Rule, Summary};
