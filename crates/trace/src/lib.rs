@@ -20,10 +20,12 @@ mod note;
 mod requests;
 mod responses;
 mod rule;
+mod seen;
 mod summary;
 mod tracer;
 
 pub use note::{Cause, Note, Words};
 pub use rule::{Finding, Rule};
+pub use seen::{IcrcVerdict, Outside, Seen, WrongChecksum};
 pub use summary::{ConversationSummary, OperationCount, Summary};
-pub use tracer::{Endpoint, IcrcVerdict, Observation, Outside, Seen, Tracer, WrongChecksum};
+pub use tracer::{Endpoint, Observation, Tracer};
