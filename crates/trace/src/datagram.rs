@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use roxe_wire::mad::{Mad, MadHeader, Message, cm::CommId};
 use roxe_wire::{Payload, Psn, QKey, Qpn};
 
-use crate::{Finding, Note, Outside, Rule, Seen};
+use crate::{Finding, Note, Observation, Outside, Rule, Seen};
 
 /// How many half-open connections, and how many messages, are remembered at once.
 const REMEMBERED_REQUESTS: usize = 4096;
@@ -107,22 +107,18 @@ impl Handshakes {
 }
 
 /// Judges one datagram, and reads the management message in it, if that is what it carries.
-pub(crate) fn observe(
-    seen: &Seen<'_>,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-) -> Option<Mad> {
+pub(crate) fn observe(seen: &Seen<'_>, observation: &mut Observation) -> Option<Mad> {
     let Seen { outside, packet, .. } = *seen;
     let bth = &packet.headers.bth;
     if outside.destination.is_multicast() {
-        notes.push(Note::Multicast);
+        observation.notes.push(Note::Multicast);
     }
     if bth.dest_qp != Qpn::GSI {
         return None;
     }
     let q_key = packet.headers.deth?.q_key;
     if q_key != QKey::GSI {
-        findings.push(Finding {
+        observation.findings.push(Finding {
             rule: Rule::ManagementQKey,
             seen: q_key.to_string(),
             expected: QKey::GSI.to_string(),
@@ -133,11 +129,11 @@ pub(crate) fn observe(
         if second.is_empty() { Mad::parse(first) } else { Mad::parse(&[first, second].concat()) };
     match mad {
         Ok(mad) => {
-            notes.push(Note::Management(mad.to_string()));
+            observation.notes.push(Note::Management(mad.to_string()));
             Some(mad)
         }
         Err(reason) => {
-            notes.push(Note::Management(reason.to_string()));
+            observation.notes.push(Note::Management(reason.to_string()));
             None
         }
     }

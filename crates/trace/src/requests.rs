@@ -13,7 +13,7 @@ use roxe_wire::{MAX_MESSAGE_LEN, Opcode, Packet, Psn};
 use crate::arrival::Arrival;
 use crate::completed::CompletedMessages;
 use crate::note::Cause;
-use crate::{Finding, Note, Rule, Summary};
+use crate::{Finding, Note, Observation, Rule, Summary};
 use answered::Early;
 pub(crate) use answered::Fit;
 use message::{Open, check_sequence, end_message};
@@ -211,49 +211,48 @@ impl Requests {
         &mut self,
         packet: &Packet<'_>,
         arrival: &Arrival<'_>,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-        summary: &mut Summary,
+        observation: &mut Observation,
+        counts: &mut Summary,
     ) {
         let frame = arrival.frame;
         let psn = packet.headers.bth.psn;
         let mut place = self.place(packet);
         let is_done = self.is_done(packet);
         if self.is_restart(&place, packet, is_done) {
-            notes.push(Note::Restart);
+            observation.notes.push(Note::Restart);
             self.begin_at(psn);
             place = Place::Next;
         }
-        self.check_alone(packet, findings);
+        self.check_alone(packet, observation);
         let mut late = None;
         match place {
             Place::Next | Place::Elsewhere => {
-                self.judge_early(packet, findings);
-                self.take_new(packet, frame, notes, findings, summary);
+                observation.findings.extend(self.judge_early(packet));
+                self.take_new(packet, frame, observation, counts);
             }
             Place::Ahead(missing) => {
-                notes.push(Note::Gap { missing });
-                summary.gaps += 1;
+                observation.notes.push(Note::Gap { missing });
+                counts.gaps += 1;
                 self.early = None;
                 self.open = None;
                 self.completed = CompletedMessages::unknown(psn);
                 if self.unacknowledged == self.next {
                     self.anew = Some(psn);
                 }
-                self.take_new(packet, frame, notes, findings, summary);
+                self.take_new(packet, frame, observation, counts);
             }
             Place::Again(index) => {
                 let sent = &self.sent[index];
                 if sent.is_same(packet) {
                     let (of, acknowledged_by) = (sent.frame, sent.acknowledged_by);
                     late = arrival.overtaken_by();
-                    notes.push(if late.is_some() && arrival.was_sent_before(of) {
+                    observation.notes.push(if late.is_some() && arrival.was_sent_before(of) {
                         Note::Late { repeated_in: of }
                     } else {
                         let cause = self.go_back(psn, late);
                         Note::Retransmission { of, cause, acknowledged_by }
                     });
-                    summary.retransmissions += 1;
+                    counts.retransmissions += 1;
                     let sent = &mut self.sent[index];
                     (sent.previous, sent.latest) = (sent.latest, frame);
                     if packet.opcode.operation == Operation::ReadRequest {
@@ -261,22 +260,22 @@ impl Requests {
                         let asked = packet.headers.reth.map_or(0, |reth| reth.dma_len);
                         sent.is_less |= sent.announced.is_some_and(|announced| asked < announced);
                     }
-                    self.tell_end(index, notes, findings);
+                    self.tell_end(index, observation);
                 } else {
-                    findings.push(sent.differs_from(packet));
+                    observation.findings.push(sent.differs_from(packet));
                 }
             }
             Place::WithinRead(index) => {
                 let of = self.sent[index].frame;
                 if packet.opcode.operation == Operation::ReadRequest {
                     let read = &mut self.sent[index];
-                    findings.extend(read.check_rest(packet, self.mtu));
+                    observation.findings.extend(read.check_rest(packet, self.mtu));
                     read.ask_again(psn);
                     self.go_back(psn, None);
-                    notes.push(Note::ReadRest { of });
-                    summary.retransmissions += 1;
+                    observation.notes.push(Note::ReadRest { of });
+                    counts.retransmissions += 1;
                 } else {
-                    findings.push(Finding {
+                    observation.findings.push(Finding {
                         rule: Rule::Retransmission,
                         seen: format!("{} at PSN {psn}", packet.opcode.name),
                         expected: format!("the READ of frame {of}, which reserved this PSN"),
@@ -286,25 +285,27 @@ impl Requests {
             Place::Skipped(index) => {
                 late = arrival.overtaken_by();
                 let cause = self.go_back(psn, late);
-                notes.push(Note::FillsGap { cause });
+                observation.notes.push(Note::FillsGap { cause });
                 if is_done {
                     self.anew = Some(psn);
                 }
-                let mut broken = Vec::new();
-                self.insert(index, packet, frame, notes, &mut broken);
-                // Behind what was acknowledged it may be another connection's.
-                findings.extend(broken.into_iter().filter(|_| !is_done));
-                summary.bytes += packet.payload.len() as u64;
+                let own = observation.findings.len();
+                self.insert(index, packet, frame, observation);
+                if is_done {
+                    // Behind what was acknowledged it may be another connection's.
+                    observation.findings.truncate(own);
+                }
+                counts.bytes += packet.payload.len() as u64;
                 if packet.opcode.position.starts() {
-                    summary.count_message(packet.opcode.operation);
+                    counts.count_message(packet.opcode.operation);
                 }
             }
             Place::Old => {
                 self.go_back(psn, None);
                 // Perhaps it is another connection's, which counts anew.
                 self.completed.forget_offset();
-                notes.push(Note::Old);
-                summary.retransmissions += 1;
+                observation.notes.push(Note::Old);
+                counts.retransmissions += 1;
             }
         }
         // What comes late was not sent between what came before and what comes next.
@@ -340,18 +341,18 @@ impl Requests {
     }
 
     /// What a packet must keep by itself.
-    fn check_alone(&mut self, packet: &Packet<'_>, findings: &mut Vec<Finding>) {
+    fn check_alone(&mut self, packet: &Packet<'_>, observation: &mut Observation) {
         let len = packet.payload.len();
         let rule = packet.opcode.payload;
         if !rule.allows_for_some_mtu(len) {
-            findings.push(payload_length(packet.opcode, len));
+            observation.findings.push(payload_length(packet.opcode, len));
         } else if let Some(mtu) = self.mtu {
             if rule == PayloadRule::Full && len != mtu as usize {
-                findings.push(path_mtu(packet.opcode, len, mtu));
+                observation.findings.push(path_mtu(packet.opcode, len, mtu));
             } else if rule == PayloadRule::Full {
                 self.anew = None;
             } else if !rule.allows(len, mtu as usize) {
-                findings.push(Finding {
+                observation.findings.push(Finding {
                     rule: Rule::PayloadLength,
                     seen: format!("{} of {len} B", packet.opcode.name),
                     expected: format!("at most the path MTU of {mtu} B"),
@@ -365,7 +366,7 @@ impl Requests {
         if let Some(reth) = packet.headers.reth
             && reth.dma_len > MAX_MESSAGE_LEN
         {
-            findings.push(Finding {
+            observation.findings.push(Finding {
                 rule: Rule::MessageLength,
                 seen: format!("a length of {} B", reth.dma_len),
                 expected: format!("at most {MAX_MESSAGE_LEN} B"),
@@ -377,7 +378,7 @@ impl Requests {
         if let Some(va) = va.or_else(|| Some(written?.va))
             && va % 8 != 0
         {
-            findings.push(Finding {
+            observation.findings.push(Finding {
                 rule: Rule::AtomicAlignment,
                 seen: format!("address 0x{va:x}"),
                 expected: "a multiple of 8".to_owned(),
@@ -390,9 +391,8 @@ impl Requests {
         &mut self,
         packet: &Packet<'_>,
         frame: u64,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-        summary: &mut Summary,
+        observation: &mut Observation,
+        counts: &mut Summary,
     ) {
         let opcode = packet.opcode;
         let len = packet.payload.len() as u64;
@@ -401,41 +401,41 @@ impl Requests {
         let before = self.sent.back().filter(|before| before.is_before(psn) && !before.is_astray);
         let astray = before.and_then(|before| check_sequence(before.opcode, opcode));
         let is_astray = astray.is_some();
-        findings.extend(astray);
+        observation.findings.extend(astray);
         if opcode.position.starts() {
-            self.begin_message(packet, notes);
-            summary.count_message(opcode.operation);
+            self.begin_message(packet, observation);
+            counts.count_message(opcode.operation);
         } else if let Some(open) = &mut self.open {
             if open.operation == opcode.operation {
                 open.packets += 1;
                 open.bytes += len;
-                notes.push(Note::Part { number: open.number, part: open.packets });
+                observation.notes.push(Note::Part { number: open.number, part: open.packets });
             } else {
                 self.open = None;
             }
         } else {
-            notes.push(Note::Incomplete { ends: opcode.position.ends() });
+            observation.notes.push(Note::Incomplete { ends: opcode.position.ends() });
         }
         if !opcode.position.ends()
             && let Some(open) = &mut self.open
             && let Some(announced) = open.announced
             && open.bytes >= announced.into()
         {
-            findings.push(Finding {
+            observation.findings.push(Finding {
                 rule: Rule::WriteLength,
                 seen: format!("a WRITE that goes on behind {} B", open.bytes),
                 expected: format!("an end with {announced} B as its RETH announced"),
             });
             open.announced = None;
         }
-        summary.bytes += len;
+        counts.bytes += len;
         let message = self.open.map_or(0, |open| open.number);
         let mut end_is_told = false;
         if opcode.position.ends() {
             self.ends += 1;
             if let Some(open) = self.open.take() {
                 end_is_told = true;
-                end_message(open, opcode, notes, findings);
+                end_message(open, opcode, observation);
             }
         }
         let sent = Sent::new(packet, self.mtu, frame, self.ends);
@@ -451,8 +451,7 @@ impl Requests {
         index: usize,
         packet: &Packet<'_>,
         frame: u64,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
+        observation: &mut Observation,
     ) {
         let psn = packet.headers.bth.psn;
         self.began_before(psn);
@@ -460,7 +459,7 @@ impl Requests {
         let before_it = before.filter(|before| before.is_before(psn));
         let mut sent = Sent::new(packet, self.mtu, frame, before.map_or(0, |before| before.ends));
         let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
-        findings.extend(
+        observation.findings.extend(
             before_it
                 .filter(|before| !before.is_astray)
                 .and_then(|before| check_sequence(before.opcode, packet.opcode))
@@ -475,7 +474,7 @@ impl Requests {
         sent.end_is_told = packet.opcode.position == Position::Only;
         self.sent.insert(index, sent);
         if packet.opcode.position.starts() {
-            self.tell_begin(packet, notes);
+            self.tell_begin(packet, observation);
             self.sent[index].message = self.messages;
         }
         if let Some((known, open)) = self.message_around(index) {
@@ -486,13 +485,13 @@ impl Requests {
             if is_newest && newest.is_before(self.next) && !newest.opcode.position.ends() {
                 self.open = Some(open);
             }
-            self.tell_end(index, notes, findings);
+            self.tell_end(index, observation);
             // Its end may have to come again, but its length is known.
             let last = &mut self.sent[known.end - 1];
             if last.opcode.position == Position::Last && !last.end_is_told {
                 let wrong = open.wrong_length();
                 last.end_is_told = wrong.is_some();
-                findings.extend(wrong);
+                observation.findings.extend(wrong);
             }
         }
         self.absorb(index);
@@ -589,10 +588,10 @@ mod tests {
                 let headers = Headers { bth, ..Headers::default() };
                 let packet = Packet { opcode, headers, payload: Payload::EMPTY };
                 requests.share(directions);
-                let (notes, findings) = (&mut Vec::new(), &mut Vec::new());
                 let recent = &RecentFrames::default();
                 let arrival = Arrival { frame, identification: 0, recent };
-                requests.observe(&packet, &arrival, notes, findings, &mut Summary::default());
+                let observation = &mut Observation::default();
+                requests.observe(&packet, &arrival, observation, &mut Summary::default());
             }
             assert_eq!(requests.sent.len(), remembered, "{directions}");
         }

@@ -5,40 +5,39 @@ use roxe_wire::{NakCode, Packet, Syndrome};
 
 use crate::note::{Cause, operation_name};
 use crate::requests::{Requests, path_mtu};
-use crate::{Finding, Note, Rule, Summary};
+use crate::{Finding, Note, Observation, Rule, Summary};
 
 /// Takes in one response to `requests`.
 pub(crate) fn observe(
     requests: &mut Requests,
     packet: &Packet<'_>,
     frame: u64,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-    summary: &mut Summary,
+    observation: &mut Observation,
+    counts: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
     if !requests.is_known() {
-        notes.push(Note::RequestNotSeen);
+        observation.notes.push(Note::RequestNotSeen);
         return;
     }
     if requests.is_future(psn) {
-        notes.push(Note::RequestNotSeen);
+        observation.notes.push(Note::RequestNotSeen);
         requests.answered_early(packet, frame);
         return;
     }
     match packet.opcode.operation {
-        Operation::Acknowledge => acknowledge(requests, packet, frame, notes, summary),
+        Operation::Acknowledge => acknowledge(requests, packet, frame, observation, counts),
         Operation::ReadResponse => {
-            read_response(requests, packet, notes, findings, summary);
+            read_response(requests, packet, observation, counts);
             requests.acknowledge(psn, frame);
         }
         Operation::AtomicAcknowledge => {
-            atomic_acknowledge(requests, packet, notes, findings);
+            atomic_acknowledge(requests, packet, observation);
             requests.acknowledge(psn, frame);
         }
         _ => {}
     }
-    findings.extend(check_msn(requests, packet));
+    observation.findings.extend(check_msn(requests, packet));
 }
 
 /// Judges the count of completed messages that comes with an answer.
@@ -71,32 +70,32 @@ fn acknowledge(
     requests: &mut Requests,
     packet: &Packet<'_>,
     frame: u64,
-    notes: &mut Vec<Note>,
-    summary: &mut Summary,
+    observation: &mut Observation,
+    counts: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
     let Some(aeth) = packet.headers.aeth else { return };
     let refused = requests.get(psn).map(|sent| sent.latest);
     if !matches!(aeth.syndrome, Syndrome::Ack(_)) {
         // What stands before the packet refused has arrived.
-        notes.extend(requests.acknowledge(psn.previous(), frame));
+        observation.notes.extend(requests.acknowledge(psn.previous(), frame));
     }
     match aeth.syndrome {
         Syndrome::Ack(_) => {
-            notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
+            observation.notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
         }
         Syndrome::RnrNak(_) => {
-            summary.rnr_naks += 1;
+            counts.rnr_naks += 1;
             requests.ask_back(psn, Cause::ReceiverNotReady { frame });
-            notes.push(Note::ReceiverNotReady { frame: refused });
+            observation.notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
-            summary.count_nak(code);
+            counts.count_nak(code);
             if code == NakCode::PsnSequenceError {
                 requests.ask_back(psn, Cause::SequenceNak { frame });
-                notes.push(Note::SequenceNak { from: refused });
+                observation.notes.push(Note::SequenceNak { from: refused });
             } else {
-                notes.push(Note::FatalNak { frame: refused });
+                observation.notes.push(Note::FatalNak { frame: refused });
             }
         }
     }
@@ -105,9 +104,8 @@ fn acknowledge(
 fn read_response(
     requests: &mut Requests,
     packet: &Packet<'_>,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-    summary: &mut Summary,
+    observation: &mut Observation,
+    counts: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
     let len = packet.payload.len();
@@ -119,12 +117,12 @@ fn read_response(
         && (known != Some(full) || requests.may_be_anew())
     {
         if !requests.may_ask_at(psn) {
-            notes.push(Note::RequestNotSeen);
+            observation.notes.push(Note::RequestNotSeen);
             return;
         }
         let mtu = requests.learn_mtu_at(psn, full);
         if full != mtu {
-            findings.push(path_mtu(packet.opcode, len, mtu));
+            observation.findings.push(path_mtu(packet.opcode, len, mtu));
         }
     } else if matches!(position, Position::Last | Position::Only) && known.is_none() {
         requests.learn_span(psn);
@@ -132,7 +130,7 @@ fn read_response(
     let mtu = requests.mtu();
     requests.reach(psn);
     let Some(sent) = requests.get_mut(psn) else {
-        notes.push(Note::RequestNotSeen);
+        observation.notes.push(Note::RequestNotSeen);
         return;
     };
     let (request, operation) = (sent.frame, sent.opcode.operation);
@@ -140,22 +138,22 @@ fn read_response(
         Operation::Flush | Operation::AtomicWrite => {
             if position != Position::Only || len != 0 {
                 let name = operation_name(operation);
-                findings.push(Finding {
+                observation.findings.push(Finding {
                     rule: Rule::ResponseKind,
                     seen: format!("{} of {len} B", packet.opcode.name),
                     expected: format!("an empty READ_RESPONSE_ONLY to the {name}"),
                 });
             }
-            notes.push(Note::Answers { frame: request, operation });
+            observation.notes.push(Note::Answers { frame: request, operation });
             if !sent.answer(0).0 {
-                notes.push(Note::AnsweredBefore);
+                observation.notes.push(Note::AnsweredBefore);
             }
         }
         Operation::ReadRequest => {
             let index = u32::try_from(psn.since(sent.psn)).unwrap_or(0);
             let announced = sent.announced;
             let of = announced.map(|_| sent.span);
-            notes.push(Note::AnswersRead { frame: request, part: index + 1, of });
+            observation.notes.push(Note::AnswersRead { frame: request, part: index + 1, of });
             let is_asked = index == 0 || sent.may_begin_at(psn);
             // Else it was asked for again, unseen, where something was missing.
             let starts = is_asked || index <= sent.answered;
@@ -170,7 +168,7 @@ fn read_response(
             };
             let starts_here = matches!(position, Position::First | Position::Only);
             if starts_here && right && !is_asked {
-                notes.push(Note::RequestNotSeen);
+                observation.notes.push(Note::RequestNotSeen);
             }
             let right = right || sent.is_less;
             let expected_len = match (sent.span, mtu) {
@@ -182,7 +180,7 @@ fn read_response(
             };
             let expected_len = expected_len.filter(|_| !sent.is_less);
             if !right {
-                findings.push(Finding {
+                observation.findings.push(Finding {
                     rule: Rule::ReadResponse,
                     seen: format!("{} as part {} of {}", packet.opcode.name, index + 1, sent.span),
                     expected: format!("the part that the READ of frame {request} asks for"),
@@ -190,7 +188,7 @@ fn read_response(
             } else if let (Some(expected), Some(announced)) = (expected_len, announced)
                 && expected as usize != len
             {
-                findings.push(Finding {
+                observation.findings.push(Finding {
                     rule: Rule::ReadResponse,
                     seen: format!("{len} B in the last part"),
                     expected: format!(
@@ -200,42 +198,37 @@ fn read_response(
             }
             let (is_new, missing) = sent.answer(index);
             if missing > 0 {
-                notes.push(Note::ResponseGap { missing });
+                observation.notes.push(Note::ResponseGap { missing });
             }
             if is_new {
-                summary.bytes += len as u64;
+                counts.bytes += len as u64;
             } else {
-                notes.push(Note::AnsweredBefore);
+                observation.notes.push(Note::AnsweredBefore);
             }
         }
-        _ => findings.push(wrong_kind(packet, operation, request)),
+        _ => observation.findings.push(wrong_kind(packet, operation, request)),
     }
 }
 
-fn atomic_acknowledge(
-    requests: &mut Requests,
-    packet: &Packet<'_>,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-) {
+fn atomic_acknowledge(requests: &mut Requests, packet: &Packet<'_>, observation: &mut Observation) {
     let psn = packet.headers.bth.psn;
     let Some(sent) = requests.get_mut(psn) else {
-        notes.push(Note::RequestNotSeen);
+        observation.notes.push(Note::RequestNotSeen);
         return;
     };
     let (frame, operation) = (sent.frame, sent.opcode.operation);
     if !operation.is_atomic() {
-        findings.push(wrong_kind(packet, operation, frame));
+        observation.findings.push(wrong_kind(packet, operation, frame));
         return;
     }
-    notes.push(Note::Answers { frame, operation });
+    observation.notes.push(Note::Answers { frame, operation });
     if !sent.answer(0).0 {
-        notes.push(Note::AnsweredBefore);
+        observation.notes.push(Note::AnsweredBefore);
     }
     let Some(ack) = packet.headers.atomic_ack_eth else { return };
     let value = ack.original;
     if let Some(before) = sent.original.filter(|before| *before != value) {
-        findings.push(Finding {
+        observation.findings.push(Finding {
             rule: Rule::AtomicResponse,
             seen: format!("the value 0x{value:x}"),
             expected: format!("0x{before:x} as the first time"),

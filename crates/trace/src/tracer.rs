@@ -52,14 +52,13 @@ const UNPLACED: usize = 64;
 impl Tracer {
     /// Takes in the next frame; `observation` is overwritten with what it means.
     pub fn observe(&mut self, seen: &Seen<'_>, observation: &mut Observation) {
-        let Observation { conversation, source_qp, relative_psn, notes, findings } = observation;
-        notes.clear();
-        findings.clear();
-        *relative_psn = None;
+        observation.notes.clear();
+        observation.findings.clear();
+        observation.relative_psn = None;
         let &Seen { number, outside, packet, ref icrc } = seen;
         let bth = &packet.headers.bth;
         let service = packet.opcode.service;
-        *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
+        observation.source_qp = packet.headers.deth.map(|deth| deth.source_qp);
 
         // A CNP concerns what the peer sends: it belongs to the connection of its destination.
         let key = FlowKey {
@@ -67,12 +66,12 @@ impl Tracer {
             destination: outside.destination,
             service: if service == Service::Cnp { Service::Rc } else { service } as u8,
             dest_qp: bth.dest_qp,
-            source_qp: *source_qp,
+            source_qp: observation.source_qp,
         };
         if let Some(finding) = icrc.finding() {
             // No field can be trusted, so nothing is learned from it.
             let known = self.flows.find(&key);
-            *conversation = known.map_or(0, |index| self.flows.get(index).conversation);
+            observation.conversation = known.map_or(0, |index| self.flows.get(index).conversation);
             let counts = match known {
                 Some(index) => &mut self.flows.get_mut(index).counts,
                 None => {
@@ -85,8 +84,8 @@ impl Tracer {
             };
             counts.frames += 1;
             counts.icrc_errors += 1;
-            notes.push(Note::Dropped);
-            findings.push(finding);
+            observation.notes.push(Note::Dropped);
+            observation.findings.push(finding);
             return;
         }
         let index = self.flows.find_or_add(key, service, outside.source_port, number);
@@ -97,15 +96,15 @@ impl Tracer {
             // Perhaps a CNP was seen first.
             flow.service = service;
         }
-        *conversation = flow.conversation;
+        observation.conversation = flow.conversation;
         let counts = &mut flow.counts;
         counts.frames += 1;
         if outside.traffic_class.ecn() == Ecn::Ce {
             counts.marked += 1;
-            notes.push(Note::CongestionExperienced);
+            observation.notes.push(Note::CongestionExperienced);
         }
         if let Some(WrongChecksum { expected, found }) = outside.udp_checksum {
-            findings.push(Finding {
+            observation.findings.push(Finding {
                 rule: Rule::UdpChecksum,
                 seen: format!("0x{found:04x}"),
                 expected: format!("0x{expected:04x} or 0"),
@@ -115,7 +114,7 @@ impl Tracer {
         let group_qp = bth.dest_qp == Qpn::MULTICAST;
         let astray = if service == Service::Ud { group != group_qp } else { group || group_qp };
         if astray {
-            findings.push(Finding {
+            observation.findings.push(Finding {
                 rule: Rule::Destination,
                 seen: format!("QP {} at {}", bth.dest_qp, outside.destination),
                 expected: if service == Service::Ud {
@@ -126,7 +125,7 @@ impl Tracer {
             });
         }
         if bth.dest_qp == Qpn::SMI {
-            findings.push(Finding {
+            observation.findings.push(Finding {
                 rule: Rule::Destination,
                 seen: "QP 0".to_owned(),
                 expected: "another QP: RoCE has no subnet management".to_owned(),
@@ -137,19 +136,21 @@ impl Tracer {
             && let Some(of) = flow.recent.take(outside.identification, icrc, number)
         {
             counts.duplicates += 1;
-            notes.push(Note::Doubled { of });
-            self.place_doubled(index, packet, source_qp, relative_psn);
+            observation.notes.push(Note::Doubled { of });
+            self.place_doubled(index, packet, observation);
             return;
         }
         match service {
             Service::Cnp => {
                 counts.cnps += 1;
-                notes.push(Note::CongestionNotification { to: (outside.destination, bth.dest_qp) });
+                observation
+                    .notes
+                    .push(Note::CongestionNotification { to: (outside.destination, bth.dest_qp) });
                 if !packet.payload.is_empty() {
-                    findings.push(payload_length(packet.opcode, packet.payload.len()));
+                    observation.findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
                 if !bth.becn || bth.psn != Psn::new(0) {
-                    findings.push(Finding {
+                    observation.findings.push(Finding {
                         rule: Rule::Cnp,
                         seen: format!("BECN {}, PSN {}", u8::from(bth.becn), bth.psn),
                         expected: "BECN 1, PSN 0".to_owned(),
@@ -160,26 +161,26 @@ impl Tracer {
                 counts.count_message(Operation::Send);
                 counts.bytes += packet.payload.len() as u64;
                 if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-                    findings.push(payload_length(packet.opcode, packet.payload.len()));
+                    observation.findings.push(payload_length(packet.opcode, packet.payload.len()));
                 }
-                if let Some(mad) = datagram::observe(seen, notes, findings) {
-                    notes.extend(self.handshakes.repeats(seen));
+                if let Some(mad) = datagram::observe(seen, observation) {
+                    observation.notes.extend(self.handshakes.repeats(seen));
                     self.learn(seen, &mad);
                 }
             }
             Service::Rc | Service::Uc | Service::Rd | Service::Xrc => {
                 if packet.opcode.operation.is_response() {
-                    self.observe_response(index, seen, relative_psn, notes, findings);
+                    self.observe_response(index, seen, observation);
                 } else {
                     let connections = self.flows.len();
                     let flow = self.flows.get_mut(index);
                     flow.requests.share(connections);
                     let Flow { requests, counts, recent, .. } = flow;
                     let is_first = !requests.is_known();
-                    let own = findings.len();
+                    let own = observation.findings.len();
                     let identification = outside.identification;
                     let arrival = Arrival { frame: number, identification, recent };
-                    requests.observe(packet, &arrival, notes, findings, counts);
+                    requests.observe(packet, &arrival, observation, counts);
                     // A broken frame's PSN may be what is broken: it lies no further back than
                     // there were frames.
                     if let Some((before, frames)) = before.filter(|_| is_first)
@@ -187,13 +188,14 @@ impl Tracer {
                     {
                         requests.began_before(before);
                     }
-                    *relative_psn = requests.relative(bth.psn);
-                    if findings.len() > own {
-                        self.doubt_answers(index, findings);
+                    observation.relative_psn = requests.relative(bth.psn);
+                    if observation.findings.len() > own {
+                        self.doubt_answers(index, observation);
                     }
                 }
-                *conversation = self.flows.get(index).conversation;
-                *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
+                observation.conversation = self.flows.get(index).conversation;
+                observation.source_qp =
+                    observation.source_qp.or_else(|| self.flows.source_qp(index));
             }
         }
     }
@@ -223,13 +225,7 @@ impl Tracer {
     }
 
     /// Where a frame belongs of which all was said when it came first.
-    fn place_doubled(
-        &self,
-        index: usize,
-        packet: &Packet<'_>,
-        source_qp: &mut Option<Qpn>,
-        relative_psn: &mut Option<i32>,
-    ) {
+    fn place_doubled(&self, index: usize, packet: &Packet<'_>, observation: &mut Observation) {
         if !matches!(packet.opcode.service, Service::Ud | Service::Cnp) {
             let flow = self.flows.get(index);
             let requests = if packet.opcode.operation.is_response() {
@@ -237,61 +233,56 @@ impl Tracer {
             } else {
                 Some(&flow.requests)
             };
-            *relative_psn = requests.and_then(|requests| requests.relative(packet.headers.bth.psn));
-            *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
+            observation.relative_psn =
+                requests.and_then(|requests| requests.relative(packet.headers.bth.psn));
+            observation.source_qp = observation.source_qp.or_else(|| self.flows.source_qp(index));
         }
     }
 
-    fn observe_response(
-        &mut self,
-        index: usize,
-        seen: &Seen<'_>,
-        relative_psn: &mut Option<i32>,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn observe_response(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {
         let Seen { number, packet, .. } = *seen;
         let psn = packet.headers.bth.psn;
         if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-            findings.push(payload_length(packet.opcode, packet.payload.len()));
+            observation.findings.push(payload_length(packet.opcode, packet.payload.len()));
         }
         let peer = match self.flows.answered_by(index, packet, number) {
             Answered::By(peer) => peer,
             Answered::Unclear => {
                 self.flows.get_mut(index).counts.unclear_answers += 1;
-                return notes.push(Note::RequestUnclear);
+                return observation.notes.push(Note::RequestUnclear);
             }
-            Answered::Unseen => return notes.push(Note::RequestNotSeen),
+            Answered::Unseen => return observation.notes.push(Note::RequestNotSeen),
         };
         let flow = self.flows.get_mut(peer);
         let (requests, counts) = (&mut flow.requests, &mut flow.counts);
-        let (facts, own) = (notes.len(), findings.len());
-        responses::observe(requests, packet, number, notes, findings, counts);
-        *relative_psn = requests.relative(psn);
-        let is_unseen = notes[facts..].iter().any(|note| matches!(note, Note::RequestNotSeen));
-        let is_broken = findings.len() > own;
+        let (facts, own) = (observation.notes.len(), observation.findings.len());
+        responses::observe(requests, packet, number, observation, counts);
+        observation.relative_psn = requests.relative(psn);
+        let is_unseen =
+            observation.notes[facts..].iter().any(|note| matches!(note, Note::RequestNotSeen));
+        let is_broken = observation.findings.len() > own;
         if is_broken && !self.flows.is_trusted(index, peer)
             || (is_broken || is_unseen) && self.flows.reconsider(index, packet)
         {
             // More likely this answers somebody else.
-            findings.truncate(own);
-            notes.truncate(facts);
-            notes.push(Note::RequestUnclear);
+            observation.findings.truncate(own);
+            observation.notes.truncate(facts);
+            observation.notes.push(Note::RequestUnclear);
             self.flows.get_mut(index).counts.unclear_answers += 1;
             self.flows.doubt(index);
-            *relative_psn = None;
+            observation.relative_psn = None;
         }
     }
 
     /// A request shows that an answer named a PSN too early: more likely it answered somebody else,
     /// unless its connection is known.
-    fn doubt_answers(&mut self, index: usize, findings: &mut Vec<Finding>) {
+    fn doubt_answers(&mut self, index: usize, observation: &mut Observation) {
         let is_early = |finding: &Finding| finding.rule == Rule::AckPsn;
-        if findings.iter().any(is_early)
+        if observation.findings.iter().any(is_early)
             && let Some(peer) = self.flows.get(index).peer
             && !self.flows.is_trusted(peer, index)
         {
-            findings.retain(|finding| !is_early(finding));
+            observation.findings.retain(|finding| !is_early(finding));
             self.flows.doubt(index);
         }
     }

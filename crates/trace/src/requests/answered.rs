@@ -161,25 +161,26 @@ impl Requests {
     /// A PSN is seen for the first time. If it was answered before, that was wrong, or the capture
     /// has the two in another order, or lost the packet when it was sent first: then the responder
     /// has counted its message.
-    pub(super) fn judge_early(&mut self, packet: &Packet<'_>, findings: &mut Vec<Finding>) {
+    pub(super) fn judge_early(&mut self, packet: &Packet<'_>) -> Option<Finding> {
         let psn = packet.headers.bth.psn;
-        let Some(early) = self.early.take() else { return };
+        let early = self.early.take()?;
         if early.arrived.since(psn) < 0 {
-            return;
+            return None;
         }
         let is_read = packet.opcode.operation == Operation::ReadRequest;
         let ends = self.ends + u64::from(packet.opcode.position.ends() && !is_read);
         if early.arrived != psn {
             self.early = Some(early);
         }
-        if early.msn.is_some_and(|msn| self.completed.lacks(msn, ends)) {
-            self.early = None;
-            findings.push(Finding {
-                rule: Rule::AckPsn,
-                seen: format!("frame {} answers PSN {}", early.frame, early.psn),
-                expected: format!("no answer before the request: PSN {psn} is sent only now"),
-            });
+        if !self.completed.lacks(early.msn?, ends) {
+            return None;
         }
+        self.early = None;
+        Some(Finding {
+            rule: Rule::AckPsn,
+            seen: format!("frame {} answers PSN {}", early.frame, early.psn),
+            expected: format!("no answer before the request: PSN {psn} is sent only now"),
+        })
     }
 
     /// A NAK asks to send again from `psn` on.

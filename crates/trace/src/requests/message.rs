@@ -7,7 +7,7 @@ use roxe_wire::{Opcode, Packet};
 
 use super::Requests;
 use crate::note::operation_name;
-use crate::{Finding, Note, Rule};
+use crate::{Finding, Note, Observation, Rule};
 
 /// A message whose last packet is still to come.
 #[derive(Clone, Copy, Debug)]
@@ -34,21 +34,16 @@ impl Open {
 }
 
 /// A message ended.
-pub(super) fn end_message(
-    open: Open,
-    opcode: &'static Opcode,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-) {
+pub(super) fn end_message(open: Open, opcode: &'static Opcode, observation: &mut Observation) {
     if opcode.position == Position::Last {
-        notes.pop_if(|note| matches!(note, Note::Part { .. }));
-        notes.push(Note::MessageEnd {
+        observation.notes.pop_if(|note| matches!(note, Note::Part { .. }));
+        observation.notes.push(Note::MessageEnd {
             number: open.number,
             packets: open.packets,
             bytes: open.bytes,
         });
     }
-    findings.extend(open.wrong_length());
+    observation.findings.extend(open.wrong_length());
 }
 
 /// Whether one packet may follow another whose PSN is the one before.
@@ -70,11 +65,11 @@ pub(super) fn check_sequence(before: &'static Opcode, opcode: &'static Opcode) -
 }
 
 impl Requests {
-    pub(super) fn begin_message(&mut self, packet: &Packet<'_>, notes: &mut Vec<Note>) {
+    pub(super) fn begin_message(&mut self, packet: &Packet<'_>, observation: &mut Observation) {
         let opcode = packet.opcode;
         let len = packet.payload.len() as u64;
         let announced = packet.headers.reth.map(|reth| reth.dma_len);
-        self.tell_begin(packet, notes);
+        self.tell_begin(packet, observation);
         self.open = Some(Open {
             number: self.messages,
             operation: opcode.operation,
@@ -85,7 +80,7 @@ impl Requests {
     }
 
     /// Gives a message its number.
-    pub(super) fn tell_begin(&mut self, packet: &Packet<'_>, notes: &mut Vec<Note>) {
+    pub(super) fn tell_begin(&mut self, packet: &Packet<'_>, observation: &mut Observation) {
         let opcode = packet.opcode;
         self.messages += 1;
         let len = match opcode.operation {
@@ -97,7 +92,11 @@ impl Requests {
             }
             _ => None,
         };
-        notes.push(Note::Message { number: self.messages, operation: opcode.operation, len });
+        observation.notes.push(Note::Message {
+            number: self.messages,
+            operation: opcode.operation,
+            len,
+        });
     }
 
     /// The message that the packet at `index` belongs to, as far as it was seen: where it begins,
@@ -136,12 +135,7 @@ impl Requests {
 
     /// The last packet of a message came again, or late: now the message ends, if that was never
     /// told because something of it was missing.
-    pub(super) fn tell_end(
-        &mut self,
-        index: usize,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
-    ) {
+    pub(super) fn tell_end(&mut self, index: usize, observation: &mut Observation) {
         let sent = &self.sent[index];
         let opcode = sent.opcode;
         if sent.end_is_told || opcode.position != Position::Last {
@@ -149,6 +143,6 @@ impl Requests {
         }
         let Some((_, open)) = self.message_around(index) else { return };
         self.sent[index].end_is_told = true;
-        end_message(open, opcode, notes, findings);
+        end_message(open, opcode, observation);
     }
 }
