@@ -1,5 +1,7 @@
 //! In which order frames were sent, and which the network doubled: what the IP identification tells.
 
+use crate::{IcrcVerdict, Seen};
+
 /// A frame among those around it in its direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
@@ -9,7 +11,12 @@ pub(crate) struct Arrival<'a> {
     pub(crate) recent: &'a RecentFrames,
 }
 
-impl Arrival<'_> {
+impl<'a> Arrival<'a> {
+    /// Of a frame that `recent` may have among its frames.
+    pub(crate) const fn of(seen: &Seen<'_>, recent: &'a RecentFrames) -> Self {
+        Self { frame: seen.number, identification: seen.outside.identification, recent }
+    }
+
     /// The first frame that was seen before this one though it was sent after it. Only where the
     /// sender counts in the IP identification: where most steps from frame to frame are small ones
     /// forward.
@@ -67,14 +74,16 @@ impl RecentFrames {
         })
     }
 
-    /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
+    /// Takes in a frame whose ICRC is right; tells which of those before it is the same. The ICRC covers all that
     /// does not change on the way, the identification too, but that tells a frame doubled from a
     /// packet sent twice only where the sender counts in it: not where it is always the same, or
     /// one of two in turn.
-    pub(crate) fn take(&mut self, identification: u16, icrc: u32, number: u64) -> Option<u64> {
-        if identification == 0 {
+    pub(crate) fn take(&mut self, seen: &Seen<'_>) -> Option<u64> {
+        let identification = seen.outside.identification;
+        if identification == 0 || seen.icrc != IcrcVerdict::Good {
             return None;
         }
+        let icrc = seen.outside.icrc?;
         let known = self.count.min(RECENT_FRAMES);
         let at = self.identifications[..known].iter().position(|known| *known == identification);
         if let Some(at) = at {
@@ -90,7 +99,7 @@ impl RecentFrames {
         }
         let next = self.count % RECENT_FRAMES;
         self.identifications[next] = identification;
-        self.frames[next] = (icrc, number);
+        self.frames[next] = (icrc, seen.number);
         self.count += 1;
         None
     }

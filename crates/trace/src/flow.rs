@@ -9,7 +9,7 @@ use roxe_wire::{Packet, Psn, Qpn};
 
 use crate::arrival::RecentFrames;
 use crate::requests::{Fit, Requests};
-use crate::summary::{ConversationSummary, Summary};
+use crate::{ConversationSummary, Seen, Summary};
 
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
@@ -43,6 +43,19 @@ pub(crate) struct FlowKey {
 }
 
 impl FlowKey {
+    /// Of a frame. A CNP concerns what the peer sends: it belongs to the connection of its
+    /// destination.
+    pub(crate) fn of(seen: &Seen<'_>) -> Self {
+        let service = seen.packet.opcode.service;
+        Self {
+            source: seen.outside.source,
+            destination: seen.outside.destination,
+            service: if service == Service::Cnp { Service::Rc } else { service } as u8,
+            dest_qp: seen.packet.headers.bth.dest_qp,
+            source_qp: seen.packet.headers.deth.map(|deth| deth.source_qp),
+        }
+    }
+
     /// Where the flow is looked for first: mostly another place for another flow.
     fn place(&self) -> usize {
         let last = |address: IpAddr| match address {
@@ -141,8 +154,23 @@ impl Flows {
         (&mut self.forgotten, &mut self.all[index])
     }
 
-    /// The direction with this key; a new one if need be.
-    pub(crate) fn find_or_add(
+    /// The direction of a frame; a new one if need be.
+    pub(crate) fn find_or_add(&mut self, key: FlowKey, seen: &Seen<'_>) -> usize {
+        let service = seen.packet.opcode.service;
+        let index = self.find_or_add_as(key, service, seen.outside.source_port, seen.number);
+        if service != Service::Cnp {
+            // Perhaps a CNP was seen first.
+            self.all[index].service = service;
+        }
+        index
+    }
+
+    /// A direction of a connection of which nothing but its handshake was seen, in frame `frame`.
+    pub(crate) fn announce(&mut self, key: FlowKey, frame: u64) {
+        self.find_or_add_as(key, Service::Rc, 0, frame);
+    }
+
+    fn find_or_add_as(
         &mut self,
         key: FlowKey,
         service: Service,
@@ -548,7 +576,7 @@ mod tests {
             let key =
                 FlowKey { source, destination, service: service as u8, dest_qp, source_qp: None };
             let before = LOOKS.min(flows.looks + LOOKS_PER_FRAME);
-            flows.find_or_add(key, service, 7, number.into());
+            flows.find_or_add_as(key, service, 7, number.into());
             spent += u64::from(before - flows.looks);
         }
         assert!(spent <= u64::from(LOOKS + 20_000 * LOOKS_PER_FRAME), "{spent}");

@@ -12,6 +12,7 @@
 //! together, how long a READ is. IBA vol 1 chapter 9.7 holds most of the rules; see [`Rule`].
 #![forbid(unsafe_code)]
 
+mod alone;
 mod arrival;
 mod completed;
 mod datagram;

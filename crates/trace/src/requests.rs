@@ -8,8 +8,9 @@ mod spans;
 use std::collections::VecDeque;
 
 use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
-use roxe_wire::{MAX_MESSAGE_LEN, Opcode, Packet, Psn};
+use roxe_wire::{Opcode, Packet, Psn};
 
+use crate::alone;
 use crate::arrival::Arrival;
 use crate::completed::CompletedMessages;
 use crate::note::Cause;
@@ -223,7 +224,9 @@ impl Requests {
             self.begin_at(psn);
             place = Place::Next;
         }
-        self.check_alone(packet, observation);
+        observation.findings.extend(self.check_mtu(packet));
+        observation.findings.extend(alone::check_message_length(packet));
+        observation.findings.extend(alone::check_atomic_alignment(packet));
         let mut late = None;
         match place {
             Place::Next | Place::Elsewhere => {
@@ -328,8 +331,7 @@ impl Requests {
     fn is_restart(&self, place: &Place, packet: &Packet<'_>, is_done: bool) -> bool {
         let opcode = packet.opcode;
         let other_mtu = opcode.position == Position::First
-            && opcode.payload.allows_for_some_mtu(packet.payload.len())
-            && self.mtu.is_some_and(|mtu| mtu as usize != packet.payload.len());
+            && full_len(packet).zip(self.mtu).is_some_and(|(full, mtu)| full != mtu);
         match *place {
             Place::Elsewhere => true,
             Place::Next => false,
@@ -340,49 +342,26 @@ impl Requests {
         }
     }
 
-    /// What a packet must keep by itself.
-    fn check_alone(&mut self, packet: &Packet<'_>, observation: &mut Observation) {
+    /// All full packets are as long as the path MTU, and no packet is longer. Teaches it where it
+    /// is not known.
+    fn check_mtu(&mut self, packet: &Packet<'_>) -> Option<Finding> {
         let len = packet.payload.len();
-        let rule = packet.opcode.payload;
-        if !rule.allows_for_some_mtu(len) {
-            observation.findings.push(payload_length(packet.opcode, len));
-        } else if let Some(mtu) = self.mtu {
-            if rule == PayloadRule::Full && len != mtu as usize {
-                observation.findings.push(path_mtu(packet.opcode, len, mtu));
-            } else if rule == PayloadRule::Full {
-                self.anew = None;
-            } else if !rule.allows(len, mtu as usize) {
-                observation.findings.push(Finding {
-                    rule: Rule::PayloadLength,
-                    seen: format!("{} of {len} B", packet.opcode.name),
-                    expected: format!("at most the path MTU of {mtu} B"),
-                });
+        match (self.mtu, full_len(packet)) {
+            (None, Some(full)) => {
+                self.learn_mtu(full);
+                None
             }
-        } else if rule == PayloadRule::Full
-            && let Ok(full) = u32::try_from(len)
-        {
-            self.learn_mtu(full);
-        }
-        if let Some(reth) = packet.headers.reth
-            && reth.dma_len > MAX_MESSAGE_LEN
-        {
-            observation.findings.push(Finding {
-                rule: Rule::MessageLength,
-                seen: format!("a length of {} B", reth.dma_len),
-                expected: format!("at most {MAX_MESSAGE_LEN} B"),
-            });
-        }
-        let written =
-            packet.headers.reth.filter(|_| packet.opcode.operation == Operation::AtomicWrite);
-        let va = packet.headers.atomic_eth.map(|atomic| atomic.va);
-        if let Some(va) = va.or_else(|| Some(written?.va))
-            && va % 8 != 0
-        {
-            observation.findings.push(Finding {
-                rule: Rule::AtomicAlignment,
-                seen: format!("address 0x{va:x}"),
-                expected: "a multiple of 8".to_owned(),
-            });
+            (Some(mtu), Some(full)) if full == mtu => {
+                self.anew = None;
+                None
+            }
+            (Some(mtu), Some(_)) => Some(path_mtu(packet.opcode, len, mtu)),
+            (Some(mtu), None) if exceeds(packet, mtu) => Some(Finding {
+                rule: Rule::PayloadLength,
+                seen: format!("{} of {len} B", packet.opcode.name),
+                expected: format!("at most the path MTU of {mtu} B"),
+            }),
+            (_, None) => None,
         }
     }
 
@@ -555,20 +534,17 @@ pub(crate) fn path_mtu(opcode: &Opcode, len: usize, mtu: u32) -> Finding {
     }
 }
 
-/// The finding for a payload that no path MTU makes right.
-pub(crate) fn payload_length(opcode: &Opcode, len: usize) -> Finding {
-    Finding {
-        rule: Rule::PayloadLength,
-        seen: format!("{} of {len} B", opcode.name),
-        expected: match opcode.payload {
-            PayloadRule::Empty => "no payload",
-            PayloadRule::Full => "a path MTU: 256, 512, 1024, 2048 or 4096 B",
-            PayloadRule::Rest => "1 to 4096 B",
-            PayloadRule::Any => "at most 4096 B",
-            PayloadRule::Eight => "8 B",
-        }
-        .to_owned(),
-    }
+/// The length of a full packet, which is the path MTU, if it is one.
+pub(crate) fn full_len(packet: &Packet<'_>) -> Option<u32> {
+    let (rule, len) = (packet.opcode.payload, packet.payload.len());
+    let is_full = rule == PayloadRule::Full && rule.allows_for_some_mtu(len);
+    u32::try_from(len).ok().filter(|_| is_full)
+}
+
+/// Whether a packet is longer than this path MTU, but not than the greatest one.
+fn exceeds(packet: &Packet<'_>, mtu: u32) -> bool {
+    let (rule, len) = (packet.opcode.payload, packet.payload.len());
+    rule.allows_for_some_mtu(len) && !rule.allows(len, mtu as usize)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Responses: which request each answers, and whether it may look like that.
 
-use roxe_wire::opcode::{Operation, PayloadRule, Position};
+use roxe_wire::opcode::{Operation, Position};
 use roxe_wire::{NakCode, Packet, Syndrome};
 
 use crate::note::{Cause, operation_name};
-use crate::requests::{Requests, path_mtu};
+use crate::requests::{Requests, full_len, path_mtu};
 use crate::{Finding, Note, Observation, Rule, Summary};
 
 /// Takes in one response to `requests`.
@@ -111,9 +111,7 @@ fn read_response(
     let len = packet.payload.len();
     let position = packet.opcode.position;
     let known = requests.mtu();
-    if packet.opcode.payload == PayloadRule::Full
-        && let Ok(full) = u32::try_from(len)
-        && packet.opcode.payload.allows_for_some_mtu(len)
+    if let Some(full) = full_len(packet)
         && (known != Some(full) || requests.may_be_anew())
     {
         if !requests.may_ask_at(psn) {

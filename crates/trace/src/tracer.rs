@@ -9,9 +9,8 @@ use roxe_wire::{Ecn, Packet, Psn, Qpn, mad::Mad};
 use crate::arrival::Arrival;
 use crate::datagram::{self, Connected, Handshakes};
 use crate::flow::{Answered, Flow, FlowKey, Flows};
-use crate::requests::payload_length;
-use crate::responses;
-use crate::{ConversationSummary, Finding, IcrcVerdict, Note, Rule, Seen, Summary, WrongChecksum};
+use crate::{ConversationSummary, Finding, Note, Rule, Seen, Summary};
+use crate::{alone, responses};
 
 /// An address and a queue pair, where it is known.
 pub type Endpoint = (IpAddr, Option<Qpn>);
@@ -29,6 +28,16 @@ pub struct Observation {
     pub notes: Vec<Note>,
     /// Broken rules.
     pub findings: Vec<Finding>,
+}
+
+impl Observation {
+    fn begin(&mut self, key: &FlowKey) {
+        self.conversation = 0;
+        self.source_qp = key.source_qp;
+        self.relative_psn = None;
+        self.notes.clear();
+        self.findings.clear();
+    }
 }
 
 /// Follows the conversations in a sequence of frames.
@@ -52,152 +61,67 @@ const UNPLACED: usize = 64;
 impl Tracer {
     /// Takes in the next frame; `observation` is overwritten with what it means.
     pub fn observe(&mut self, seen: &Seen<'_>, observation: &mut Observation) {
-        observation.notes.clear();
-        observation.findings.clear();
-        observation.relative_psn = None;
-        let &Seen { number, outside, packet, ref icrc } = seen;
-        let bth = &packet.headers.bth;
-        let service = packet.opcode.service;
-        observation.source_qp = packet.headers.deth.map(|deth| deth.source_qp);
-
-        // A CNP concerns what the peer sends: it belongs to the connection of its destination.
-        let key = FlowKey {
-            source: outside.source,
-            destination: outside.destination,
-            service: if service == Service::Cnp { Service::Rc } else { service } as u8,
-            dest_qp: bth.dest_qp,
-            source_qp: observation.source_qp,
-        };
-        if let Some(finding) = icrc.finding() {
-            // No field can be trusted, so nothing is learned from it.
-            let known = self.flows.find(&key);
-            observation.conversation = known.map_or(0, |index| self.flows.get(index).conversation);
-            let counts = match known {
-                Some(index) => &mut self.flows.get_mut(index).counts,
-                None => {
-                    if self.unplaced.len() >= UNPLACED {
-                        self.unplaced.pop_front();
-                    }
-                    self.unplaced.push_back(Unplaced { key, psn: bth.psn });
-                    &mut self.flows.forgotten
-                }
-            };
-            counts.frames += 1;
-            counts.icrc_errors += 1;
-            observation.notes.push(Note::Dropped);
+        let key = FlowKey::of(seen);
+        observation.begin(&key);
+        if let Some(finding) = seen.icrc.finding() {
             observation.findings.push(finding);
-            return;
+            return self.observe_broken(key, seen, observation);
         }
-        let index = self.flows.find_or_add(key, service, outside.source_port, number);
+        let index = self.flows.find_or_add(key, seen);
         let is_first = self.flows.get(index).counts.frames == 0;
-        let before = if is_first { self.place(index, &key) } else { None };
+        let broken_before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
-        if service != Service::Cnp {
-            // Perhaps a CNP was seen first.
-            flow.service = service;
-        }
         observation.conversation = flow.conversation;
-        let counts = &mut flow.counts;
-        counts.frames += 1;
-        if outside.traffic_class.ecn() == Ecn::Ce {
-            counts.marked += 1;
+        flow.counts.frames += 1;
+        if seen.outside.traffic_class.ecn() == Ecn::Ce {
+            flow.counts.marked += 1;
             observation.notes.push(Note::CongestionExperienced);
         }
-        if let Some(WrongChecksum { expected, found }) = outside.udp_checksum {
-            observation.findings.push(Finding {
-                rule: Rule::UdpChecksum,
-                seen: format!("0x{found:04x}"),
-                expected: format!("0x{expected:04x} or 0"),
-            });
-        }
-        let group = outside.destination.is_multicast();
-        let group_qp = bth.dest_qp == Qpn::MULTICAST;
-        let astray = if service == Service::Ud { group != group_qp } else { group || group_qp };
-        if astray {
-            observation.findings.push(Finding {
-                rule: Rule::Destination,
-                seen: format!("QP {} at {}", bth.dest_qp, outside.destination),
-                expected: if service == Service::Ud {
-                    "QP 0xffffff with a multicast address, and only there".to_owned()
-                } else {
-                    "one queue pair of one host".to_owned()
-                },
-            });
-        }
-        if bth.dest_qp == Qpn::SMI {
-            observation.findings.push(Finding {
-                rule: Rule::Destination,
-                seen: "QP 0".to_owned(),
-                expected: "another QP: RoCE has no subnet management".to_owned(),
-            });
-        }
-        if matches!(icrc, IcrcVerdict::Good)
-            && let Some(icrc) = outside.icrc
-            && let Some(of) = flow.recent.take(outside.identification, icrc, number)
-        {
-            counts.duplicates += 1;
+        observation.findings.extend(alone::check_udp_checksum(seen.outside));
+        observation.findings.extend(alone::check_group(seen));
+        observation.findings.extend(alone::check_subnet_management(seen.packet));
+        if let Some(of) = flow.recent.take(seen) {
+            flow.counts.duplicates += 1;
             observation.notes.push(Note::Doubled { of });
-            self.place_doubled(index, packet, observation);
-            return;
+            return self.place_doubled(index, seen.packet, observation);
         }
-        match service {
-            Service::Cnp => {
-                counts.cnps += 1;
-                observation
-                    .notes
-                    .push(Note::CongestionNotification { to: (outside.destination, bth.dest_qp) });
-                if !packet.payload.is_empty() {
-                    observation.findings.push(payload_length(packet.opcode, packet.payload.len()));
-                }
-                if !bth.becn || bth.psn != Psn::new(0) {
-                    observation.findings.push(Finding {
-                        rule: Rule::Cnp,
-                        seen: format!("BECN {}, PSN {}", u8::from(bth.becn), bth.psn),
-                        expected: "BECN 1, PSN 0".to_owned(),
-                    });
-                }
-            }
-            Service::Ud => {
-                counts.count_message(Operation::Send);
-                counts.bytes += packet.payload.len() as u64;
-                if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-                    observation.findings.push(payload_length(packet.opcode, packet.payload.len()));
-                }
-                if let Some(mad) = datagram::observe(seen, observation) {
-                    observation.notes.extend(self.handshakes.repeats(seen));
-                    self.learn(seen, &mad);
-                }
-            }
+        observation.findings.extend(alone::check_payload_length(seen.packet));
+        match seen.packet.opcode.service {
+            Service::Cnp => self.observe_notification(index, seen, observation),
+            Service::Ud => self.observe_datagram(index, seen, observation),
             Service::Rc | Service::Uc | Service::Rd | Service::Xrc => {
-                if packet.opcode.operation.is_response() {
+                if seen.packet.opcode.operation.is_response() {
                     self.observe_response(index, seen, observation);
                 } else {
-                    let connections = self.flows.len();
-                    let flow = self.flows.get_mut(index);
-                    flow.requests.share(connections);
-                    let Flow { requests, counts, recent, .. } = flow;
-                    let is_first = !requests.is_known();
-                    let own = observation.findings.len();
-                    let identification = outside.identification;
-                    let arrival = Arrival { frame: number, identification, recent };
-                    requests.observe(packet, &arrival, observation, counts);
-                    // A broken frame's PSN may be what is broken: it lies no further back than
-                    // there were frames.
-                    if let Some((before, frames)) = before.filter(|_| is_first)
-                        && bth.psn.since(before) <= frames
-                    {
-                        requests.began_before(before);
-                    }
-                    observation.relative_psn = requests.relative(bth.psn);
-                    if observation.findings.len() > own {
-                        self.doubt_answers(index, observation);
-                    }
+                    self.observe_request(index, seen, broken_before, observation);
                 }
+                // Just now may have been learned which two directions belong together.
                 observation.conversation = self.flows.get(index).conversation;
                 observation.source_qp =
                     observation.source_qp.or_else(|| self.flows.source_qp(index));
             }
         }
+    }
+
+    /// A frame with a wrong ICRC: no field of it can be trusted, so nothing is learned from it.
+    fn observe_broken(&mut self, key: FlowKey, seen: &Seen<'_>, observation: &mut Observation) {
+        let counts = match self.flows.find(&key) {
+            Some(index) => {
+                let flow = self.flows.get_mut(index);
+                observation.conversation = flow.conversation;
+                &mut flow.counts
+            }
+            None => {
+                if self.unplaced.len() >= UNPLACED {
+                    self.unplaced.pop_front();
+                }
+                self.unplaced.push_back(Unplaced { key, psn: seen.packet.headers.bth.psn });
+                &mut self.flows.forgotten
+            }
+        };
+        counts.frames += 1;
+        counts.icrc_errors += 1;
+        observation.notes.push(Note::Dropped);
     }
 
     /// Frames with a wrong ICRC that came before the first good one of their direction are counted
@@ -239,12 +163,59 @@ impl Tracer {
         }
     }
 
+    fn observe_notification(
+        &mut self,
+        index: usize,
+        seen: &Seen<'_>,
+        observation: &mut Observation,
+    ) {
+        self.flows.get_mut(index).counts.cnps += 1;
+        let to = (seen.outside.destination, seen.packet.headers.bth.dest_qp);
+        observation.notes.push(Note::CongestionNotification { to });
+        observation.findings.extend(alone::check_notification(seen.packet));
+    }
+
+    fn observe_datagram(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {
+        let counts = &mut self.flows.get_mut(index).counts;
+        counts.count_message(Operation::Send);
+        counts.bytes += seen.packet.payload.len() as u64;
+        if let Some(mad) = datagram::observe(seen, observation) {
+            observation.notes.extend(self.handshakes.repeats(seen));
+            self.learn(seen, &mad);
+        }
+    }
+
+    /// Takes in a request. Before the first good frame of its direction there may have been broken
+    /// ones: the PSN of the first, and how many.
+    fn observe_request(
+        &mut self,
+        index: usize,
+        seen: &Seen<'_>,
+        broken_before: Option<(Psn, i32)>,
+        observation: &mut Observation,
+    ) {
+        let psn = seen.packet.headers.bth.psn;
+        let directions = self.flows.len();
+        let Flow { requests, counts, recent, .. } = self.flows.get_mut(index);
+        let is_first = !requests.is_known();
+        let own = observation.findings.len();
+        requests.share(directions);
+        requests.observe(seen.packet, &Arrival::of(seen, recent), observation, counts);
+        // A broken frame's PSN may be what is broken: it lies no further back than there were
+        // frames.
+        if let Some((before, frames)) = broken_before.filter(|_| is_first)
+            && psn.since(before) <= frames
+        {
+            requests.began_before(before);
+        }
+        observation.relative_psn = requests.relative(psn);
+        if observation.findings.len() > own {
+            self.doubt_answers(index, observation);
+        }
+    }
+
     fn observe_response(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {
         let Seen { number, packet, .. } = *seen;
-        let psn = packet.headers.bth.psn;
-        if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-            observation.findings.push(payload_length(packet.opcode, packet.payload.len()));
-        }
         let peer = match self.flows.answered_by(index, packet, number) {
             Answered::By(peer) => peer,
             Answered::Unclear => {
@@ -253,13 +224,11 @@ impl Tracer {
             }
             Answered::Unseen => return observation.notes.push(Note::RequestNotSeen),
         };
-        let flow = self.flows.get_mut(peer);
-        let (requests, counts) = (&mut flow.requests, &mut flow.counts);
+        let Flow { requests, counts, .. } = self.flows.get_mut(peer);
         let (facts, own) = (observation.notes.len(), observation.findings.len());
         responses::observe(requests, packet, number, observation, counts);
-        observation.relative_psn = requests.relative(psn);
-        let is_unseen =
-            observation.notes[facts..].iter().any(|note| matches!(note, Note::RequestNotSeen));
+        observation.relative_psn = requests.relative(packet.headers.bth.psn);
+        let is_unseen = observation.notes[facts..].contains(&Note::RequestNotSeen);
         let is_broken = observation.findings.len() > own;
         if is_broken && !self.flows.is_trusted(index, peer)
             || (is_broken || is_unseen) && self.flows.reconsider(index, packet)
@@ -299,7 +268,7 @@ impl Tracer {
             source_qp: None,
         });
         for key in keys {
-            self.flows.find_or_add(key, Service::Rc, 0, seen.number);
+            self.flows.announce(key, seen.number);
         }
         // Not before both are there: to make room for one all others may have moved.
         if let [Some(to_passive), Some(to_active)] = keys.map(|key| self.flows.find(&key)) {
