@@ -480,11 +480,11 @@ impl Flows {
     /// the beginning of the connection or at least two rounds of it.
     pub(crate) fn is_trusted(&self, index: usize, peer: usize) -> bool {
         let (flow, asked) = (&self.all[index], &self.all[peer]);
-        let is_whole = flow.stray.is_none() && asked.requests.is_whole();
+        let has_beginning = flow.stray.is_none() && asked.requests.has_beginning();
         let frames = flow.counts.frames + asked.counts.frames;
         flow.sure
-            || is_whole && flow.rounds > 1
-            || (is_whole || flow.rounds > 1 || frames > ALONE) && self.is_alone(index, peer)
+            || has_beginning && flow.rounds > 1
+            || (has_beginning || flow.rounds > 1 || frames > ALONE) && self.is_alone(index, peer)
     }
 
     /// Whether between the hosts of these two directions no others wait for their other half.

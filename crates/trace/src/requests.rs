@@ -8,7 +8,7 @@ mod spans;
 use std::collections::VecDeque;
 
 use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
-use roxe_wire::{Opcode, Packet, Psn};
+use roxe_wire::{Packet, Psn};
 
 use crate::alone;
 use crate::arrival::Arrival;
@@ -18,7 +18,7 @@ use crate::{Finding, Note, Observation, Rule, Summary};
 use answered::Early;
 pub(crate) use answered::Fit;
 use message::{Open, check_sequence, end_message};
-use sent::Sent;
+pub(crate) use sent::Sent;
 
 /// A jump of so many PSNs is no loss but another connection.
 const RESTART: u32 = 1 << 20;
@@ -76,7 +76,7 @@ pub(crate) struct Requests {
     /// missing between.
     anew: Option<Psn>,
     /// Whether the first packet of the connection was seen.
-    is_whole: bool,
+    has_beginning: bool,
     pub(crate) completed: CompletedMessages,
 }
 
@@ -108,7 +108,7 @@ impl Requests {
     pub(crate) fn connect_at(&mut self, psn: Psn) {
         self.begin_at(psn);
         self.completed = CompletedMessages::none_yet(psn);
-        self.is_whole = true;
+        self.has_beginning = true;
     }
 
     /// What comes is not to be measured by what was.
@@ -215,7 +215,6 @@ impl Requests {
         observation: &mut Observation,
         counts: &mut Summary,
     ) {
-        let frame = arrival.frame;
         let psn = packet.headers.bth.psn;
         let mut place = self.place(packet);
         let is_done = self.is_done(packet);
@@ -227,90 +226,37 @@ impl Requests {
         observation.findings.extend(self.check_mtu(packet));
         observation.findings.extend(alone::check_message_length(packet));
         observation.findings.extend(alone::check_atomic_alignment(packet));
-        let mut late = None;
-        match place {
+        let late = match place {
             Place::Next | Place::Elsewhere => {
                 observation.findings.extend(self.judge_early(packet));
-                self.take_new(packet, frame, observation, counts);
+                self.take_new(packet, arrival.frame, observation, counts);
+                None
             }
             Place::Ahead(missing) => {
-                observation.notes.push(Note::Gap { missing });
-                counts.gaps += 1;
-                self.early = None;
-                self.open = None;
-                self.completed = CompletedMessages::unknown(psn);
-                if self.unacknowledged == self.next {
-                    self.anew = Some(psn);
-                }
-                self.take_new(packet, frame, observation, counts);
+                self.skip(missing, psn, observation, counts);
+                self.take_new(packet, arrival.frame, observation, counts);
+                None
             }
-            Place::Again(index) => {
-                let sent = &self.sent[index];
-                if sent.is_same(packet) {
-                    let (of, acknowledged_by) = (sent.frame, sent.acknowledged_by);
-                    late = arrival.overtaken_by();
-                    observation.notes.push(if late.is_some() && arrival.was_sent_before(of) {
-                        Note::Late { repeated_in: of }
-                    } else {
-                        let cause = self.go_back(psn, late);
-                        Note::Retransmission { of, cause, acknowledged_by }
-                    });
-                    counts.retransmissions += 1;
-                    let sent = &mut self.sent[index];
-                    (sent.previous, sent.latest) = (sent.latest, frame);
-                    if packet.opcode.operation == Operation::ReadRequest {
-                        sent.ask_again(psn);
-                        let asked = packet.headers.reth.map_or(0, |reth| reth.dma_len);
-                        sent.is_less |= sent.announced.is_some_and(|announced| asked < announced);
-                    }
-                    self.tell_end(index, observation);
-                } else {
-                    observation.findings.push(sent.differs_from(packet));
-                }
-            }
+            Place::Again(index) => self.take_again(index, packet, arrival, observation, counts),
             Place::WithinRead(index) => {
-                let of = self.sent[index].frame;
-                if packet.opcode.operation == Operation::ReadRequest {
-                    let read = &mut self.sent[index];
-                    observation.findings.extend(read.check_rest(packet, self.mtu));
-                    read.ask_again(psn);
-                    self.go_back(psn, None);
-                    observation.notes.push(Note::ReadRest { of });
-                    counts.retransmissions += 1;
-                } else {
-                    observation.findings.push(Finding {
-                        rule: Rule::Retransmission,
-                        seen: format!("{} at PSN {psn}", packet.opcode.name),
-                        expected: format!("the READ of frame {of}, which reserved this PSN"),
-                    });
-                }
+                self.take_rest(index, packet, observation, counts);
+                None
             }
             Place::Skipped(index) => {
-                late = arrival.overtaken_by();
-                let cause = self.go_back(psn, late);
-                observation.notes.push(Note::FillsGap { cause });
-                if is_done {
-                    self.anew = Some(psn);
-                }
                 let own = observation.findings.len();
-                self.insert(index, packet, frame, observation);
+                let late = self.take_skipped(index, packet, arrival, observation, counts);
                 if is_done {
-                    // Behind what was acknowledged it may be another connection's.
+                    // It may be another connection's.
+                    self.anew = Some(psn);
                     observation.findings.truncate(own);
                 }
-                counts.bytes += packet.payload.len() as u64;
-                if packet.opcode.position.starts() {
-                    counts.count_message(packet.opcode.operation);
-                }
+                late
             }
             Place::Old => {
-                self.go_back(psn, None);
-                // Perhaps it is another connection's, which counts anew.
-                self.completed.forget_offset();
-                observation.notes.push(Note::Old);
-                counts.retransmissions += 1;
+                self.take_old(psn, observation, counts);
+                None
             }
-        }
+        };
         // What comes late was not sent between what came before and what comes next.
         if late.is_none() {
             self.after_last = match self.get(psn) {
@@ -345,7 +291,6 @@ impl Requests {
     /// All full packets are as long as the path MTU, and no packet is longer. Teaches it where it
     /// is not known.
     fn check_mtu(&mut self, packet: &Packet<'_>) -> Option<Finding> {
-        let len = packet.payload.len();
         match (self.mtu, full_len(packet)) {
             (None, Some(full)) => {
                 self.learn_mtu(full);
@@ -355,10 +300,10 @@ impl Requests {
                 self.anew = None;
                 None
             }
-            (Some(mtu), Some(_)) => Some(path_mtu(packet.opcode, len, mtu)),
+            (Some(mtu), Some(_)) => Some(path_mtu(packet, mtu)),
             (Some(mtu), None) if exceeds(packet, mtu) => Some(Finding {
                 rule: Rule::PayloadLength,
-                seen: format!("{} of {len} B", packet.opcode.name),
+                seen: format!("{} of {} B", packet.opcode.name, packet.payload.len()),
                 expected: format!("at most the path MTU of {mtu} B"),
             }),
             (_, None) => None,
@@ -374,7 +319,6 @@ impl Requests {
         counts: &mut Summary,
     ) {
         let opcode = packet.opcode;
-        let len = packet.payload.len() as u64;
         let psn = packet.headers.bth.psn;
         (self.going_back, self.asked_back) = (None, None);
         let before = self.sent.back().filter(|before| before.is_before(psn) && !before.is_astray);
@@ -384,31 +328,11 @@ impl Requests {
         if opcode.position.starts() {
             self.begin_message(packet, observation);
             counts.count_message(opcode.operation);
-        } else if let Some(open) = &mut self.open {
-            if open.operation == opcode.operation {
-                open.packets += 1;
-                open.bytes += len;
-                observation.notes.push(Note::Part { number: open.number, part: open.packets });
-            } else {
-                self.open = None;
-            }
         } else {
-            observation.notes.push(Note::Incomplete { ends: opcode.position.ends() });
+            self.continue_message(packet, observation);
         }
-        if !opcode.position.ends()
-            && let Some(open) = &mut self.open
-            && let Some(announced) = open.announced
-            && open.bytes >= announced.into()
-        {
-            observation.findings.push(Finding {
-                rule: Rule::WriteLength,
-                seen: format!("a WRITE that goes on behind {} B", open.bytes),
-                expected: format!("an end with {announced} B as its RETH announced"),
-            });
-            open.announced = None;
-        }
-        counts.bytes += len;
-        let message = self.open.map_or(0, |open| open.number);
+        observation.findings.extend(self.check_goes_on(opcode));
+        counts.bytes += packet.payload.len() as u64;
         let mut end_is_told = false;
         if opcode.position.ends() {
             self.ends += 1;
@@ -417,14 +341,114 @@ impl Requests {
                 end_message(open, opcode, observation);
             }
         }
-        let sent = Sent::new(packet, self.mtu, frame, self.ends);
+        let sent = Sent::new(packet, self.mtu, frame, self.messages, self.ends);
         self.next = psn.advance(sent.span);
         self.next_is_guess = !sent.is_span_known;
-        self.sent.push_back(Sent { message, end_is_told, is_astray, ..sent });
+        self.sent.push_back(Sent { end_is_told, is_astray, ..sent });
         self.forget();
     }
 
-    /// A packet that was missing.
+    /// PSNs before `psn` were not seen: what was known of the message, and of completed ones, holds
+    /// no longer.
+    fn skip(
+        &mut self,
+        missing: u32,
+        psn: Psn,
+        observation: &mut Observation,
+        counts: &mut Summary,
+    ) {
+        observation.notes.push(Note::Gap { missing });
+        counts.gaps += 1;
+        self.early = None;
+        self.open = None;
+        self.completed = CompletedMessages::unknown(psn);
+        if self.unacknowledged == self.next {
+            self.anew = Some(psn);
+        }
+    }
+
+    /// A packet whose PSN was seen before. Tells which frame overtook it, if one did.
+    fn take_again(
+        &mut self,
+        index: usize,
+        packet: &Packet<'_>,
+        arrival: &Arrival<'_>,
+        observation: &mut Observation,
+        counts: &mut Summary,
+    ) -> Option<u64> {
+        let sent = &self.sent[index];
+        if !sent.is_same(packet) {
+            observation.findings.push(sent.differs_from(packet));
+            return None;
+        }
+        let (psn, of, acknowledged_by) = (sent.psn, sent.frame, sent.acknowledged_by);
+        let late = arrival.overtaken_by();
+        observation.notes.push(if late.is_some() && arrival.was_sent_before(of) {
+            Note::Late { repeated_in: of }
+        } else {
+            Note::Retransmission { of, cause: self.go_back(psn, late), acknowledged_by }
+        });
+        counts.retransmissions += 1;
+        self.sent[index].come_again(packet, arrival.frame);
+        self.tell_end(index, observation);
+        late
+    }
+
+    /// A packet whose PSN the READ at `index` takes: rightly so, if it asks for the READ's rest.
+    fn take_rest(
+        &mut self,
+        index: usize,
+        packet: &Packet<'_>,
+        observation: &mut Observation,
+        counts: &mut Summary,
+    ) {
+        let psn = packet.headers.bth.psn;
+        let read = &mut self.sent[index];
+        let of = read.frame;
+        if packet.opcode.operation != Operation::ReadRequest {
+            return observation.findings.push(Finding {
+                rule: Rule::Retransmission,
+                seen: format!("{} at PSN {psn}", packet.opcode.name),
+                expected: format!("the READ of frame {of}, which reserved this PSN"),
+            });
+        }
+        observation.findings.extend(read.check_rest(packet, self.mtu));
+        read.ask_again(psn);
+        self.go_back(psn, None);
+        observation.notes.push(Note::ReadRest { of });
+        counts.retransmissions += 1;
+    }
+
+    /// A packet that was skipped before. Tells which frame overtook it, if one did.
+    fn take_skipped(
+        &mut self,
+        index: usize,
+        packet: &Packet<'_>,
+        arrival: &Arrival<'_>,
+        observation: &mut Observation,
+        counts: &mut Summary,
+    ) -> Option<u64> {
+        let late = arrival.overtaken_by();
+        let cause = self.go_back(packet.headers.bth.psn, late);
+        observation.notes.push(Note::FillsGap { cause });
+        self.insert(index, packet, arrival.frame, observation);
+        counts.bytes += packet.payload.len() as u64;
+        if packet.opcode.position.starts() {
+            counts.count_message(packet.opcode.operation);
+        }
+        late
+    }
+
+    /// A packet that is older than what is remembered.
+    fn take_old(&mut self, psn: Psn, observation: &mut Observation, counts: &mut Summary) {
+        self.go_back(psn, None);
+        // Perhaps it is another connection's, which counts anew.
+        self.completed.forget_offset();
+        observation.notes.push(Note::Old);
+        counts.retransmissions += 1;
+    }
+
+    /// Puts a packet that was missing where it belongs.
     fn insert(
         &mut self,
         index: usize,
@@ -436,7 +460,8 @@ impl Requests {
         self.began_before(psn);
         let before = index.checked_sub(1).map(|before| &self.sent[before]);
         let before_it = before.filter(|before| before.is_before(psn));
-        let mut sent = Sent::new(packet, self.mtu, frame, before.map_or(0, |before| before.ends));
+        let ends = before.map_or(0, |before| before.ends);
+        let mut sent = Sent::new(packet, self.mtu, frame, self.messages + 1, ends);
         let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
         observation.findings.extend(
             before_it
@@ -454,10 +479,8 @@ impl Requests {
         self.sent.insert(index, sent);
         if packet.opcode.position.starts() {
             self.tell_begin(packet, observation);
-            self.sent[index].message = self.messages;
         }
         if let Some((known, open)) = self.message_around(index) {
-            self.sent.range_mut(known.clone()).for_each(|sent| sent.message = open.number);
             // Nothing of it is missing up to the newest packet: it goes on from here.
             let is_newest = known.end == self.sent.len();
             let newest = &self.sent[known.end - 1];
@@ -526,10 +549,10 @@ impl Requests {
 }
 
 /// The finding for a full packet that is not as long as those before.
-pub(crate) fn path_mtu(opcode: &Opcode, len: usize, mtu: u32) -> Finding {
+pub(crate) fn path_mtu(packet: &Packet<'_>, mtu: u32) -> Finding {
     Finding {
         rule: Rule::PathMtu,
-        seen: format!("{} of {len} B", opcode.name),
+        seen: format!("{} of {} B", packet.opcode.name, packet.payload.len()),
         expected: format!("{mtu} B as before"),
     }
 }
@@ -551,7 +574,7 @@ fn exceeds(packet: &Packet<'_>, mtu: u32) -> bool {
 mod tests {
     use super::*;
     use crate::arrival::RecentFrames;
-    use roxe_wire::{Bth, Headers, Payload};
+    use roxe_wire::{Bth, Headers, Opcode, Payload};
 
     #[test]
     fn among_many_directions_each_remembers_less() {

@@ -61,13 +61,13 @@ impl Requests {
     }
 
     /// Whether the first packet of the connection was seen.
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.is_whole
+    pub(crate) const fn has_beginning(&self) -> bool {
+        self.has_beginning
     }
 
     /// A count of completed messages may show that the first packet was seen.
     pub(crate) fn learn_beginning(&mut self) {
-        self.is_whole = self.is_whole || self.completed.may_be_all();
+        self.has_beginning = self.has_beginning || self.completed.may_be_all();
     }
 
     /// The answers were not to these requests.
@@ -76,7 +76,7 @@ impl Requests {
         self.unacknowledged = self.sent.front().map_or(first, |sent| sent.psn);
         self.any_acknowledged = false;
         self.completed = CompletedMessages::unknown(self.next);
-        (self.early, self.ahead, self.asked_back, self.is_whole) = (None, None, None, false);
+        (self.early, self.ahead, self.asked_back, self.has_beginning) = (None, None, None, false);
         let is_mtu_answered = core::mem::take(&mut self.is_mtu_answered);
         if is_mtu_answered {
             self.mtu = None;

@@ -79,6 +79,32 @@ impl Requests {
         });
     }
 
+    /// A packet that begins no message: it goes on with the one before, if that is its own.
+    pub(super) fn continue_message(&mut self, packet: &Packet<'_>, observation: &mut Observation) {
+        let opcode = packet.opcode;
+        let Some(open) = &mut self.open else {
+            return observation.notes.push(Note::Incomplete { ends: opcode.position.ends() });
+        };
+        if open.operation != opcode.operation {
+            self.open = None;
+            return;
+        }
+        open.packets += 1;
+        open.bytes += packet.payload.len() as u64;
+        observation.notes.push(Note::Part { number: open.number, part: open.packets });
+    }
+
+    /// A WRITE ends when all that it announced is there. Where it does not, that is told once.
+    pub(super) fn check_goes_on(&mut self, opcode: &Opcode) -> Option<Finding> {
+        let open = self.open.as_mut().filter(|_| !opcode.position.ends())?;
+        let announced = open.announced.take_if(|announced| open.bytes >= (*announced).into())?;
+        Some(Finding {
+            rule: Rule::WriteLength,
+            seen: format!("a WRITE that goes on behind {} B", open.bytes),
+            expected: format!("an end with {announced} B as its RETH announced"),
+        })
+    }
+
     /// Gives a message its number.
     pub(super) fn tell_begin(&mut self, packet: &Packet<'_>, observation: &mut Observation) {
         let opcode = packet.opcode;

@@ -28,7 +28,7 @@ pub(crate) struct Sent {
     /// The frame that acknowledged it.
     pub(super) acknowledged_by: Option<u64>,
     pub(crate) opcode: &'static Opcode,
-    /// The message it belongs to, counted from 1; 0 where that began unseen.
+    /// The number of its message, where it begins one.
     pub(super) message: u64,
     /// The end of its message was told.
     pub(super) end_is_told: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Sent {
     /// The length its RETH announces, if it has one and the capture kept it.
     pub(crate) announced: Option<u32>,
     /// Whether the capture kept all its headers.
-    pub(super) is_whole: bool,
+    pub(super) has_all_headers: bool,
     /// Which memory a READ asks for.
     pub(super) from: (u64, RKey),
     /// Stands for all headers but the BTH, but for those of a READ.
@@ -58,7 +58,13 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    pub(super) fn new(packet: &Packet<'_>, mtu: Option<u32>, frame: u64, ends: u64) -> Self {
+    pub(super) fn new(
+        packet: &Packet<'_>,
+        mtu: Option<u32>,
+        frame: u64,
+        message: u64,
+        ends: u64,
+    ) -> Self {
         let headers = &packet.headers;
         let is_read = packet.opcode.operation == Operation::ReadRequest;
         let read = headers.reth.filter(|_| is_read);
@@ -73,11 +79,11 @@ impl Sent {
             previous: frame,
             acknowledged_by: None,
             opcode: packet.opcode,
-            message: 0,
+            message,
             end_is_told: false,
             payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
             announced: headers.reth.map(|reth| reth.dma_len),
-            is_whole: packet.has_all_headers(),
+            has_all_headers: packet.has_all_headers(),
             from: read.map_or((0, RKey(0)), |read| (read.va, read.r_key)),
             headers: if read.is_some() { 0 } else { fold(headers) },
             ends,
@@ -156,7 +162,7 @@ impl Sent {
         self.opcode == packet.opcode
             && self.payload as usize == packet.payload.len()
             && match (packet.headers.reth, self.announced) {
-                _ if !self.is_whole || !packet.has_all_headers() => true,
+                _ if !self.has_all_headers || !packet.has_all_headers() => true,
                 (Some(reth), Some(announced))
                     if self.opcode.operation == Operation::ReadRequest =>
                 {
@@ -193,6 +199,18 @@ impl Sent {
         })
     }
 
+    /// How long the last part of the answer to this READ is, where that is known.
+    pub(crate) fn last_part_len(&self, mtu: Option<u32>) -> Option<u32> {
+        if self.is_less {
+            return None;
+        }
+        let before = match self.span {
+            1 => 0,
+            span => (span - 1).checked_mul(mtu?)?,
+        };
+        self.announced?.checked_sub(before)
+    }
+
     /// Takes in the answer to one of the PSNs it takes. Tells whether it is new, and how many
     /// before it are missing.
     pub(crate) fn answer(&mut self, index: u32) -> (bool, u32) {
@@ -209,6 +227,16 @@ impl Sent {
         }
         self.answered = index + 1;
         (true, skipped)
+    }
+
+    /// It was sent again, as `packet` in frame `frame`.
+    pub(super) fn come_again(&mut self, packet: &Packet<'_>, frame: u64) {
+        (self.previous, self.latest) = (self.latest, frame);
+        if self.opcode.operation == Operation::ReadRequest {
+            self.ask_again(self.psn);
+            let asked = packet.headers.reth.map_or(0, |reth| reth.dma_len);
+            self.is_less |= self.announced.is_some_and(|announced| asked < announced);
+        }
     }
 
     pub(super) fn ask_again(&mut self, psn: Psn) {
