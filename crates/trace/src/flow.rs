@@ -9,7 +9,7 @@ use roxe_wire::{Packet, Psn, Qpn};
 
 use crate::arrival::RecentFrames;
 use crate::requests::{Fit, Requests};
-use crate::{ConversationSummary, Seen, Summary};
+use crate::{ConversationSummary, Seen, Summary, younger_half};
 
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
@@ -77,9 +77,8 @@ pub(crate) struct Flow {
     pub(crate) conversation: u32,
     /// The other direction.
     pub(crate) peer: Option<usize>,
-    /// Whether responses, or connection management, have proven that.
-    sure: bool,
-    /// How many rounds speak for it. What speaks against it makes them none, until it is sure.
+    /// How many rounds speak for that: [`ROUNDS`] prove it, as connection management does. Until
+    /// then, what speaks against it makes them fewer, or none.
     rounds: u8,
     /// The frame of the answer in the last of them.
     last_round: u64,
@@ -90,6 +89,18 @@ pub(crate) struct Flow {
     pub(crate) recent: RecentFrames,
     source_port: u16,
     last_frame: u64,
+}
+
+impl Flow {
+    /// Whether its other half is proven.
+    const fn is_sure(&self) -> bool {
+        self.rounds >= ROUNDS
+    }
+
+    /// Whether its other half is still looked for. Datagrams name it.
+    const fn is_open(&self) -> bool {
+        self.key.source_qp.is_none() && !self.is_sure()
+    }
 }
 
 /// All directions, by key.
@@ -203,7 +214,6 @@ impl Flows {
             service,
             conversation: 0,
             peer: None,
-            sure: false,
             rounds: 0,
             last_round: 0,
             stray: None,
@@ -214,14 +224,12 @@ impl Flows {
             last_frame: 0,
         });
         self.by_key.insert(key, index);
-        if key.source_qp.is_none() {
-            self.open.insert(key, index);
-        }
+        self.set_rounds(index, 0);
         // A CNP may come from elsewhere on the way of what it concerns: a guess would be a bad one.
         match self.guess_peer(index).filter(|_| service != Service::Cnp) {
             Some(peer) => {
                 self.all[index].conversation = self.all[peer].conversation;
-                self.join(index, peer, false);
+                self.join(index, peer, 0);
             }
             None => {
                 self.conversations += 1;
@@ -282,22 +290,20 @@ impl Flows {
         }
     }
 
-    /// Takes two directions for the two of one connection. Whoever was taken for the other half
+    /// Takes two directions for the two of one connection, as so many rounds say. Whoever was taken for the other half
     /// of one of them before keeps the number of that conversation.
-    fn join(&mut self, a: usize, b: usize, sure: bool) {
+    fn join(&mut self, a: usize, b: usize, rounds: u8) {
         let mut number = None;
         for (one, other) in [(a, b), (b, a)] {
             let old = self.all[one].peer.replace(other).filter(|old| *old != other);
             if let Some(old) = old {
                 self.all[old].peer = None;
-                self.set_sure(old, false);
-                self.all[old].rounds = 0;
+                self.set_rounds(old, 0);
             } else {
                 let own = self.all[one].conversation;
                 number = Some(number.map_or(own, |number: u32| number.min(own)));
             }
-            self.set_sure(one, sure);
-            self.all[one].rounds = 0;
+            self.set_rounds(one, rounds);
         }
         let number = number.filter(|number| *number != 0).unwrap_or_else(|| {
             self.conversations += 1;
@@ -307,21 +313,27 @@ impl Flows {
         self.all[b].conversation = number;
     }
 
-    fn set_sure(&mut self, index: usize, sure: bool) {
+    /// So many rounds speak for it that this direction and its peer belong together.
+    fn set_rounds(&mut self, index: usize, rounds: u8) {
         let flow = &mut self.all[index];
-        flow.sure = sure;
-        if sure {
-            self.open.remove(&flow.key);
-        } else if flow.key.source_qp.is_none() {
+        flow.rounds = rounds;
+        if flow.is_open() {
             self.open.insert(flow.key, index);
+        } else {
+            self.open.remove(&flow.key);
         }
+    }
+
+    /// This direction, and what is taken for its other half.
+    fn both(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
+        [Some(index), self.all[index].peer].into_iter().flatten()
     }
 
     /// The queue pair that packets of this direction come from, once something speaks for it.
     pub(crate) fn source_qp(&self, index: usize) -> Option<Qpn> {
         let flow = &self.all[index];
         flow.key.source_qp.or_else(|| {
-            let peer = flow.peer.filter(|_| flow.sure || flow.rounds > 0)?;
+            let peer = flow.peer.filter(|_| flow.rounds > 0)?;
             Some(self.all[peer].key.dest_qp)
         })
     }
@@ -342,7 +354,7 @@ impl Flows {
         frame: u64,
     ) -> Answered {
         let flow = &self.all[index];
-        if let Some(peer) = flow.peer.filter(|_| flow.sure) {
+        if let Some(peer) = flow.peer.filter(|_| flow.is_sure()) {
             return Answered::By(peer);
         }
         let answered = self.likely_answered_by(index, response, frame);
@@ -422,18 +434,14 @@ impl Flows {
     /// An answer speaks for it that these two directions belong together.
     fn win_round(&mut self, index: usize, peer: usize, frame: u64) {
         if self.all[index].rounds == 0 {
-            self.join(index, peer, false);
+            self.join(index, peer, 0);
             if let Some(psn) = self.all[index].stray {
                 self.all[peer].requests.answered_ahead(psn);
             }
         }
         for one in [index, peer] {
-            let flow = &mut self.all[one];
-            flow.rounds += 1;
-            flow.last_round = frame;
-            if flow.rounds >= ROUNDS {
-                self.set_sure(one, true);
-            }
+            self.all[one].last_round = frame;
+            self.set_rounds(one, self.all[one].rounds + 1);
         }
     }
 
@@ -443,19 +451,17 @@ impl Flows {
         if self.all[index].rounds == 1 {
             return self.doubt(index);
         }
-        for one in [Some(index), self.all[index].peer].into_iter().flatten() {
-            let flow = &mut self.all[one];
-            flow.rounds = flow.rounds.saturating_sub(1);
+        for one in self.both(index) {
+            self.set_rounds(one, self.all[one].rounds.saturating_sub(1));
         }
     }
 
     /// This direction and what is taken for its other half contradict each other: what was learned
     /// from that is forgotten.
     pub(crate) fn doubt(&mut self, index: usize) {
-        for one in [Some(index), self.all[index].peer].into_iter().flatten() {
-            let flow = &mut self.all[one];
-            flow.rounds = 0;
-            flow.requests.forget_answers();
+        for one in self.both(index) {
+            self.set_rounds(one, 0);
+            self.all[one].requests.forget_answers();
         }
     }
 
@@ -467,9 +473,6 @@ impl Flows {
         };
         let is_other = self.opposite(index, asks).is_some_and(|found| !found.is_empty());
         if is_other {
-            for one in [Some(index), self.all[index].peer].into_iter().flatten() {
-                self.set_sure(one, false);
-            }
             self.doubt(index);
         }
         is_other
@@ -482,7 +485,7 @@ impl Flows {
         let (flow, asked) = (&self.all[index], &self.all[peer]);
         let has_beginning = flow.stray.is_none() && asked.requests.has_beginning();
         let frames = flow.counts.frames + asked.counts.frames;
-        flow.sure
+        flow.is_sure()
             || has_beginning && flow.rounds > 1
             || (has_beginning || flow.rounds > 1 || frames > ALONE) && self.is_alone(index, peer)
     }
@@ -499,7 +502,7 @@ impl Flows {
     /// Connection management told that these two directions belong together, and which PSN the
     /// first packet of each has.
     pub(crate) fn connect(&mut self, a: (usize, Psn), b: (usize, Psn)) {
-        self.join(a.0, b.0, true);
+        self.join(a.0, b.0, ROUNDS);
         for (index, psn) in [a, b] {
             self.all[index].requests.connect_at(psn);
         }
@@ -507,9 +510,7 @@ impl Flows {
 
     /// Makes room: the half that was silent for longest goes.
     fn forget_oldest(&mut self) {
-        let mut last: Vec<u64> = self.all.iter().map(|flow| flow.last_frame).collect();
-        let middle = last.len() / 2;
-        let (_, &mut limit, _) = last.select_nth_unstable(middle);
+        let limit = younger_half(self.all.iter().map(|flow| flow.last_frame));
         let mut kept = Vec::with_capacity(REMEMBERED_FLOWS);
         let mut moved = vec![None; self.all.len()];
         for (index, flow) in self.all.drain(..).enumerate() {
@@ -523,14 +524,11 @@ impl Flows {
         }
         for flow in &mut kept {
             flow.peer = flow.peer.and_then(|peer| moved[peer]);
-            flow.sure &= flow.peer.is_some();
             flow.rounds *= u8::from(flow.peer.is_some());
         }
         let by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index));
         self.by_key = by_key.clone().collect();
-        let is_open =
-            |(key, index): &(FlowKey, usize)| key.source_qp.is_none() && !kept[*index].sure;
-        self.open = by_key.filter(is_open).collect();
+        self.open = by_key.filter(|(_, index)| kept[*index].is_open()).collect();
         self.all = kept;
         self.recent = [0; RECENT_FLOWS];
     }

@@ -30,3 +30,11 @@ pub use rule::{Finding, Rule};
 pub use seen::{IcrcVerdict, Outside, Seen, WrongChecksum};
 pub use summary::{ConversationSummary, OperationCount, Summary};
 pub use tracer::{Endpoint, Observation, Tracer};
+
+/// Where too much is remembered, the older half goes: that is cheaper than to look for the oldest
+/// one each time. The first of these frames that belongs to the younger half.
+fn younger_half(frames: impl Iterator<Item = u64>) -> u64 {
+    let mut frames: Vec<u64> = frames.collect();
+    let middle = frames.len() / 2;
+    *frames.select_nth_unstable(middle).1
+}
