@@ -5,6 +5,7 @@
 //! conversations in it. The batch then holds everything that is printed about them.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use roxe_net::capture_file::{Record, Timestamp};
@@ -30,8 +31,8 @@ pub(crate) struct Row {
     /// What a packet that is none would have been.
     pub(crate) broken_opcode: Option<&'static Opcode>,
     pub(crate) icrc: IcrcVerdict,
-    /// Counted from 1; 0 for none.
-    pub(crate) conversation: u32,
+    /// Counted from 1.
+    pub(crate) conversation: Option<NonZeroU32>,
     pub(crate) source_qp: Option<Qpn>,
     pub(crate) relative_psn: Option<i32>,
     notes: Range<usize>,
@@ -53,7 +54,7 @@ impl Row {
         content: Content::Cut,
         broken_opcode: None,
         icrc: IcrcVerdict::Unknown,
-        conversation: 0,
+        conversation: None,
         source_qp: None,
         relative_psn: None,
         notes: 0..0,
@@ -337,7 +338,7 @@ impl Examiner {
         self.tally.roce_v1 += *roce_v1;
         self.tally.roce += *len as u64;
         for row in &mut rows[..*len] {
-            (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
+            (row.conversation, row.source_qp, row.relative_psn) = (None, None, None);
             (row.notes.start, row.findings.start) = (notes.len(), findings.len());
             row.mad = None;
             match (&row.content, &row.outer) {

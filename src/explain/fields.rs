@@ -113,7 +113,7 @@ pub(crate) const BACK: &[Own] = &[
         Content::Broken(reason) => Some(text(reason.name())),
         _ => None,
     } },
-    Own { name: "conversation",               kind: Kind::Number, get: |e| (e.row.conversation != 0).then(|| number(e.row.conversation)) },
+    Own { name: "conversation",               kind: Kind::Number, get: |e| Some(number(e.row.conversation?.get())) },
     Own { name: "source_qp",                  kind: Kind::Number, get: |e| Some(number(e.row.source_qp?.get())) },
     Own { name: "psn_relative",               kind: Kind::Number, get: |e| Some(Value::Plain(FieldValue::Signed(e.row.relative_psn?.into()))) },
 ];

@@ -119,7 +119,7 @@ pub(crate) fn counted(count: u64, what: &str, ink: &mut Ink) {
 
 fn conversation_text(conversation: &ConversationSummary, ink: &mut Ink) {
     let ConversationSummary { number, service, one, other, counts } = conversation;
-    ink.number(*number);
+    ink.number(number.get());
     ink.str(": ");
     ink.str(service.name());
     ink.byte(b' ');
@@ -200,7 +200,7 @@ pub(crate) fn json(
         let mut object = Object::begin(ink);
         object.text("summary", "conversation");
         object.text("file", file);
-        object.number("conversation", conversation.number.into());
+        object.number("conversation", conversation.number.get().into());
         object.text("service", conversation.service.name());
         for (address_name, qp_name, (address, qp)) in
             [("src", "source_qp", conversation.one), ("dst", "bth.destqp", conversation.other)]
@@ -240,8 +240,8 @@ pub(crate) fn finding_json(file: &str, entry: &Entry<'_>, finding: &Finding, ink
     let mut object = Object::begin(ink);
     object.text("file", file);
     object.number("frame", entry.row.number);
-    if entry.row.conversation != 0 {
-        object.number("conversation", entry.row.conversation.into());
+    if let Some(conversation) = entry.row.conversation {
+        object.number("conversation", conversation.get().into());
     }
     object.text("rule", finding.rule.name());
     object.text("seen", &finding.seen);

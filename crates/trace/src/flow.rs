@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use roxe_wire::opcode::Service;
 use roxe_wire::{Packet, Psn, Qpn};
@@ -74,7 +75,7 @@ pub(crate) struct Flow {
     pub(crate) key: FlowKey,
     pub(crate) service: Service,
     /// The conversation, counted from 1.
-    pub(crate) conversation: u32,
+    pub(crate) conversation: NonZeroU32,
     /// The other direction.
     pub(crate) peer: Option<usize>,
     /// How many rounds speak for that: [`ROUNDS`] prove it, as connection management does. Until
@@ -114,6 +115,7 @@ pub(crate) struct Flows {
     all: Vec<Flow>,
     /// Where those used last are, each at a place that its key tells.
     recent: [usize; RECENT_FLOWS],
+    /// How many there were.
     conversations: u32,
     /// The counts of conversations that are no longer remembered.
     pub(crate) forgotten: Summary,
@@ -208,11 +210,17 @@ impl Flows {
         if self.all.len() >= REMEMBERED_FLOWS {
             self.forget_oldest();
         }
+        // A CNP may come from elsewhere on the way of what it concerns: a guess would be a bad one.
+        let peer = self.guess_peer(key, source_port).filter(|_| service != Service::Cnp);
+        let conversation = match peer {
+            Some(peer) => self.all[peer].conversation,
+            None => self.new_conversation(),
+        };
         let index = self.all.len();
         self.all.push(Flow {
             key,
             service,
-            conversation: 0,
+            conversation,
             peer: None,
             rounds: 0,
             last_round: 0,
@@ -225,29 +233,27 @@ impl Flows {
         });
         self.by_key.insert(key, index);
         self.set_rounds(index, 0);
-        // A CNP may come from elsewhere on the way of what it concerns: a guess would be a bad one.
-        match self.guess_peer(index).filter(|_| service != Service::Cnp) {
-            Some(peer) => {
-                self.all[index].conversation = self.all[peer].conversation;
-                self.join(index, peer, 0);
-            }
-            None => {
-                self.conversations += 1;
-                self.all[index].conversation = self.conversations;
-            }
+        if let Some(peer) = peer {
+            self.join(index, peer, 0);
         }
         index
     }
 
-    /// Those opposite to `index`, with the same addresses and service, whose other half is not
+    fn new_conversation(&mut self) -> NonZeroU32 {
+        let number = NonZeroU32::MIN.saturating_add(self.conversations);
+        self.conversations += 1;
+        number
+    }
+
+    /// Those opposite to the direction of `key`, with the same addresses and service, whose other half is not
     /// proven either, with what `judge` says of each, where it says something. `None` when there
     /// are too many to look at them all.
     fn opposite<T>(
         &mut self,
-        index: usize,
+        key: FlowKey,
         judge: impl Fn(&Flow) -> Option<T>,
     ) -> Option<Vec<(usize, T)>> {
-        let FlowKey { source, destination, service, .. } = self.all[index].key;
+        let FlowKey { source, destination, service, .. } = key;
         let low = FlowKey {
             source: destination,
             destination: source,
@@ -262,8 +268,9 @@ impl Flows {
         let mut found = Vec::new();
         for (_, &other) in self.open.range(low..=high) {
             self.looks -= 1;
-            if other != index {
-                found.extend(judge(&self.all[other]).map(|it| (other, it)));
+            let flow = &self.all[other];
+            if flow.key != key {
+                found.extend(judge(flow).map(|it| (other, it)));
             }
         }
         Some(found)
@@ -272,8 +279,7 @@ impl Flows {
     /// The other direction as it most likely is, before any response proves it: for datagrams both
     /// queue pairs are known; a connection mostly has one UDP source port for both directions; and
     /// a single candidate is a good one.
-    fn guess_peer(&mut self, index: usize) -> Option<usize> {
-        let Flow { key, source_port, .. } = self.all[index];
+    fn guess_peer(&mut self, key: FlowKey, source_port: u16) -> Option<usize> {
         if let Some(source_qp) = key.source_qp {
             return self.find(&FlowKey {
                 source: key.destination,
@@ -283,10 +289,10 @@ impl Flows {
                 ..key
             });
         }
-        match self.opposite(index, |flow| flow.peer.is_none().then_some(flow.source_port))?[..] {
+        match self.opposite(key, |flow| flow.peer.is_none().then_some(flow.source_port))?[..] {
             [] => None,
             [(only, _)] => Some(only),
-            ref several => several.iter().find(|(_, port)| *port == source_port).map(|it| it.0),
+            ref several => several.iter().find(|it| it.1 == source_port).map(|it| it.0),
         }
     }
 
@@ -301,14 +307,11 @@ impl Flows {
                 self.set_rounds(old, 0);
             } else {
                 let own = self.all[one].conversation;
-                number = Some(number.map_or(own, |number: u32| number.min(own)));
+                number = Some(number.map_or(own, |number: NonZeroU32| number.min(own)));
             }
             self.set_rounds(one, rounds);
         }
-        let number = number.filter(|number| *number != 0).unwrap_or_else(|| {
-            self.conversations += 1;
-            self.conversations
-        });
+        let number = number.unwrap_or_else(|| self.new_conversation());
         self.all[a].conversation = number;
         self.all[b].conversation = number;
     }
@@ -384,7 +387,7 @@ impl Flows {
             let is_candidate = fit == Fit::Asks || fit != Fit::No && !is_taken;
             is_candidate.then_some((fit, is_taken))
         };
-        let Some(found) = self.opposite(index, judge) else {
+        let Some(found) = self.opposite(self.all[index].key, judge) else {
             return likely.map_or(Answered::Unclear, Answered::By);
         };
         if let Some(peer) = likely {
@@ -471,7 +474,8 @@ impl Flows {
         let asks = |flow: &Flow| {
             (flow.rounds == 0 && flow.requests.fit(response) == Fit::Asks).then_some(())
         };
-        let is_other = self.opposite(index, asks).is_some_and(|found| !found.is_empty());
+        let is_other =
+            self.opposite(self.all[index].key, asks).is_some_and(|found| !found.is_empty());
         if is_other {
             self.doubt(index);
         }
@@ -535,7 +539,7 @@ impl Flows {
 
     /// Both directions of each conversation together, in order.
     pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
-        let mut found: BTreeMap<u32, ConversationSummary> = BTreeMap::new();
+        let mut found: BTreeMap<NonZeroU32, ConversationSummary> = BTreeMap::new();
         for (index, flow) in self.all.iter().enumerate() {
             let key = flow.key;
             let source_qp = self.source_qp(index);

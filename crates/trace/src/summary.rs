@@ -1,5 +1,7 @@
 //! What a capture holds, in numbers.
 
+use std::num::NonZeroU32;
+
 use roxe_wire::NakCode;
 use roxe_wire::opcode::{Operation, Service};
 
@@ -90,7 +92,7 @@ impl Summary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversationSummary {
     /// Counted from 1 in the order of first frames.
-    pub number: u32,
+    pub number: NonZeroU32,
     /// The transport service.
     pub service: Service,
     /// Who sent the first frame, and its queue pair if that is known.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{Ecn, Packet, Psn, Qpn, mad::Mad};
@@ -18,8 +19,8 @@ pub type Endpoint = (IpAddr, Option<Qpn>);
 /// What one frame means. Kept by the caller and used again, so that nothing is allocated for each.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// The conversation, counted from 1; 0 for none.
-    pub conversation: u32,
+    /// The conversation, counted from 1.
+    pub conversation: Option<NonZeroU32>,
     /// The sender's queue pair, where the packet or its conversation tells.
     pub source_qp: Option<Qpn>,
     /// How far the packet's PSN lies from the first one of its direction.
@@ -32,7 +33,7 @@ pub struct Observation {
 
 impl Observation {
     fn begin(&mut self, key: &FlowKey) {
-        self.conversation = 0;
+        self.conversation = None;
         self.source_qp = key.source_qp;
         self.relative_psn = None;
         self.notes.clear();
@@ -71,7 +72,7 @@ impl Tracer {
         let is_first = self.flows.get(index).counts.frames == 0;
         let broken_before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
-        observation.conversation = flow.conversation;
+        observation.conversation = Some(flow.conversation);
         flow.counts.frames += 1;
         if seen.outside.traffic_class.ecn() == Ecn::Ce {
             flow.counts.marked += 1;
@@ -96,7 +97,7 @@ impl Tracer {
                     self.observe_request(index, seen, broken_before, observation);
                 }
                 // Just now may have been learned which two directions belong together.
-                observation.conversation = self.flows.get(index).conversation;
+                observation.conversation = Some(self.flows.get(index).conversation);
                 observation.source_qp =
                     observation.source_qp.or_else(|| self.flows.source_qp(index));
             }
@@ -108,7 +109,7 @@ impl Tracer {
         let counts = match self.flows.find(&key) {
             Some(index) => {
                 let flow = self.flows.get_mut(index);
-                observation.conversation = flow.conversation;
+                observation.conversation = Some(flow.conversation);
                 &mut flow.counts
             }
             None => {
