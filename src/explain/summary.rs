@@ -133,11 +133,11 @@ fn conversation_text(conversation: &ConversationSummary, ink: &mut Ink) {
 
 /// Messages by operation, bytes, and what went wrong.
 fn facts(counts: &Summary, ink: &mut Ink) {
-    for count in &counts.messages {
+    for &(operation, messages) in &counts.messages {
         ink.str(", ");
-        ink.number(count.messages);
+        ink.number(messages);
         ink.byte(b' ');
-        ink.str(operation(count.operation));
+        ink.str(word(operation));
     }
     if counts.bytes > 0 {
         ink.display(format_args!(", {} B", counts.bytes));
@@ -169,21 +169,11 @@ fn endpoint((address, qp): &Endpoint, ink: &mut Ink) {
     }
 }
 
-/// The operation as a word of its own.
-fn operation(operation: Operation) -> &'static str {
+/// The operation as one word.
+fn word(operation: Operation) -> &'static str {
     match operation {
-        Operation::Send => "SEND",
-        Operation::Write => "WRITE",
-        Operation::ReadRequest => "READ",
-        Operation::CompareSwap => "CMP_SWAP",
-        Operation::FetchAdd => "FETCH_ADD",
-        Operation::Flush => "FLUSH",
         Operation::AtomicWrite => "ATOMIC_WRITE",
-        Operation::Resync => "RESYNC",
-        Operation::ReadResponse
-        | Operation::Acknowledge
-        | Operation::AtomicAcknowledge
-        | Operation::Notify => "other",
+        other => other.name(),
     }
 }
 
@@ -253,8 +243,8 @@ pub(crate) fn finding_json(file: &str, entry: &Entry<'_>, finding: &Finding, ink
 
 fn counts(counts: &Summary, object: &mut Object<'_>) {
     object.number("frames", counts.frames);
-    for count in &counts.messages {
-        let name = match count.operation {
+    for &(operation, messages) in &counts.messages {
+        let name = match operation {
             Operation::Send => "messages.send",
             Operation::Write => "messages.write",
             Operation::ReadRequest => "messages.read",
@@ -264,7 +254,7 @@ fn counts(counts: &Summary, object: &mut Object<'_>) {
             Operation::AtomicWrite => "messages.atomic_write",
             _ => "messages.other",
         };
-        object.number(name, count.messages);
+        object.number(name, messages);
     }
     object.number("bytes", counts.bytes);
     object.number("retransmissions", counts.retransmissions);

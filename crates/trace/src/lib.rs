@@ -28,7 +28,7 @@ mod tracer;
 pub use note::{Cause, Note, Words};
 pub use rule::{Finding, Rule};
 pub use seen::{IcrcVerdict, Outside, Seen, WrongChecksum};
-pub use summary::{ConversationSummary, OperationCount, Summary};
+pub use summary::{ConversationSummary, Summary};
 pub use tracer::{Endpoint, Observation, Tracer};
 
 /// Where too much is remembered, the older half goes: that is cheaper than to look for the oldest

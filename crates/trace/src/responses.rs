@@ -3,7 +3,7 @@
 use roxe_wire::opcode::{Operation, Position};
 use roxe_wire::{NakCode, Packet, Syndrome};
 
-use crate::note::{Cause, operation_name};
+use crate::note::Cause;
 use crate::requests::{Requests, Sent, full_len, path_mtu};
 use crate::{Finding, Note, Observation, Rule, Summary};
 
@@ -156,7 +156,7 @@ fn empty_answer(sent: &mut Sent, packet: &Packet<'_>, observation: &mut Observat
         observation.findings.push(Finding {
             rule: Rule::ResponseKind,
             seen: format!("{} of {len} B", packet.opcode.name),
-            expected: format!("an empty READ_RESPONSE_ONLY to the {}", operation_name(operation)),
+            expected: format!("an empty READ_RESPONSE_ONLY to the {}", operation.name()),
         });
     }
     observation.notes.push(Note::Answers { frame, operation });
@@ -248,7 +248,7 @@ fn atomic_acknowledge(requests: &mut Requests, packet: &Packet<'_>, observation:
 }
 
 fn wrong_kind(sent: &Sent, packet: &Packet<'_>) -> Finding {
-    let (name, frame) = (operation_name(sent.opcode.operation), sent.frame);
+    let (name, frame) = (sent.opcode.operation.name(), sent.frame);
     Finding {
         rule: Rule::ResponseKind,
         seen: packet.opcode.name.to_owned(),

@@ -6,7 +6,6 @@ use roxe_wire::opcode::{Operation, Position};
 use roxe_wire::{Opcode, Packet};
 
 use super::Requests;
-use crate::note::operation_name;
 use crate::{Finding, Note, Observation, Rule};
 
 /// A message whose last packet is still to come.
@@ -59,7 +58,7 @@ pub(super) fn check_sequence(before: &'static Opcode, opcode: &'static Opcode) -
         expected: if before.position.ends() {
             "the first packet of a message".to_owned()
         } else {
-            format!("the next packet of the {}", operation_name(before.operation))
+            format!("the next packet of the {}", before.operation.name())
         },
     })
 }
