@@ -1,4 +1,5 @@
-//! In which order frames were sent, and which the network doubled: what the IP identification tells.
+//! In which order frames were sent, and which the network doubled: what the IP identification
+//! tells.
 
 use crate::{IcrcVerdict, Seen};
 
@@ -74,10 +75,10 @@ impl RecentFrames {
         })
     }
 
-    /// Takes in a frame whose ICRC is right; tells which of those before it is the same. The ICRC covers all that
-    /// does not change on the way, the identification too, but that tells a frame doubled from a
-    /// packet sent twice only where the sender counts in it: not where it is always the same, or
-    /// one of two in turn.
+    /// Takes in a frame whose ICRC is right; tells which of those before it is the same. The ICRC
+    /// covers all that does not change on the way, the identification too, but that tells a frame
+    /// doubled from a packet sent twice only where the sender counts in it: not where it is always
+    /// the same, or one of two in turn.
     pub(crate) fn take(&mut self, seen: &Seen<'_>) -> Option<u64> {
         let identification = seen.outside.identification;
         if identification == 0 || seen.icrc != IcrcVerdict::Good {

@@ -245,9 +245,9 @@ impl Flows {
         number
     }
 
-    /// Those opposite to the direction of `key`, with the same addresses and service, whose other half is not
-    /// proven either, with what `judge` says of each, where it says something. `None` when there
-    /// are too many to look at them all.
+    /// Those opposite to the direction of `key`, with the same addresses and service, whose other
+    /// half is not proven either, with what `judge` says of each, where it says something. `None`
+    /// when there are too many to look at them all.
     fn opposite<T>(
         &mut self,
         key: FlowKey,
@@ -296,8 +296,8 @@ impl Flows {
         }
     }
 
-    /// Takes two directions for the two of one connection, as so many rounds say. Whoever was taken for the other half
-    /// of one of them before keeps the number of that conversation.
+    /// Takes two directions for the two of one connection, as so many rounds say. Whoever was taken
+    /// for the other half of one of them before keeps the number of that conversation.
     fn join(&mut self, a: usize, b: usize, rounds: u8) {
         let mut number = None;
         for (one, other) in [(a, b), (b, a)] {
