@@ -284,27 +284,26 @@ fn read_packet(frame: &Frame<'_>, record: &Record<'_>, row: &mut Row, bytes: &mu
     let packet = match parsed {
         Ok(packet) => packet,
         &Err(DropReason::Truncated { .. }) if record.is_cut() => {
-            row.content = match Packet::parse_start(frame.body) {
-                Ok(Packet { opcode, headers, payload }) => {
-                    let payload = Payload::Elided { len: payload.len(), digest: 0 };
-                    Content::Begun(Packet { opcode, headers, payload })
-                }
-                Err(DropReason::Truncated { .. }) => Content::Cut,
-                Err(reason) => return broken(reason, record, row),
+            return match Packet::parse_start(frame.body) {
+                Ok(packet) => row.content = Content::Begun(without_payload(&packet)),
+                Err(reason) => broken(reason, record, row),
             };
-            return;
         }
         &Err(reason) => return broken(reason, record, row),
     };
-    let Packet { opcode, headers, payload } = *packet;
-    if opcode.service == Service::Ud && headers.bth.dest_qp == Qpn::GSI {
+    if packet.opcode.service == Service::Ud && packet.headers.bth.dest_qp == Qpn::GSI {
         let start = bytes.len();
-        let all = payload.pieces().into_iter().flatten();
+        let all = packet.payload.pieces().into_iter().flatten();
         bytes.extend(all.take(Mad::LEN));
         row.management = start..bytes.len();
     }
-    let payload = Payload::Elided { len: payload.len(), digest: 0 };
-    row.content = Content::Packet(Packet { opcode, headers, payload });
+    row.content = Content::Packet(without_payload(packet));
+}
+
+#[inline]
+fn without_payload(packet: &Packet<'_>) -> Packet<'static> {
+    let Packet { opcode, headers, payload } = *packet;
+    Packet { opcode, headers, payload: Payload::Elided { len: payload.len(), digest: 0 } }
 }
 
 /// A frame to port 4791 that is no packet.
