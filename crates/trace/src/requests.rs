@@ -223,12 +223,12 @@ impl Requests {
             self.begin_at(psn);
             place = Place::Next;
         }
-        observation.findings.extend(self.check_mtu(packet));
-        observation.findings.extend(alone::check_message_length(packet));
-        observation.findings.extend(alone::check_atomic_alignment(packet));
+        observation.find(self.check_mtu(packet));
+        observation.find(alone::check_message_length(packet));
+        observation.find(alone::check_atomic_alignment(packet));
         let late = match place {
             Place::Next | Place::Elsewhere => {
-                observation.findings.extend(self.judge_early(packet));
+                observation.find(self.judge_early(packet));
                 self.take_new(packet, arrival.frame, observation, counts);
                 None
             }
@@ -324,14 +324,14 @@ impl Requests {
         let before = self.sent.back().filter(|before| before.is_before(psn) && !before.is_astray);
         let astray = before.and_then(|before| check_sequence(before.opcode, opcode));
         let is_astray = astray.is_some();
-        observation.findings.extend(astray);
+        observation.find(astray);
         if opcode.position.starts() {
             self.begin_message(packet, observation);
             counts.count_message(opcode.operation);
         } else {
             self.continue_message(packet, observation);
         }
-        observation.findings.extend(self.check_goes_on(opcode));
+        observation.find(self.check_goes_on(opcode));
         counts.bytes += packet.payload.len() as u64;
         let mut end_is_told = false;
         if opcode.position.ends() {
@@ -412,7 +412,7 @@ impl Requests {
                 expected: format!("the READ of frame {of}, which reserved this PSN"),
             });
         }
-        observation.findings.extend(read.check_rest(packet, self.mtu));
+        observation.find(read.check_rest(packet, self.mtu));
         read.ask_again(psn);
         self.go_back(psn, None);
         observation.notes.push(Note::ReadRest { of });
@@ -463,7 +463,7 @@ impl Requests {
         let ends = before.map_or(0, |before| before.ends);
         let mut sent = Sent::new(packet, self.mtu, frame, self.messages + 1, ends);
         let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
-        observation.findings.extend(
+        observation.find(
             before_it
                 .filter(|before| !before.is_astray)
                 .and_then(|before| check_sequence(before.opcode, packet.opcode))
@@ -493,7 +493,7 @@ impl Requests {
             if last.opcode.position == Position::Last && !last.end_is_told {
                 let wrong = open.wrong_length();
                 last.end_is_told = wrong.is_some();
-                observation.findings.extend(wrong);
+                observation.find(wrong);
             }
         }
         self.absorb(index);

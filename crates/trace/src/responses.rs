@@ -37,7 +37,7 @@ pub(crate) fn observe(
         }
         _ => {}
     }
-    observation.findings.extend(check_msn(requests, packet));
+    observation.find(check_msn(requests, packet));
 }
 
 /// Judges the count of completed messages that comes with an answer.

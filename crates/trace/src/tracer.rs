@@ -39,6 +39,13 @@ impl Observation {
         self.notes.clear();
         self.findings.clear();
     }
+
+    /// Mostly nothing is broken: then this is a look, and no iterator.
+    pub(crate) fn find(&mut self, broken: Option<Finding>) {
+        if let Some(finding) = broken {
+            self.findings.push(finding);
+        }
+    }
 }
 
 /// Follows the conversations in a sequence of frames.
@@ -78,15 +85,15 @@ impl Tracer {
             flow.counts.marked += 1;
             observation.notes.push(Note::CongestionExperienced);
         }
-        observation.findings.extend(alone::check_udp_checksum(seen.outside));
-        observation.findings.extend(alone::check_group(seen));
-        observation.findings.extend(alone::check_subnet_management(seen.packet));
+        observation.find(alone::check_udp_checksum(seen.outside));
+        observation.find(alone::check_group(seen));
+        observation.find(alone::check_subnet_management(seen.packet));
         if let Some(of) = flow.recent.take(seen) {
             flow.counts.duplicates += 1;
             observation.notes.push(Note::Doubled { of });
             return self.place_doubled(index, seen.packet, observation);
         }
-        observation.findings.extend(alone::check_payload_length(seen.packet));
+        observation.find(alone::check_payload_length(seen.packet));
         match seen.packet.opcode.service {
             Service::Cnp => self.observe_notification(index, seen, observation),
             Service::Ud => self.observe_datagram(index, seen, observation),
@@ -173,7 +180,7 @@ impl Tracer {
         self.flows.get_mut(index).counts.cnps += 1;
         let to = (seen.outside.destination, seen.packet.headers.bth.dest_qp);
         observation.notes.push(Note::CongestionNotification { to });
-        observation.findings.extend(alone::check_notification(seen.packet));
+        observation.find(alone::check_notification(seen.packet));
     }
 
     fn observe_datagram(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {

@@ -42,7 +42,7 @@ pub(super) fn end_message(open: Open, opcode: &'static Opcode, observation: &mut
             bytes: open.bytes,
         });
     }
-    observation.findings.extend(open.wrong_length());
+    observation.find(open.wrong_length());
 }
 
 /// Whether one packet may follow another whose PSN is the one before.
