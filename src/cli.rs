@@ -186,9 +186,12 @@ Lines:
     answer, kind   one side answers and the other does not, or with something else
     psn, code, wait, msn, data, length, value: the answer's
     request, next  ours sends nothing, or something else first
-    opcode, reth, operands, imm, ieth, …, data: the request's
+    opcode, psn, destination, p_key, solicited, q_key, reth, operands, imm, ieth, feth, data:
+                   the request's
     memory, delivery, end: what became of memory, of a message, of the connection
   from frame N     cannot be compared, and why
+  FILE             how many RoCE frames and sides, and what all sides together differ in; then, if
+                   there are any: places that cannot be compared, malformed and cut frames, CNPs
 
 Exit status (of several files the greatest):
   0  no difference

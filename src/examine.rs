@@ -4,6 +4,7 @@
 //! a [`Dissector`] reads frames into a [`Batch`], each by itself; an [`Examiner`] follows the
 //! conversations in it. The batch then holds everything that is printed about them.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use roxe_net::capture_file::{Record, Timestamp};
@@ -27,8 +28,8 @@ pub(crate) struct Row {
     /// What a packet that is none would have been.
     pub(crate) broken_opcode: Option<&'static Opcode>,
     pub(crate) icrc: IcrcVerdict,
-    /// Counted from 1; 0 for none.
-    pub(crate) conversation: u32,
+    /// Counted from 1.
+    pub(crate) conversation: Option<NonZeroU32>,
     pub(crate) source_qp: Option<Qpn>,
     pub(crate) relative_psn: Option<i32>,
     notes: Range<usize>,
@@ -50,7 +51,7 @@ impl Row {
         content: Content::Cut,
         broken_opcode: None,
         icrc: IcrcVerdict::Unknown,
-        conversation: 0,
+        conversation: None,
         source_qp: None,
         relative_psn: None,
         notes: 0..0,
@@ -281,27 +282,26 @@ fn read_packet(frame: &Frame<'_>, record: &Record<'_>, row: &mut Row, bytes: &mu
     let packet = match parsed {
         Ok(packet) => packet,
         &Err(DropReason::Truncated { .. }) if record.is_cut() => {
-            row.content = match Packet::parse_start(frame.body) {
-                Ok(Packet { opcode, headers, payload }) => {
-                    let payload = Payload::Elided { len: payload.len(), digest: 0 };
-                    Content::Begun(Packet { opcode, headers, payload })
-                }
-                Err(DropReason::Truncated { .. }) => Content::Cut,
-                Err(reason) => return broken(reason, record, row),
+            return match Packet::parse_start(frame.body) {
+                Ok(packet) => row.content = Content::Begun(without_payload(&packet)),
+                Err(reason) => broken(reason, record, row),
             };
-            return;
         }
         &Err(reason) => return broken(reason, record, row),
     };
-    let Packet { opcode, headers, payload } = *packet;
-    if opcode.service == Service::Ud && headers.bth.dest_qp == Qpn::GSI {
+    if packet.opcode.service == Service::Ud && packet.headers.bth.dest_qp == Qpn::GSI {
         let start = bytes.len();
-        let all = payload.pieces().into_iter().flatten();
+        let all = packet.payload.pieces().into_iter().flatten();
         bytes.extend(all.take(Mad::LEN));
         row.management = start..bytes.len();
     }
-    let payload = Payload::Elided { len: payload.len(), digest: 0 };
-    row.content = Content::Packet(Packet { opcode, headers, payload });
+    row.content = Content::Packet(without_payload(packet));
+}
+
+#[inline]
+fn without_payload(packet: &Packet<'_>) -> Packet<'static> {
+    let Packet { opcode, headers, payload } = *packet;
+    Packet { opcode, headers, payload: Payload::Elided { len: payload.len(), digest: 0 } }
 }
 
 /// A frame to port 4791 that is no packet.
@@ -335,7 +335,7 @@ impl Examiner {
         self.tally.roce_v1 += *roce_v1;
         self.tally.roce += *len as u64;
         for row in &mut rows[..*len] {
-            (row.conversation, row.source_qp, row.relative_psn) = (0, None, None);
+            (row.conversation, row.source_qp, row.relative_psn) = (None, None, None);
             (row.notes.start, row.findings.start) = (notes.len(), findings.len());
             row.mad = None;
             match (&row.content, &row.outer) {

@@ -1,6 +1,7 @@
 //! `roxe replay`: captures played to our engine, in virtual time.
 
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::Result;
@@ -117,13 +118,18 @@ fn tell(name: &str, report: &Report, ink: &mut Ink) {
 
 fn row(side: &Side) -> [String; 6] {
     [
-        side.conversation.to_string(),
+        conversation(side).to_string(),
         side.service.name().to_owned(),
         side.role.name().to_owned(),
         format!("{} ↔ {}", endpoint(side.own), endpoint(side.peer)),
         side.compared.to_string(),
         "compared".to_owned(),
     ]
+}
+
+/// Its number; 0 for none.
+fn conversation(side: &Side) -> u32 {
+    side.conversation.map_or(0, NonZeroU32::get)
 }
 
 fn endpoint((address, qp): Endpoint) -> String {
@@ -199,7 +205,7 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
             let mut object = Object::begin(ink);
             object.text("file", name);
             object.number("frame", difference.frame);
-            object.number("conversation", side.conversation.into());
+            object.number("conversation", conversation(side).into());
             object.text("role", side.role.name());
             object.text("differs", difference.what);
             object.text("recorded", &difference.recorded);
@@ -210,7 +216,7 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
             let mut object = Object::begin(ink);
             object.text("file", name);
             object.number("frame", stop.frame);
-            object.number("conversation", side.conversation.into());
+            object.number("conversation", conversation(side).into());
             object.text("role", side.role.name());
             object.text("not_comparable", &stop.why);
             object.end();
@@ -220,7 +226,7 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
         let mut object = Object::begin(ink);
         object.text("summary", "side");
         object.text("file", name);
-        object.number("conversation", side.conversation.into());
+        object.number("conversation", conversation(side).into());
         object.text("service", side.service.name());
         object.text("role", side.role.name());
         for (address_name, qp_name, (address, qp)) in

@@ -119,7 +119,7 @@ pub(crate) fn counted(count: u64, what: &str, ink: &mut Ink) {
 
 fn conversation_text(conversation: &ConversationSummary, ink: &mut Ink) {
     let ConversationSummary { number, service, one, other, counts } = conversation;
-    ink.number(*number);
+    ink.number(number.get());
     ink.str(": ");
     ink.str(service.name());
     ink.byte(b' ');
@@ -133,11 +133,11 @@ fn conversation_text(conversation: &ConversationSummary, ink: &mut Ink) {
 
 /// Messages by operation, bytes, and what went wrong.
 fn facts(counts: &Summary, ink: &mut Ink) {
-    for count in &counts.messages {
+    for &(operation, messages) in &counts.messages {
         ink.str(", ");
-        ink.number(count.messages);
+        ink.number(messages);
         ink.byte(b' ');
-        ink.str(operation(count.operation));
+        ink.str(word(operation));
     }
     if counts.bytes > 0 {
         ink.display(format_args!(", {} B", counts.bytes));
@@ -169,21 +169,11 @@ fn endpoint((address, qp): &Endpoint, ink: &mut Ink) {
     }
 }
 
-/// The operation as a word of its own.
-fn operation(operation: Operation) -> &'static str {
+/// The operation as one word.
+fn word(operation: Operation) -> &'static str {
     match operation {
-        Operation::Send => "SEND",
-        Operation::Write => "WRITE",
-        Operation::ReadRequest => "READ",
-        Operation::CompareSwap => "CMP_SWAP",
-        Operation::FetchAdd => "FETCH_ADD",
-        Operation::Flush => "FLUSH",
         Operation::AtomicWrite => "ATOMIC_WRITE",
-        Operation::Resync => "RESYNC",
-        Operation::ReadResponse
-        | Operation::Acknowledge
-        | Operation::AtomicAcknowledge
-        | Operation::Notify => "other",
+        other => other.name(),
     }
 }
 
@@ -200,7 +190,7 @@ pub(crate) fn json(
         let mut object = Object::begin(ink);
         object.text("summary", "conversation");
         object.text("file", file);
-        object.number("conversation", conversation.number.into());
+        object.number("conversation", conversation.number.get().into());
         object.text("service", conversation.service.name());
         for (address_name, qp_name, (address, qp)) in
             [("src", "source_qp", conversation.one), ("dst", "bth.destqp", conversation.other)]
@@ -240,8 +230,8 @@ pub(crate) fn finding_json(file: &str, entry: &Entry<'_>, finding: &Finding, ink
     let mut object = Object::begin(ink);
     object.text("file", file);
     object.number("frame", entry.row.number);
-    if entry.row.conversation != 0 {
-        object.number("conversation", entry.row.conversation.into());
+    if let Some(conversation) = entry.row.conversation {
+        object.number("conversation", conversation.get().into());
     }
     object.text("rule", finding.rule.name());
     object.text("seen", &finding.seen);
@@ -253,8 +243,8 @@ pub(crate) fn finding_json(file: &str, entry: &Entry<'_>, finding: &Finding, ink
 
 fn counts(counts: &Summary, object: &mut Object<'_>) {
     object.number("frames", counts.frames);
-    for count in &counts.messages {
-        let name = match count.operation {
+    for &(operation, messages) in &counts.messages {
+        let name = match operation {
             Operation::Send => "messages.send",
             Operation::Write => "messages.write",
             Operation::ReadRequest => "messages.read",
@@ -264,7 +254,7 @@ fn counts(counts: &Summary, object: &mut Object<'_>) {
             Operation::AtomicWrite => "messages.atomic_write",
             _ => "messages.other",
         };
-        object.number(name, count.messages);
+        object.number(name, messages);
     }
     object.number("bytes", counts.bytes);
     object.number("retransmissions", counts.retransmissions);

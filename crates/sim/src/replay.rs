@@ -39,6 +39,7 @@ mod sequence;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::{Operation, Position, Service};
@@ -101,8 +102,8 @@ pub struct NotComparable {
 /// One side of a conversation, after it was played.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// The conversation, counted from 1 as `roxe explain` does; 0 for none.
-    pub conversation: u32,
+    /// The conversation, counted from 1 as `roxe explain` does.
+    pub conversation: Option<NonZeroU32>,
     /// Its service.
     pub service: Service,
     /// Whom our device stood for.
@@ -168,7 +169,7 @@ impl Side {
     }
 
     const fn empty(
-        conversation: u32,
+        conversation: Option<NonZeroU32>,
         service: Service,
         role: Role,
         own: (IpAddr, Option<Qpn>),
@@ -240,7 +241,7 @@ impl Report {
 /// Requests of one direction of a connection, and what came back.
 #[derive(Debug)]
 struct Connection<'a> {
-    conversation: u32,
+    conversation: Option<NonZeroU32>,
     service: ServiceType,
     /// The requester.
     source: IpAddr,

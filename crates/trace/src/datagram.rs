@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use roxe_wire::mad::{Mad, MadHeader, Message, cm::CommId};
 use roxe_wire::{Payload, Psn, QKey, Qpn};
 
-use crate::{Finding, Note, Outside, Rule, Seen};
+use crate::{Finding, Note, Observation, Outside, Rule, Seen, younger_half};
 
 /// How many half-open connections, and how many messages, are remembered at once.
 const REMEMBERED_REQUESTS: usize = 4096;
@@ -59,10 +59,8 @@ impl Handshakes {
             return Some(Note::ManagementAgain { first });
         }
         if self.messages.len() >= REMEMBERED_REQUESTS {
-            // The oldest half goes: that is cheaper than looking for the oldest one each time.
-            let mut frames: Vec<u64> = self.messages.values().copied().collect();
-            let (_, &mut middle, _) = frames.select_nth_unstable(REMEMBERED_REQUESTS / 2);
-            self.messages.retain(|_, frame| *frame > middle);
+            let limit = younger_half(self.messages.values().copied());
+            self.messages.retain(|_, frame| *frame >= limit);
         }
         self.messages.insert(key, number);
         None
@@ -74,7 +72,8 @@ impl Handshakes {
         match &mad.message {
             Message::Request(request) => {
                 if self.requests.len() >= REMEMBERED_REQUESTS {
-                    self.forget_oldest();
+                    let limit = younger_half(self.requests.values().map(|known| known.frame));
+                    self.requests.retain(|_, known| known.frame >= limit);
                 }
                 self.requests.insert(
                     (source, destination, request.local_comm_id),
@@ -96,33 +95,21 @@ impl Handshakes {
             _ => None,
         }
     }
-
-    /// Makes room: the older half goes.
-    fn forget_oldest(&mut self) {
-        let mut frames: Vec<u64> = self.requests.values().map(|known| known.frame).collect();
-        let middle = frames.len() / 2;
-        let (_, &mut limit, _) = frames.select_nth_unstable(middle);
-        self.requests.retain(|_, known| known.frame >= limit);
-    }
 }
 
 /// Judges one datagram, and reads the management message in it, if that is what it carries.
-pub(crate) fn observe(
-    seen: &Seen<'_>,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-) -> Option<Mad> {
+pub(crate) fn observe(seen: &Seen<'_>, observation: &mut Observation) -> Option<Mad> {
     let Seen { outside, packet, .. } = *seen;
     let bth = &packet.headers.bth;
     if outside.destination.is_multicast() {
-        notes.push(Note::Multicast);
+        observation.notes.push(Note::Multicast);
     }
     if bth.dest_qp != Qpn::GSI {
         return None;
     }
     let q_key = packet.headers.deth?.q_key;
     if q_key != QKey::GSI {
-        findings.push(Finding {
+        observation.findings.push(Finding {
             rule: Rule::ManagementQKey,
             seen: q_key.to_string(),
             expected: QKey::GSI.to_string(),
@@ -133,11 +120,11 @@ pub(crate) fn observe(
         if second.is_empty() { Mad::parse(first) } else { Mad::parse(&[first, second].concat()) };
     match mad {
         Ok(mad) => {
-            notes.push(Note::Management(mad.to_string()));
+            observation.notes.push(Note::Management(mad.to_string()));
             Some(mad)
         }
         Err(reason) => {
-            notes.push(Note::Management(reason.to_string()));
+            observation.notes.push(Note::Management(reason.to_string()));
             None
         }
     }

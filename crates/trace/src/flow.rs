@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use roxe_wire::opcode::Service;
 use roxe_wire::{Packet, Psn, Qpn};
 
+use crate::arrival::RecentFrames;
 use crate::requests::{Fit, Requests};
-use crate::summary::{ConversationSummary, Summary};
+use crate::{ConversationSummary, Seen, Summary, younger_half};
 
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
@@ -42,6 +44,19 @@ pub(crate) struct FlowKey {
 }
 
 impl FlowKey {
+    /// Of a frame. A CNP concerns what the peer sends: it belongs to the connection of its
+    /// destination.
+    pub(crate) fn of(seen: &Seen<'_>) -> Self {
+        let service = seen.packet.opcode.service;
+        Self {
+            source: seen.outside.source,
+            destination: seen.outside.destination,
+            service: if service == Service::Cnp { Service::Rc } else { service } as u8,
+            dest_qp: seen.packet.headers.bth.dest_qp,
+            source_qp: seen.packet.headers.deth.map(|deth| deth.source_qp),
+        }
+    }
+
     /// Where the flow is looked for first: mostly another place for another flow.
     fn place(&self) -> usize {
         let last = |address: IpAddr| match address {
@@ -60,12 +75,11 @@ pub(crate) struct Flow {
     pub(crate) key: FlowKey,
     pub(crate) service: Service,
     /// The conversation, counted from 1.
-    pub(crate) conversation: u32,
+    pub(crate) conversation: NonZeroU32,
     /// The other direction.
     pub(crate) peer: Option<usize>,
-    /// Whether responses, or connection management, have proven that.
-    sure: bool,
-    /// How many rounds speak for it. What speaks against it makes them none, until it is sure.
+    /// How many rounds speak for that: [`ROUNDS`] prove it, as connection management does. Until
+    /// then, what speaks against it makes them fewer, or none.
     rounds: u8,
     /// The frame of the answer in the last of them.
     last_round: u64,
@@ -78,106 +92,16 @@ pub(crate) struct Flow {
     last_frame: u64,
 }
 
-/// How many frames of one direction are remembered to recognize one that the network doubled.
-const RECENT_FRAMES: usize = 16;
-
-/// The last frames of one direction, as their IP identification and their ICRC tell them apart.
-#[derive(Debug, Default)]
-pub(crate) struct RecentFrames {
-    /// Apart from the rest, since all of them are looked at for every frame.
-    identifications: [u16; RECENT_FRAMES],
-    /// ICRC and number of each.
-    frames: [(u32, u64); RECENT_FRAMES],
-    /// How many there were.
-    count: usize,
-}
-
-impl RecentFrames {
-    /// Identification and number of each, in the order of arrival.
-    fn in_order(&self) -> impl Iterator<Item = (u16, u64)> {
-        let places = self.count.saturating_sub(RECENT_FRAMES)..self.count;
-        places.map(|place| place % RECENT_FRAMES).map(|at| {
-            let (_, number) = self.frames[at];
-            (self.identifications[at], number)
-        })
+impl Flow {
+    /// Whether its other half is proven.
+    const fn is_sure(&self) -> bool {
+        self.rounds >= ROUNDS
     }
 
-    /// Takes in a frame; tells which of those before it is the same. The ICRC covers all that
-    /// does not change on the way, the identification too, but that tells a frame doubled from a
-    /// packet sent twice only where the sender counts in it: not where it is always the same, or
-    /// one of two in turn.
-    pub(crate) fn take(&mut self, identification: u16, icrc: u32, number: u64) -> Option<u64> {
-        if identification == 0 {
-            return None;
-        }
-        let known = self.count.min(RECENT_FRAMES);
-        let at = self.identifications[..known].iter().position(|known| *known == identification);
-        if let Some(at) = at {
-            let (known_icrc, number) = self.frames[at];
-            let newest = (self.count - 1) % RECENT_FRAMES;
-            let mut others =
-                self.identifications[..known].iter().filter(|id| **id != identification);
-            let other = others.next();
-            let counts = other.is_some() && (at == newest || others.any(|id| Some(id) != other));
-            if known_icrc != icrc || counts {
-                return (known_icrc == icrc).then_some(number);
-            }
-        }
-        let next = self.count % RECENT_FRAMES;
-        self.identifications[next] = identification;
-        self.frames[next] = (icrc, number);
-        self.count += 1;
-        None
+    /// Whether its other half is still looked for. Datagrams name it.
+    const fn is_open(&self) -> bool {
+        self.key.source_qp.is_none() && !self.is_sure()
     }
-}
-
-/// How far apart the identifications of frames may be that were sent close to each other.
-const CLOSE: u16 = 256;
-
-/// A frame among those around it in its direction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival<'a> {
-    /// Its number.
-    pub(crate) frame: u64,
-    pub(crate) identification: u16,
-    pub(crate) recent: &'a RecentFrames,
-}
-
-impl Arrival<'_> {
-    /// The first frame that was seen before this one though it was sent after it. Only where the
-    /// sender counts in the IP identification: where most steps from frame to frame are small ones
-    /// forward.
-    pub(crate) fn overtaken_by(&self) -> Option<u64> {
-        // Mostly none is, and this looks at all of them at once.
-        let is_ahead = |other: &u16| is_close_behind(*other, self.identification);
-        if !self.recent.identifications.iter().any(is_ahead) {
-            return None;
-        }
-        let seen = self.recent.in_order().filter(|(_, frame)| *frame != self.frame);
-        let (mut steps, mut forward) = (0, 0);
-        let mut first = None;
-        let mut before: Option<u16> = None;
-        for (identification, frame) in seen {
-            if let Some(before) = before.replace(identification) {
-                steps += 1;
-                forward += u32::from(is_close_behind(identification, before));
-            }
-            if is_close_behind(identification, self.identification) {
-                first = first.or(Some(frame));
-            }
-        }
-        first.filter(|_| forward >= 2 && forward * 2 >= steps)
-    }
-
-    /// Whether it was sent before that one, if both are remembered.
-    pub(crate) fn was_sent_before(&self, frame: u64) -> bool {
-        let found = self.recent.in_order().find(|(_, known)| *known == frame);
-        found.is_some_and(|(other, _)| is_close_behind(other, self.identification))
-    }
-}
-
-fn is_close_behind(identification: u16, other: u16) -> bool {
-    (1..=CLOSE).contains(&identification.wrapping_sub(other))
 }
 
 /// All directions, by key.
@@ -191,6 +115,7 @@ pub(crate) struct Flows {
     all: Vec<Flow>,
     /// Where those used last are, each at a place that its key tells.
     recent: [usize; RECENT_FLOWS],
+    /// How many there were.
     conversations: u32,
     /// The counts of conversations that are no longer remembered.
     pub(crate) forgotten: Summary,
@@ -242,8 +167,23 @@ impl Flows {
         (&mut self.forgotten, &mut self.all[index])
     }
 
-    /// The direction with this key; a new one if need be.
-    pub(crate) fn find_or_add(
+    /// The direction of a frame; a new one if need be.
+    pub(crate) fn find_or_add(&mut self, key: FlowKey, seen: &Seen<'_>) -> usize {
+        let service = seen.packet.opcode.service;
+        let index = self.find_or_add_as(key, service, seen.outside.source_port, seen.number);
+        if service != Service::Cnp {
+            // Perhaps a CNP was seen first.
+            self.all[index].service = service;
+        }
+        index
+    }
+
+    /// A direction of a connection of which nothing but its handshake was seen, in frame `frame`.
+    pub(crate) fn announce(&mut self, key: FlowKey, frame: u64) {
+        self.find_or_add_as(key, Service::Rc, 0, frame);
+    }
+
+    fn find_or_add_as(
         &mut self,
         key: FlowKey,
         service: Service,
@@ -270,13 +210,18 @@ impl Flows {
         if self.all.len() >= REMEMBERED_FLOWS {
             self.forget_oldest();
         }
+        // A CNP may come from elsewhere on the way of what it concerns: a guess would be a bad one.
+        let peer = self.guess_peer(key, source_port).filter(|_| service != Service::Cnp);
+        let conversation = match peer {
+            Some(peer) => self.all[peer].conversation,
+            None => self.new_conversation(),
+        };
         let index = self.all.len();
         self.all.push(Flow {
             key,
             service,
-            conversation: 0,
+            conversation,
             peer: None,
-            sure: false,
             rounds: 0,
             last_round: 0,
             stray: None,
@@ -287,32 +232,28 @@ impl Flows {
             last_frame: 0,
         });
         self.by_key.insert(key, index);
-        if key.source_qp.is_none() {
-            self.open.insert(key, index);
-        }
-        // A CNP may come from elsewhere on the way of what it concerns: a guess would be a bad one.
-        match self.guess_peer(index).filter(|_| service != Service::Cnp) {
-            Some(peer) => {
-                self.all[index].conversation = self.all[peer].conversation;
-                self.join(index, peer, false);
-            }
-            None => {
-                self.conversations += 1;
-                self.all[index].conversation = self.conversations;
-            }
+        self.set_rounds(index, 0);
+        if let Some(peer) = peer {
+            self.join(index, peer, 0);
         }
         index
     }
 
-    /// Those opposite to `index`, with the same addresses and service, whose other half is not
-    /// proven either, with what `judge` says of each, where it says something. `None` when there
-    /// are too many to look at them all.
+    fn new_conversation(&mut self) -> NonZeroU32 {
+        let number = NonZeroU32::MIN.saturating_add(self.conversations);
+        self.conversations += 1;
+        number
+    }
+
+    /// Those opposite to the direction of `key`, with the same addresses and service, whose other
+    /// half is not proven either, with what `judge` says of each, where it says something. `None`
+    /// when there are too many to look at them all.
     fn opposite<T>(
         &mut self,
-        index: usize,
+        key: FlowKey,
         judge: impl Fn(&Flow) -> Option<T>,
     ) -> Option<Vec<(usize, T)>> {
-        let FlowKey { source, destination, service, .. } = self.all[index].key;
+        let FlowKey { source, destination, service, .. } = key;
         let low = FlowKey {
             source: destination,
             destination: source,
@@ -327,8 +268,9 @@ impl Flows {
         let mut found = Vec::new();
         for (_, &other) in self.open.range(low..=high) {
             self.looks -= 1;
-            if other != index {
-                found.extend(judge(&self.all[other]).map(|it| (other, it)));
+            let flow = &self.all[other];
+            if flow.key != key {
+                found.extend(judge(flow).map(|it| (other, it)));
             }
         }
         Some(found)
@@ -337,8 +279,7 @@ impl Flows {
     /// The other direction as it most likely is, before any response proves it: for datagrams both
     /// queue pairs are known; a connection mostly has one UDP source port for both directions; and
     /// a single candidate is a good one.
-    fn guess_peer(&mut self, index: usize) -> Option<usize> {
-        let Flow { key, source_port, .. } = self.all[index];
+    fn guess_peer(&mut self, key: FlowKey, source_port: u16) -> Option<usize> {
         if let Some(source_qp) = key.source_qp {
             return self.find(&FlowKey {
                 source: key.destination,
@@ -348,53 +289,54 @@ impl Flows {
                 ..key
             });
         }
-        match self.opposite(index, |flow| flow.peer.is_none().then_some(flow.source_port))?[..] {
+        match self.opposite(key, |flow| flow.peer.is_none().then_some(flow.source_port))?[..] {
             [] => None,
             [(only, _)] => Some(only),
-            ref several => several.iter().find(|(_, port)| *port == source_port).map(|it| it.0),
+            ref several => several.iter().find(|it| it.1 == source_port).map(|it| it.0),
         }
     }
 
-    /// Takes two directions for the two of one connection. Whoever was taken for the other half
-    /// of one of them before keeps the number of that conversation.
-    fn join(&mut self, a: usize, b: usize, sure: bool) {
+    /// Takes two directions for the two of one connection, as so many rounds say. Whoever was taken
+    /// for the other half of one of them before keeps the number of that conversation.
+    fn join(&mut self, a: usize, b: usize, rounds: u8) {
         let mut number = None;
         for (one, other) in [(a, b), (b, a)] {
             let old = self.all[one].peer.replace(other).filter(|old| *old != other);
             if let Some(old) = old {
                 self.all[old].peer = None;
-                self.set_sure(old, false);
-                self.all[old].rounds = 0;
+                self.set_rounds(old, 0);
             } else {
                 let own = self.all[one].conversation;
-                number = Some(number.map_or(own, |number: u32| number.min(own)));
+                number = Some(number.map_or(own, |number: NonZeroU32| number.min(own)));
             }
-            self.set_sure(one, sure);
-            self.all[one].rounds = 0;
+            self.set_rounds(one, rounds);
         }
-        let number = number.filter(|number| *number != 0).unwrap_or_else(|| {
-            self.conversations += 1;
-            self.conversations
-        });
+        let number = number.unwrap_or_else(|| self.new_conversation());
         self.all[a].conversation = number;
         self.all[b].conversation = number;
     }
 
-    fn set_sure(&mut self, index: usize, sure: bool) {
+    /// So many rounds speak for it that this direction and its peer belong together.
+    fn set_rounds(&mut self, index: usize, rounds: u8) {
         let flow = &mut self.all[index];
-        flow.sure = sure;
-        if sure {
-            self.open.remove(&flow.key);
-        } else if flow.key.source_qp.is_none() {
+        flow.rounds = rounds;
+        if flow.is_open() {
             self.open.insert(flow.key, index);
+        } else {
+            self.open.remove(&flow.key);
         }
+    }
+
+    /// This direction, and what is taken for its other half.
+    fn both(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
+        [Some(index), self.all[index].peer].into_iter().flatten()
     }
 
     /// The queue pair that packets of this direction come from, once something speaks for it.
     pub(crate) fn source_qp(&self, index: usize) -> Option<Qpn> {
         let flow = &self.all[index];
         flow.key.source_qp.or_else(|| {
-            let peer = flow.peer.filter(|_| flow.sure || flow.rounds > 0)?;
+            let peer = flow.peer.filter(|_| flow.rounds > 0)?;
             Some(self.all[peer].key.dest_qp)
         })
     }
@@ -415,7 +357,7 @@ impl Flows {
         frame: u64,
     ) -> Answered {
         let flow = &self.all[index];
-        if let Some(peer) = flow.peer.filter(|_| flow.sure) {
+        if let Some(peer) = flow.peer.filter(|_| flow.is_sure()) {
             return Answered::By(peer);
         }
         let answered = self.likely_answered_by(index, response, frame);
@@ -445,7 +387,7 @@ impl Flows {
             let is_candidate = fit == Fit::Asks || fit != Fit::No && !is_taken;
             is_candidate.then_some((fit, is_taken))
         };
-        let Some(found) = self.opposite(index, judge) else {
+        let Some(found) = self.opposite(self.all[index].key, judge) else {
             return likely.map_or(Answered::Unclear, Answered::By);
         };
         if let Some(peer) = likely {
@@ -495,18 +437,14 @@ impl Flows {
     /// An answer speaks for it that these two directions belong together.
     fn win_round(&mut self, index: usize, peer: usize, frame: u64) {
         if self.all[index].rounds == 0 {
-            self.join(index, peer, false);
+            self.join(index, peer, 0);
             if let Some(psn) = self.all[index].stray {
                 self.all[peer].requests.answered_ahead(psn);
             }
         }
         for one in [index, peer] {
-            let flow = &mut self.all[one];
-            flow.rounds += 1;
-            flow.last_round = frame;
-            if flow.rounds >= ROUNDS {
-                self.set_sure(one, true);
-            }
+            self.all[one].last_round = frame;
+            self.set_rounds(one, self.all[one].rounds + 1);
         }
     }
 
@@ -516,19 +454,17 @@ impl Flows {
         if self.all[index].rounds == 1 {
             return self.doubt(index);
         }
-        for one in [Some(index), self.all[index].peer].into_iter().flatten() {
-            let flow = &mut self.all[one];
-            flow.rounds = flow.rounds.saturating_sub(1);
+        for one in self.both(index) {
+            self.set_rounds(one, self.all[one].rounds.saturating_sub(1));
         }
     }
 
     /// This direction and what is taken for its other half contradict each other: what was learned
     /// from that is forgotten.
     pub(crate) fn doubt(&mut self, index: usize) {
-        for one in [Some(index), self.all[index].peer].into_iter().flatten() {
-            let flow = &mut self.all[one];
-            flow.rounds = 0;
-            flow.requests.forget_answers();
+        for one in self.both(index) {
+            self.set_rounds(one, 0);
+            self.all[one].requests.forget_answers();
         }
     }
 
@@ -538,11 +474,9 @@ impl Flows {
         let asks = |flow: &Flow| {
             (flow.rounds == 0 && flow.requests.fit(response) == Fit::Asks).then_some(())
         };
-        let is_other = self.opposite(index, asks).is_some_and(|found| !found.is_empty());
+        let is_other =
+            self.opposite(self.all[index].key, asks).is_some_and(|found| !found.is_empty());
         if is_other {
-            for one in [Some(index), self.all[index].peer].into_iter().flatten() {
-                self.set_sure(one, false);
-            }
             self.doubt(index);
         }
         is_other
@@ -553,11 +487,11 @@ impl Flows {
     /// the beginning of the connection or at least two rounds of it.
     pub(crate) fn is_trusted(&self, index: usize, peer: usize) -> bool {
         let (flow, asked) = (&self.all[index], &self.all[peer]);
-        let is_whole = flow.stray.is_none() && asked.requests.is_whole();
+        let has_beginning = flow.stray.is_none() && asked.requests.has_beginning();
         let frames = flow.counts.frames + asked.counts.frames;
-        flow.sure
-            || is_whole && flow.rounds > 1
-            || (is_whole || flow.rounds > 1 || frames > ALONE) && self.is_alone(index, peer)
+        flow.is_sure()
+            || has_beginning && flow.rounds > 1
+            || (has_beginning || flow.rounds > 1 || frames > ALONE) && self.is_alone(index, peer)
     }
 
     /// Whether between the hosts of these two directions no others wait for their other half.
@@ -572,7 +506,7 @@ impl Flows {
     /// Connection management told that these two directions belong together, and which PSN the
     /// first packet of each has.
     pub(crate) fn connect(&mut self, a: (usize, Psn), b: (usize, Psn)) {
-        self.join(a.0, b.0, true);
+        self.join(a.0, b.0, ROUNDS);
         for (index, psn) in [a, b] {
             self.all[index].requests.connect_at(psn);
         }
@@ -580,9 +514,7 @@ impl Flows {
 
     /// Makes room: the half that was silent for longest goes.
     fn forget_oldest(&mut self) {
-        let mut last: Vec<u64> = self.all.iter().map(|flow| flow.last_frame).collect();
-        let middle = last.len() / 2;
-        let (_, &mut limit, _) = last.select_nth_unstable(middle);
+        let limit = younger_half(self.all.iter().map(|flow| flow.last_frame));
         let mut kept = Vec::with_capacity(REMEMBERED_FLOWS);
         let mut moved = vec![None; self.all.len()];
         for (index, flow) in self.all.drain(..).enumerate() {
@@ -596,21 +528,18 @@ impl Flows {
         }
         for flow in &mut kept {
             flow.peer = flow.peer.and_then(|peer| moved[peer]);
-            flow.sure &= flow.peer.is_some();
             flow.rounds *= u8::from(flow.peer.is_some());
         }
         let by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index));
         self.by_key = by_key.clone().collect();
-        let is_open =
-            |(key, index): &(FlowKey, usize)| key.source_qp.is_none() && !kept[*index].sure;
-        self.open = by_key.filter(is_open).collect();
+        self.open = by_key.filter(|(_, index)| kept[*index].is_open()).collect();
         self.all = kept;
         self.recent = [0; RECENT_FLOWS];
     }
 
     /// Both directions of each conversation together, in order.
     pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
-        let mut found: BTreeMap<u32, ConversationSummary> = BTreeMap::new();
+        let mut found: BTreeMap<NonZeroU32, ConversationSummary> = BTreeMap::new();
         for (index, flow) in self.all.iter().enumerate() {
             let key = flow.key;
             let source_qp = self.source_qp(index);
@@ -649,7 +578,7 @@ mod tests {
             let key =
                 FlowKey { source, destination, service: service as u8, dest_qp, source_qp: None };
             let before = LOOKS.min(flows.looks + LOOKS_PER_FRAME);
-            flows.find_or_add(key, service, 7, number.into());
+            flows.find_or_add_as(key, service, 7, number.into());
             spent += u64::from(before - flows.looks);
         }
         assert!(spent <= u64::from(LOOKS + 20_000 * LOOKS_PER_FRAME), "{spent}");

@@ -12,6 +12,8 @@
 //! together, how long a READ is. IBA vol 1 chapter 9.7 holds most of the rules; see [`Rule`].
 #![forbid(unsafe_code)]
 
+mod alone;
+mod arrival;
 mod completed;
 mod datagram;
 mod flow;
@@ -19,10 +21,20 @@ mod note;
 mod requests;
 mod responses;
 mod rule;
+mod seen;
 mod summary;
 mod tracer;
 
 pub use note::{Cause, Note, Words};
 pub use rule::{Finding, Rule};
-pub use summary::{ConversationSummary, OperationCount, Summary};
-pub use tracer::{Endpoint, IcrcVerdict, Observation, Outside, Seen, Tracer, WrongChecksum};
+pub use seen::{IcrcVerdict, Outside, Seen, WrongChecksum};
+pub use summary::{ConversationSummary, Summary};
+pub use tracer::{Endpoint, Observation, Tracer};
+
+/// Where too much is remembered, the older half goes: that is cheaper than to look for the oldest
+/// one each time. The first of these frames that belongs to the younger half.
+fn younger_half(frames: impl Iterator<Item = u64>) -> u64 {
+    let mut frames: Vec<u64> = frames.collect();
+    let middle = frames.len() / 2;
+    *frames.select_nth_unstable(middle).1
+}

@@ -178,91 +178,52 @@ pub enum Cause {
     },
 }
 
-/// How an operation is called in a sentence.
-pub(crate) const fn operation_name(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Send => "SEND",
-        Operation::Write => "WRITE",
-        Operation::ReadRequest => "READ",
-        Operation::ReadResponse => "READ response",
-        Operation::Acknowledge => "ACK",
-        Operation::AtomicAcknowledge => "atomic ACK",
-        Operation::CompareSwap => "CMP_SWAP",
-        Operation::FetchAdd => "FETCH_ADD",
-        Operation::Resync => "RESYNC",
-        Operation::Flush => "FLUSH",
-        Operation::AtomicWrite => "ATOMIC WRITE",
-        Operation::Notify => "CNP",
-    }
+/// One word for each kind of note, and the list of them: no kind can be missing in either.
+macro_rules! kinds {
+    ($($note:pat => $word:literal,)+) => {
+        /// Every word that [`Note::kind`] may give.
+        pub const KINDS: [&str; [$($word),+].len()] = [$($word),+];
+
+        /// What kind of fact it is: one stable word.
+        pub const fn kind(&self) -> &'static str {
+            match self {
+                $($note => $word,)+
+            }
+        }
+    };
 }
 
 impl Note {
-    /// Every word that [`Note::kind`] may give.
-    pub const KINDS: [&str; 29] = [
-        "message",
-        "part",
-        "message_end",
-        "incomplete",
-        "retransmission",
-        "late",
-        "doubled",
-        "fills_gap",
-        "old",
-        "gap",
-        "restart",
-        "acknowledges",
-        "duplicate_ack",
-        "request_not_seen",
-        "request_unclear",
-        "sequence_nak",
-        "receiver_not_ready",
-        "fatal_nak",
-        "answers_read",
-        "answers",
-        "answered_before",
-        "response_gap",
-        "read_rest",
-        "congestion_notification",
-        "congestion_experienced",
-        "dropped",
-        "multicast",
-        "management",
-        "management_again",
-    ];
-
-    /// What kind of fact it is: one stable word.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Message { .. } => "message",
-            Self::Part { .. } => "part",
-            Self::MessageEnd { .. } => "message_end",
-            Self::Incomplete { .. } => "incomplete",
-            Self::Retransmission { .. } => "retransmission",
-            Self::Late { .. } => "late",
-            Self::Doubled { .. } => "doubled",
-            Self::FillsGap { .. } => "fills_gap",
-            Self::Old => "old",
-            Self::Gap { .. } => "gap",
-            Self::Restart => "restart",
-            Self::Acknowledges { .. } => "acknowledges",
-            Self::DuplicateAck => "duplicate_ack",
-            Self::RequestNotSeen => "request_not_seen",
-            Self::RequestUnclear => "request_unclear",
-            Self::SequenceNak { .. } => "sequence_nak",
-            Self::ReceiverNotReady { .. } => "receiver_not_ready",
-            Self::FatalNak { .. } => "fatal_nak",
-            Self::AnswersRead { .. } => "answers_read",
-            Self::Answers { .. } => "answers",
-            Self::AnsweredBefore => "answered_before",
-            Self::ResponseGap { .. } => "response_gap",
-            Self::ReadRest { .. } => "read_rest",
-            Self::CongestionNotification { .. } => "congestion_notification",
-            Self::CongestionExperienced => "congestion_experienced",
-            Self::Dropped => "dropped",
-            Self::Multicast => "multicast",
-            Self::Management(_) => "management",
-            Self::ManagementAgain { .. } => "management_again",
-        }
+    kinds! {
+        Self::Message { .. } => "message",
+        Self::Part { .. } => "part",
+        Self::MessageEnd { .. } => "message_end",
+        Self::Incomplete { .. } => "incomplete",
+        Self::Retransmission { .. } => "retransmission",
+        Self::Late { .. } => "late",
+        Self::Doubled { .. } => "doubled",
+        Self::FillsGap { .. } => "fills_gap",
+        Self::Old => "old",
+        Self::Gap { .. } => "gap",
+        Self::Restart => "restart",
+        Self::Acknowledges { .. } => "acknowledges",
+        Self::DuplicateAck => "duplicate_ack",
+        Self::RequestNotSeen => "request_not_seen",
+        Self::RequestUnclear => "request_unclear",
+        Self::SequenceNak { .. } => "sequence_nak",
+        Self::ReceiverNotReady { .. } => "receiver_not_ready",
+        Self::FatalNak { .. } => "fatal_nak",
+        Self::AnswersRead { .. } => "answers_read",
+        Self::Answers { .. } => "answers",
+        Self::AnsweredBefore => "answered_before",
+        Self::ResponseGap { .. } => "response_gap",
+        Self::ReadRest { .. } => "read_rest",
+        Self::CongestionNotification { .. } => "congestion_notification",
+        Self::CongestionExperienced => "congestion_experienced",
+        Self::Dropped => "dropped",
+        Self::Multicast => "multicast",
+        Self::Management(_) => "management",
+        Self::ManagementAgain { .. } => "management_again",
     }
 }
 
@@ -341,7 +302,7 @@ impl Note {
     pub fn tell(&self, words: &mut impl Words) {
         match self {
             Self::Message { number, operation, len } => {
-                tell!(words, "message ", *number, ": ", operation_name(*operation));
+                tell!(words, "message ", *number, ": ", operation.name());
                 if let Some(len) = len {
                     tell!(words, " of ", *len, " B");
                 }
@@ -408,7 +369,7 @@ impl Note {
                 }
             }
             Self::Answers { frame, operation } => {
-                tell!(words, "answers ", operation_name(*operation), " of frame ", *frame);
+                tell!(words, "answers ", operation.name(), " of frame ", *frame);
             }
             Self::AnsweredBefore => tell!(words, "answered before"),
             Self::ResponseGap { missing: 1 } => tell!(words, "1 response before is missing"),

@@ -1,44 +1,43 @@
 //! Responses: which request each answers, and whether it may look like that.
 
-use roxe_wire::opcode::{Operation, PayloadRule, Position};
+use roxe_wire::opcode::{Operation, Position};
 use roxe_wire::{NakCode, Packet, Syndrome};
 
-use crate::note::{Cause, operation_name};
-use crate::requests::{Requests, path_mtu};
-use crate::{Finding, Note, Rule, Summary};
+use crate::note::Cause;
+use crate::requests::{Requests, Sent, full_len, path_mtu};
+use crate::{Finding, Note, Observation, Rule, Summary};
 
 /// Takes in one response to `requests`.
 pub(crate) fn observe(
     requests: &mut Requests,
     packet: &Packet<'_>,
     frame: u64,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-    summary: &mut Summary,
+    observation: &mut Observation,
+    counts: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
     if !requests.is_known() {
-        notes.push(Note::RequestNotSeen);
+        observation.notes.push(Note::RequestNotSeen);
         return;
     }
     if requests.is_future(psn) {
-        notes.push(Note::RequestNotSeen);
+        observation.notes.push(Note::RequestNotSeen);
         requests.answered_early(packet, frame);
         return;
     }
     match packet.opcode.operation {
-        Operation::Acknowledge => acknowledge(requests, packet, frame, notes, summary),
+        Operation::Acknowledge => acknowledge(requests, packet, frame, observation, counts),
         Operation::ReadResponse => {
-            read_response(requests, packet, notes, findings, summary);
+            read_response(requests, packet, observation, counts);
             requests.acknowledge(psn, frame);
         }
         Operation::AtomicAcknowledge => {
-            atomic_acknowledge(requests, packet, notes, findings);
+            atomic_acknowledge(requests, packet, observation);
             requests.acknowledge(psn, frame);
         }
         _ => {}
     }
-    findings.extend(check_msn(requests, packet));
+    observation.find(check_msn(requests, packet));
 }
 
 /// Judges the count of completed messages that comes with an answer.
@@ -71,171 +70,175 @@ fn acknowledge(
     requests: &mut Requests,
     packet: &Packet<'_>,
     frame: u64,
-    notes: &mut Vec<Note>,
-    summary: &mut Summary,
+    observation: &mut Observation,
+    counts: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
     let Some(aeth) = packet.headers.aeth else { return };
     let refused = requests.get(psn).map(|sent| sent.latest);
     if !matches!(aeth.syndrome, Syndrome::Ack(_)) {
         // What stands before the packet refused has arrived.
-        notes.extend(requests.acknowledge(psn.previous(), frame));
+        observation.notes.extend(requests.acknowledge(psn.previous(), frame));
     }
     match aeth.syndrome {
         Syndrome::Ack(_) => {
-            notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
+            observation.notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
         }
         Syndrome::RnrNak(_) => {
-            summary.rnr_naks += 1;
+            counts.rnr_naks += 1;
             requests.ask_back(psn, Cause::ReceiverNotReady { frame });
-            notes.push(Note::ReceiverNotReady { frame: refused });
+            observation.notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
-            summary.count_nak(code);
+            counts.count_nak(code);
             if code == NakCode::PsnSequenceError {
                 requests.ask_back(psn, Cause::SequenceNak { frame });
-                notes.push(Note::SequenceNak { from: refused });
+                observation.notes.push(Note::SequenceNak { from: refused });
             } else {
-                notes.push(Note::FatalNak { frame: refused });
+                observation.notes.push(Note::FatalNak { frame: refused });
             }
         }
     }
 }
 
+/// A READ response answers a READ, a FLUSH or an ATOMIC WRITE.
 fn read_response(
     requests: &mut Requests,
     packet: &Packet<'_>,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
-    summary: &mut Summary,
+    observation: &mut Observation,
+    counts: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
-    let len = packet.payload.len();
-    let position = packet.opcode.position;
-    let known = requests.mtu();
-    if packet.opcode.payload == PayloadRule::Full
-        && let Ok(full) = u32::try_from(len)
-        && packet.opcode.payload.allows_for_some_mtu(len)
-        && (known != Some(full) || requests.may_be_anew())
-    {
-        if !requests.may_ask_at(psn) {
-            notes.push(Note::RequestNotSeen);
-            return;
-        }
-        let mtu = requests.learn_mtu_at(psn, full);
-        if full != mtu {
-            findings.push(path_mtu(packet.opcode, len, mtu));
-        }
-    } else if matches!(position, Position::Last | Position::Only) && known.is_none() {
-        requests.learn_span(psn);
-    }
+    let is_known = learn_spans(requests, packet, observation);
     let mtu = requests.mtu();
-    requests.reach(psn);
-    let Some(sent) = requests.get_mut(psn) else {
-        notes.push(Note::RequestNotSeen);
+    let Some(sent) = requests.get_mut(psn).filter(|_| is_known) else {
+        observation.notes.push(Note::RequestNotSeen);
         return;
     };
-    let (request, operation) = (sent.frame, sent.opcode.operation);
-    match operation {
-        Operation::Flush | Operation::AtomicWrite => {
-            if position != Position::Only || len != 0 {
-                let name = operation_name(operation);
-                findings.push(Finding {
-                    rule: Rule::ResponseKind,
-                    seen: format!("{} of {len} B", packet.opcode.name),
-                    expected: format!("an empty READ_RESPONSE_ONLY to the {name}"),
-                });
-            }
-            notes.push(Note::Answers { frame: request, operation });
-            if !sent.answer(0).0 {
-                notes.push(Note::AnsweredBefore);
-            }
-        }
-        Operation::ReadRequest => {
-            let index = u32::try_from(psn.since(sent.psn)).unwrap_or(0);
-            let announced = sent.announced;
-            let of = announced.map(|_| sent.span);
-            notes.push(Note::AnswersRead { frame: request, part: index + 1, of });
-            let is_asked = index == 0 || sent.may_begin_at(psn);
-            // Else it was asked for again, unseen, where something was missing.
-            let starts = is_asked || index <= sent.answered;
-            let ends = index + 1 == sent.span;
-            // Where the length is not known, neither is the end.
-            let (may_end, may_go_on) = (ends || of.is_none(), !ends || of.is_none());
-            let right = match position {
-                Position::First => starts && may_go_on,
-                Position::Middle => index != 0 && may_go_on,
-                Position::Last => index != 0 && may_end,
-                Position::Only => starts && may_end,
-            };
-            let starts_here = matches!(position, Position::First | Position::Only);
-            if starts_here && right && !is_asked {
-                notes.push(Note::RequestNotSeen);
-            }
-            let right = right || sent.is_less;
-            let expected_len = match (sent.span, mtu) {
-                (1, _) => announced,
-                (span, Some(mtu)) if ends => {
-                    (span - 1).checked_mul(mtu).and_then(|before| announced?.checked_sub(before))
-                }
-                _ => None,
-            };
-            let expected_len = expected_len.filter(|_| !sent.is_less);
-            if !right {
-                findings.push(Finding {
-                    rule: Rule::ReadResponse,
-                    seen: format!("{} as part {} of {}", packet.opcode.name, index + 1, sent.span),
-                    expected: format!("the part that the READ of frame {request} asks for"),
-                });
-            } else if let (Some(expected), Some(announced)) = (expected_len, announced)
-                && expected as usize != len
-            {
-                findings.push(Finding {
-                    rule: Rule::ReadResponse,
-                    seen: format!("{len} B in the last part"),
-                    expected: format!(
-                        "the end of the {announced} B that frame {request} asked for"
-                    ),
-                });
-            }
-            let (is_new, missing) = sent.answer(index);
-            if missing > 0 {
-                notes.push(Note::ResponseGap { missing });
-            }
-            if is_new {
-                summary.bytes += len as u64;
-            } else {
-                notes.push(Note::AnsweredBefore);
-            }
-        }
-        _ => findings.push(wrong_kind(packet, operation, request)),
+    match sent.opcode.operation {
+        Operation::Flush | Operation::AtomicWrite => empty_answer(sent, packet, observation),
+        Operation::ReadRequest => part_of_read(sent, mtu, packet, observation, counts),
+        _ => observation.findings.push(wrong_kind(sent, packet)),
     }
 }
 
-fn atomic_acknowledge(
+/// A full packet shows the path MTU, and the last one how many PSNs its READ takes. Tells whether
+/// there may be a request at its PSN.
+fn learn_spans(
     requests: &mut Requests,
     packet: &Packet<'_>,
-    notes: &mut Vec<Note>,
-    findings: &mut Vec<Finding>,
+    observation: &mut Observation,
+) -> bool {
+    let psn = packet.headers.bth.psn;
+    let known = requests.mtu();
+    if let Some(full) = full_len(packet)
+        && (known != Some(full) || requests.may_be_anew())
+    {
+        if !requests.may_ask_at(psn) {
+            return false;
+        }
+        let mtu = requests.learn_mtu_at(psn, full);
+        if full != mtu {
+            observation.findings.push(path_mtu(packet, mtu));
+        }
+    } else if packet.opcode.position.ends() && known.is_none() {
+        requests.learn_span(psn);
+    }
+    requests.reach(psn);
+    true
+}
+
+/// The answer to a FLUSH or an ATOMIC WRITE: one packet without payload.
+fn empty_answer(sent: &mut Sent, packet: &Packet<'_>, observation: &mut Observation) {
+    let (frame, operation) = (sent.frame, sent.opcode.operation);
+    let len = packet.payload.len();
+    if packet.opcode.position != Position::Only || len != 0 {
+        observation.findings.push(Finding {
+            rule: Rule::ResponseKind,
+            seen: format!("{} of {len} B", packet.opcode.name),
+            expected: format!("an empty READ_RESPONSE_ONLY to the {}", operation.name()),
+        });
+    }
+    observation.notes.push(Note::Answers { frame, operation });
+    if !sent.answer(0).0 {
+        observation.notes.push(Note::AnsweredBefore);
+    }
+}
+
+/// Part of the answer to a READ.
+fn part_of_read(
+    read: &mut Sent,
+    mtu: Option<u32>,
+    packet: &Packet<'_>,
+    observation: &mut Observation,
+    counts: &mut Summary,
 ) {
     let psn = packet.headers.bth.psn;
+    let len = packet.payload.len();
+    let frame = read.frame;
+    let index = u32::try_from(psn.since(read.psn)).unwrap_or(0);
+    let of = read.announced.map(|_| read.span);
+    observation.notes.push(Note::AnswersRead { frame, part: index + 1, of });
+
+    let is_asked = index == 0 || read.may_begin_at(psn);
+    // Else it was asked for again, unseen, where something was missing.
+    let may_start = is_asked || index <= read.answered;
+    let is_last = index + 1 == read.span;
+    // Where the length is not known, neither is the end.
+    let (may_end, may_go_on) = (is_last || of.is_none(), !is_last || of.is_none());
+    let position = packet.opcode.position;
+    let is_right = (if position.starts() { may_start } else { index != 0 })
+        && (if position.ends() { may_end } else { may_go_on });
+    if position.starts() && is_right && !is_asked {
+        observation.notes.push(Note::RequestNotSeen);
+    }
+    if !is_right && !read.is_less {
+        observation.findings.push(Finding {
+            rule: Rule::ReadResponse,
+            seen: format!("{} as part {} of {}", packet.opcode.name, index + 1, read.span),
+            expected: format!("the part that the READ of frame {frame} asks for"),
+        });
+    } else if is_last
+        && let Some(expected) = read.last_part_len(mtu)
+        && let Some(announced) = read.announced
+        && expected as usize != len
+    {
+        observation.findings.push(Finding {
+            rule: Rule::ReadResponse,
+            seen: format!("{len} B in the last part"),
+            expected: format!("the end of the {announced} B that frame {frame} asked for"),
+        });
+    }
+    let (is_new, missing) = read.answer(index);
+    if missing > 0 {
+        observation.notes.push(Note::ResponseGap { missing });
+    }
+    if is_new {
+        counts.bytes += len as u64;
+    } else {
+        observation.notes.push(Note::AnsweredBefore);
+    }
+}
+
+fn atomic_acknowledge(requests: &mut Requests, packet: &Packet<'_>, observation: &mut Observation) {
+    let psn = packet.headers.bth.psn;
     let Some(sent) = requests.get_mut(psn) else {
-        notes.push(Note::RequestNotSeen);
+        observation.notes.push(Note::RequestNotSeen);
         return;
     };
     let (frame, operation) = (sent.frame, sent.opcode.operation);
     if !operation.is_atomic() {
-        findings.push(wrong_kind(packet, operation, frame));
+        observation.findings.push(wrong_kind(sent, packet));
         return;
     }
-    notes.push(Note::Answers { frame, operation });
+    observation.notes.push(Note::Answers { frame, operation });
     if !sent.answer(0).0 {
-        notes.push(Note::AnsweredBefore);
+        observation.notes.push(Note::AnsweredBefore);
     }
     let Some(ack) = packet.headers.atomic_ack_eth else { return };
     let value = ack.original;
     if let Some(before) = sent.original.filter(|before| *before != value) {
-        findings.push(Finding {
+        observation.findings.push(Finding {
             rule: Rule::AtomicResponse,
             seen: format!("the value 0x{value:x}"),
             expected: format!("0x{before:x} as the first time"),
@@ -244,10 +247,11 @@ fn atomic_acknowledge(
     sent.original = sent.original.or(Some(value));
 }
 
-fn wrong_kind(packet: &Packet<'_>, operation: Operation, frame: u64) -> Finding {
+fn wrong_kind(sent: &Sent, packet: &Packet<'_>) -> Finding {
+    let (name, frame) = (sent.opcode.operation.name(), sent.frame);
     Finding {
         rule: Rule::ResponseKind,
         seen: packet.opcode.name.to_owned(),
-        expected: format!("the answer to the {} of frame {frame}", operation_name(operation)),
+        expected: format!("the answer to the {name} of frame {frame}"),
     }
 }

@@ -1,18 +1,11 @@
 //! What a capture holds, in numbers.
 
+use std::num::NonZeroU32;
+
 use roxe_wire::NakCode;
 use roxe_wire::opcode::{Operation, Service};
 
 use crate::Endpoint;
-
-/// How many messages of one operation there were.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OperationCount {
-    /// The operation.
-    pub operation: Operation,
-    /// Messages begun.
-    pub messages: u64,
-}
 
 /// Counts over a whole capture or over one conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +13,7 @@ pub struct Summary {
     /// RoCEv2 frames.
     pub frames: u64,
     /// Messages begun, by operation, in the order in which operations were first seen.
-    pub messages: Vec<OperationCount>,
+    pub messages: Vec<(Operation, u64)>,
     /// Payload bytes, each counted once however often it was sent.
     pub bytes: u64,
     /// Packets that came again, or asked again for the rest of a READ.
@@ -46,17 +39,11 @@ pub struct Summary {
 
 impl Summary {
     pub(crate) fn count_message(&mut self, operation: Operation) {
-        match self.messages.iter_mut().find(|count| count.operation == operation) {
-            Some(count) => count.messages += 1,
-            None => self.messages.push(OperationCount { operation, messages: 1 }),
-        }
+        count(&mut self.messages, operation, 1);
     }
 
     pub(crate) fn count_nak(&mut self, code: NakCode) {
-        match self.naks.iter_mut().find(|(known, _)| *known == code) {
-            Some((_, count)) => *count += 1,
-            None => self.naks.push((code, 1)),
-        }
+        count(&mut self.naks, code, 1);
     }
 
     /// Adds another summary to this one.
@@ -71,18 +58,20 @@ impl Summary {
         self.icrc_errors += other.icrc_errors;
         self.cnps += other.cnps;
         self.marked += other.marked;
-        for count in &other.messages {
-            match self.messages.iter_mut().find(|known| known.operation == count.operation) {
-                Some(known) => known.messages += count.messages,
-                None => self.messages.push(*count),
-            }
+        for &(operation, messages) in &other.messages {
+            count(&mut self.messages, operation, messages);
         }
-        for &(code, count) in &other.naks {
-            match self.naks.iter_mut().find(|(known, _)| *known == code) {
-                Some((_, known)) => *known += count,
-                None => self.naks.push((code, count)),
-            }
+        for &(code, naks) in &other.naks {
+            count(&mut self.naks, code, naks);
         }
+    }
+}
+
+/// Counts `more` of one kind.
+fn count<T: PartialEq>(counts: &mut Vec<(T, u64)>, kind: T, more: u64) {
+    match counts.iter_mut().find(|(known, _)| *known == kind) {
+        Some((_, count)) => *count += more,
+        None => counts.push((kind, more)),
     }
 }
 
@@ -90,7 +79,7 @@ impl Summary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversationSummary {
     /// Counted from 1 in the order of first frames.
-    pub number: u32,
+    pub number: NonZeroU32,
     /// The transport service.
     pub service: Service,
     /// Who sent the first frame, and its queue pair if that is known.

@@ -2,119 +2,16 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{DropReason, Ecn, Frame, Packet, Psn, Qpn, TrafficClass, mad::Mad};
+use roxe_wire::{Ecn, Packet, Psn, Qpn, mad::Mad};
 
+use crate::arrival::Arrival;
 use crate::datagram::{self, Connected, Handshakes};
-use crate::flow::{Answered, Arrival, Flow, FlowKey, Flows};
-use crate::requests::payload_length;
-use crate::responses;
-use crate::{ConversationSummary, Finding, Note, Rule, Summary};
-
-/// What became of the ICRC check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IcrcVerdict {
-    /// It is right.
-    Good,
-    /// It is wrong.
-    Bad {
-        /// What the bytes give.
-        expected: u32,
-        /// What the packet carries.
-        found: u32,
-    },
-    /// The bytes are not all here.
-    Unknown,
-}
-
-impl IcrcVerdict {
-    /// The verdict on a frame.
-    pub fn of(frame: &Frame<'_>) -> Self {
-        match roxe_wire::icrc::check(&frame.icrc_cover(), frame.body) {
-            Ok(()) => Self::Good,
-            Err(DropReason::IcrcMismatch { expected, found }) => Self::Bad { expected, found },
-            Err(_) => Self::Unknown,
-        }
-    }
-
-    /// The broken rule, if it is wrong.
-    pub fn finding(&self) -> Option<Finding> {
-        let &Self::Bad { expected, found } = self else { return None };
-        Some(Finding {
-            rule: Rule::Icrc,
-            seen: format!("0x{found:08x}"),
-            expected: format!("0x{expected:08x}"),
-        })
-    }
-}
-
-/// One frame as it was seen: all of it that matters, without its bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// Its number, ascending: notes refer to it.
-    pub number: u64,
-    /// What stands around its packet.
-    pub outside: &'a Outside,
-    /// Its packet. Payload is only looked into where it is a management datagram. Of a packet that
-    /// the capture cut, headers may be missing ([`Packet::parse_start`]): nothing is concluded from
-    /// that.
-    pub packet: &'a Packet<'a>,
-    /// Whether its ICRC is right. A frame with a bad one is judged no further.
-    pub icrc: IcrcVerdict,
-}
-
-/// What the headers before a packet, and the ICRC behind it, say.
-#[derive(Clone, Copy, Debug)]
-pub struct Outside {
-    /// IP source address.
-    pub source: IpAddr,
-    /// IP destination address.
-    pub destination: IpAddr,
-    /// Of IPv4; 0 for IPv6.
-    pub identification: u16,
-    /// DSCP and ECN.
-    pub traffic_class: TrafficClass,
-    /// UDP source port.
-    pub source_port: u16,
-    /// What is wrong with the UDP checksum. One that the sender's adapter completes behind the
-    /// point of capture is not.
-    pub udp_checksum: Option<WrongChecksum>,
-    /// The ICRC that the packet carries, if its bytes are there.
-    pub icrc: Option<u32>,
-}
-
-/// A UDP checksum that is not over what it stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongChecksum {
-    /// What the bytes give.
-    pub expected: u16,
-    /// What the header carries.
-    pub found: u16,
-}
-
-impl Outside {
-    /// Of this frame.
-    pub fn of(frame: &Frame<'_>) -> Self {
-        let udp_checksum = match frame.check_udp_checksum() {
-            Some(Err(DropReason::UdpChecksum { expected, found }))
-                if !is_left_to_the_adapter(frame) =>
-            {
-                Some(WrongChecksum { expected, found })
-            }
-            _ => None,
-        };
-        Self {
-            source: frame.ip.source(),
-            destination: frame.ip.destination(),
-            identification: frame.ip.identification(),
-            traffic_class: frame.ip.traffic_class(),
-            source_port: frame.udp.source_port,
-            udp_checksum,
-            icrc: frame.body.icrc(),
-        }
-    }
-}
+use crate::flow::{Answered, Flow, FlowKey, Flows};
+use crate::{ConversationSummary, Finding, Note, Rule, Seen, Summary};
+use crate::{alone, responses};
 
 /// An address and a queue pair, where it is known.
 pub type Endpoint = (IpAddr, Option<Qpn>);
@@ -122,8 +19,8 @@ pub type Endpoint = (IpAddr, Option<Qpn>);
 /// What one frame means. Kept by the caller and used again, so that nothing is allocated for each.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// The conversation, counted from 1; 0 for none.
-    pub conversation: u32,
+    /// The conversation, counted from 1.
+    pub conversation: Option<NonZeroU32>,
     /// The sender's queue pair, where the packet or its conversation tells.
     pub source_qp: Option<Qpn>,
     /// How far the packet's PSN lies from the first one of its direction.
@@ -132,6 +29,23 @@ pub struct Observation {
     pub notes: Vec<Note>,
     /// Broken rules.
     pub findings: Vec<Finding>,
+}
+
+impl Observation {
+    fn begin(&mut self, key: &FlowKey) {
+        self.conversation = None;
+        self.source_qp = key.source_qp;
+        self.relative_psn = None;
+        self.notes.clear();
+        self.findings.clear();
+    }
+
+    /// Mostly nothing is broken: then this is a look, and no iterator.
+    pub(crate) fn find(&mut self, broken: Option<Finding>) {
+        if let Some(finding) = broken {
+            self.findings.push(finding);
+        }
+    }
 }
 
 /// Follows the conversations in a sequence of frames.
@@ -155,150 +69,67 @@ const UNPLACED: usize = 64;
 impl Tracer {
     /// Takes in the next frame; `observation` is overwritten with what it means.
     pub fn observe(&mut self, seen: &Seen<'_>, observation: &mut Observation) {
-        let Observation { conversation, source_qp, relative_psn, notes, findings } = observation;
-        notes.clear();
-        findings.clear();
-        *relative_psn = None;
-        let &Seen { number, outside, packet, ref icrc } = seen;
-        let bth = &packet.headers.bth;
-        let service = packet.opcode.service;
-        *source_qp = packet.headers.deth.map(|deth| deth.source_qp);
-
-        // A CNP concerns what the peer sends: it belongs to the connection of its destination.
-        let key = FlowKey {
-            source: outside.source,
-            destination: outside.destination,
-            service: if service == Service::Cnp { Service::Rc } else { service } as u8,
-            dest_qp: bth.dest_qp,
-            source_qp: *source_qp,
-        };
-        if let Some(finding) = icrc.finding() {
-            // No field can be trusted, so nothing is learned from it.
-            let known = self.flows.find(&key);
-            *conversation = known.map_or(0, |index| self.flows.get(index).conversation);
-            let counts = match known {
-                Some(index) => &mut self.flows.get_mut(index).counts,
-                None => {
-                    if self.unplaced.len() >= UNPLACED {
-                        self.unplaced.pop_front();
-                    }
-                    self.unplaced.push_back(Unplaced { key, psn: bth.psn });
-                    &mut self.flows.forgotten
-                }
-            };
-            counts.frames += 1;
-            counts.icrc_errors += 1;
-            notes.push(Note::Dropped);
-            findings.push(finding);
-            return;
+        let key = FlowKey::of(seen);
+        observation.begin(&key);
+        if let Some(finding) = seen.icrc.finding() {
+            observation.findings.push(finding);
+            return self.observe_broken(key, seen, observation);
         }
-        let index = self.flows.find_or_add(key, service, outside.source_port, number);
+        let index = self.flows.find_or_add(key, seen);
         let is_first = self.flows.get(index).counts.frames == 0;
-        let before = if is_first { self.place(index, &key) } else { None };
+        let broken_before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
-        if service != Service::Cnp {
-            // Perhaps a CNP was seen first.
-            flow.service = service;
+        observation.conversation = Some(flow.conversation);
+        flow.counts.frames += 1;
+        if seen.outside.traffic_class.ecn() == Ecn::Ce {
+            flow.counts.marked += 1;
+            observation.notes.push(Note::CongestionExperienced);
         }
-        *conversation = flow.conversation;
-        let counts = &mut flow.counts;
-        counts.frames += 1;
-        if outside.traffic_class.ecn() == Ecn::Ce {
-            counts.marked += 1;
-            notes.push(Note::CongestionExperienced);
+        observation.find(alone::check_udp_checksum(seen.outside));
+        observation.find(alone::check_group(seen));
+        observation.find(alone::check_subnet_management(seen.packet));
+        if let Some(of) = flow.recent.take(seen) {
+            flow.counts.duplicates += 1;
+            observation.notes.push(Note::Doubled { of });
+            return self.place_doubled(index, seen.packet, observation);
         }
-        if let Some(WrongChecksum { expected, found }) = outside.udp_checksum {
-            findings.push(Finding {
-                rule: Rule::UdpChecksum,
-                seen: format!("0x{found:04x}"),
-                expected: format!("0x{expected:04x} or 0"),
-            });
-        }
-        let group = outside.destination.is_multicast();
-        let group_qp = bth.dest_qp == Qpn::MULTICAST;
-        let astray = if service == Service::Ud { group != group_qp } else { group || group_qp };
-        if astray {
-            findings.push(Finding {
-                rule: Rule::Destination,
-                seen: format!("QP {} at {}", bth.dest_qp, outside.destination),
-                expected: if service == Service::Ud {
-                    "QP 0xffffff with a multicast address, and only there".to_owned()
-                } else {
-                    "one queue pair of one host".to_owned()
-                },
-            });
-        }
-        if bth.dest_qp == Qpn::SMI {
-            findings.push(Finding {
-                rule: Rule::Destination,
-                seen: "QP 0".to_owned(),
-                expected: "another QP: RoCE has no subnet management".to_owned(),
-            });
-        }
-        if matches!(icrc, IcrcVerdict::Good)
-            && let Some(icrc) = outside.icrc
-            && let Some(of) = flow.recent.take(outside.identification, icrc, number)
-        {
-            counts.duplicates += 1;
-            notes.push(Note::Doubled { of });
-            self.place_doubled(index, packet, source_qp, relative_psn);
-            return;
-        }
-        match service {
-            Service::Cnp => {
-                counts.cnps += 1;
-                notes.push(Note::CongestionNotification { to: (outside.destination, bth.dest_qp) });
-                if !packet.payload.is_empty() {
-                    findings.push(payload_length(packet.opcode, packet.payload.len()));
-                }
-                if !bth.becn || bth.psn != Psn::new(0) {
-                    findings.push(Finding {
-                        rule: Rule::Cnp,
-                        seen: format!("BECN {}, PSN {}", u8::from(bth.becn), bth.psn),
-                        expected: "BECN 1, PSN 0".to_owned(),
-                    });
-                }
-            }
-            Service::Ud => {
-                counts.count_message(Operation::Send);
-                counts.bytes += packet.payload.len() as u64;
-                if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-                    findings.push(payload_length(packet.opcode, packet.payload.len()));
-                }
-                if let Some(mad) = datagram::observe(seen, notes, findings) {
-                    notes.extend(self.handshakes.repeats(seen));
-                    self.learn(seen, &mad);
-                }
-            }
+        observation.find(alone::check_payload_length(seen.packet));
+        match seen.packet.opcode.service {
+            Service::Cnp => self.observe_notification(index, seen, observation),
+            Service::Ud => self.observe_datagram(index, seen, observation),
             Service::Rc | Service::Uc | Service::Rd | Service::Xrc => {
-                if packet.opcode.operation.is_response() {
-                    self.observe_response(index, seen, relative_psn, notes, findings);
+                if seen.packet.opcode.operation.is_response() {
+                    self.observe_response(index, seen, observation);
                 } else {
-                    let connections = self.flows.len();
-                    let flow = self.flows.get_mut(index);
-                    flow.requests.share(connections);
-                    let Flow { requests, counts, recent, .. } = flow;
-                    let is_first = !requests.is_known();
-                    let own = findings.len();
-                    let identification = outside.identification;
-                    let arrival = Arrival { frame: number, identification, recent };
-                    requests.observe(packet, &arrival, notes, findings, counts);
-                    // A broken frame's PSN may be what is broken: it lies no further back than
-                    // there were frames.
-                    if let Some((before, frames)) = before.filter(|_| is_first)
-                        && bth.psn.since(before) <= frames
-                    {
-                        requests.began_before(before);
-                    }
-                    *relative_psn = requests.relative(bth.psn);
-                    if findings.len() > own {
-                        self.doubt_answers(index, findings);
-                    }
+                    self.observe_request(index, seen, broken_before, observation);
                 }
-                *conversation = self.flows.get(index).conversation;
-                *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
+                // Just now may have been learned which two directions belong together.
+                observation.conversation = Some(self.flows.get(index).conversation);
+                observation.source_qp =
+                    observation.source_qp.or_else(|| self.flows.source_qp(index));
             }
         }
+    }
+
+    /// A frame with a wrong ICRC: no field of it can be trusted, so nothing is learned from it.
+    fn observe_broken(&mut self, key: FlowKey, seen: &Seen<'_>, observation: &mut Observation) {
+        let counts = match self.flows.find(&key) {
+            Some(index) => {
+                let flow = self.flows.get_mut(index);
+                observation.conversation = Some(flow.conversation);
+                &mut flow.counts
+            }
+            None => {
+                if self.unplaced.len() >= UNPLACED {
+                    self.unplaced.pop_front();
+                }
+                self.unplaced.push_back(Unplaced { key, psn: seen.packet.headers.bth.psn });
+                &mut self.flows.forgotten
+            }
+        };
+        counts.frames += 1;
+        counts.icrc_errors += 1;
+        observation.notes.push(Note::Dropped);
     }
 
     /// Frames with a wrong ICRC that came before the first good one of their direction are counted
@@ -326,13 +157,7 @@ impl Tracer {
     }
 
     /// Where a frame belongs of which all was said when it came first.
-    fn place_doubled(
-        &self,
-        index: usize,
-        packet: &Packet<'_>,
-        source_qp: &mut Option<Qpn>,
-        relative_psn: &mut Option<i32>,
-    ) {
+    fn place_doubled(&self, index: usize, packet: &Packet<'_>, observation: &mut Observation) {
         if !matches!(packet.opcode.service, Service::Ud | Service::Cnp) {
             let flow = self.flows.get(index);
             let requests = if packet.opcode.operation.is_response() {
@@ -340,61 +165,101 @@ impl Tracer {
             } else {
                 Some(&flow.requests)
             };
-            *relative_psn = requests.and_then(|requests| requests.relative(packet.headers.bth.psn));
-            *source_qp = source_qp.or_else(|| self.flows.source_qp(index));
+            observation.relative_psn =
+                requests.and_then(|requests| requests.relative(packet.headers.bth.psn));
+            observation.source_qp = observation.source_qp.or_else(|| self.flows.source_qp(index));
         }
     }
 
-    fn observe_response(
+    fn observe_notification(
         &mut self,
         index: usize,
         seen: &Seen<'_>,
-        relative_psn: &mut Option<i32>,
-        notes: &mut Vec<Note>,
-        findings: &mut Vec<Finding>,
+        observation: &mut Observation,
     ) {
-        let Seen { number, packet, .. } = *seen;
-        let psn = packet.headers.bth.psn;
-        if !packet.opcode.payload.allows_for_some_mtu(packet.payload.len()) {
-            findings.push(payload_length(packet.opcode, packet.payload.len()));
+        self.flows.get_mut(index).counts.cnps += 1;
+        let to = (seen.outside.destination, seen.packet.headers.bth.dest_qp);
+        observation.notes.push(Note::CongestionNotification { to });
+        observation.find(alone::check_notification(seen.packet));
+    }
+
+    fn observe_datagram(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {
+        let counts = &mut self.flows.get_mut(index).counts;
+        counts.count_message(Operation::Send);
+        counts.bytes += seen.packet.payload.len() as u64;
+        if let Some(mad) = datagram::observe(seen, observation) {
+            observation.notes.extend(self.handshakes.repeats(seen));
+            self.learn(seen, &mad);
         }
+    }
+
+    /// Takes in a request. Before the first good frame of its direction there may have been broken
+    /// ones: the PSN of the first, and how many.
+    fn observe_request(
+        &mut self,
+        index: usize,
+        seen: &Seen<'_>,
+        broken_before: Option<(Psn, i32)>,
+        observation: &mut Observation,
+    ) {
+        let psn = seen.packet.headers.bth.psn;
+        let directions = self.flows.len();
+        let Flow { requests, counts, recent, .. } = self.flows.get_mut(index);
+        let is_first = !requests.is_known();
+        let own = observation.findings.len();
+        requests.share(directions);
+        requests.observe(seen.packet, &Arrival::of(seen, recent), observation, counts);
+        // A broken frame's PSN may be what is broken: it lies no further back than there were
+        // frames.
+        if let Some((before, frames)) = broken_before.filter(|_| is_first)
+            && psn.since(before) <= frames
+        {
+            requests.began_before(before);
+        }
+        observation.relative_psn = requests.relative(psn);
+        if observation.findings.len() > own {
+            self.doubt_answers(index, observation);
+        }
+    }
+
+    fn observe_response(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {
+        let Seen { number, packet, .. } = *seen;
         let peer = match self.flows.answered_by(index, packet, number) {
             Answered::By(peer) => peer,
             Answered::Unclear => {
                 self.flows.get_mut(index).counts.unclear_answers += 1;
-                return notes.push(Note::RequestUnclear);
+                return observation.notes.push(Note::RequestUnclear);
             }
-            Answered::Unseen => return notes.push(Note::RequestNotSeen),
+            Answered::Unseen => return observation.notes.push(Note::RequestNotSeen),
         };
-        let flow = self.flows.get_mut(peer);
-        let (requests, counts) = (&mut flow.requests, &mut flow.counts);
-        let (facts, own) = (notes.len(), findings.len());
-        responses::observe(requests, packet, number, notes, findings, counts);
-        *relative_psn = requests.relative(psn);
-        let is_unseen = notes[facts..].iter().any(|note| matches!(note, Note::RequestNotSeen));
-        let is_broken = findings.len() > own;
+        let Flow { requests, counts, .. } = self.flows.get_mut(peer);
+        let (facts, own) = (observation.notes.len(), observation.findings.len());
+        responses::observe(requests, packet, number, observation, counts);
+        observation.relative_psn = requests.relative(packet.headers.bth.psn);
+        let is_unseen = observation.notes[facts..].contains(&Note::RequestNotSeen);
+        let is_broken = observation.findings.len() > own;
         if is_broken && !self.flows.is_trusted(index, peer)
             || (is_broken || is_unseen) && self.flows.reconsider(index, packet)
         {
             // More likely this answers somebody else.
-            findings.truncate(own);
-            notes.truncate(facts);
-            notes.push(Note::RequestUnclear);
+            observation.findings.truncate(own);
+            observation.notes.truncate(facts);
+            observation.notes.push(Note::RequestUnclear);
             self.flows.get_mut(index).counts.unclear_answers += 1;
             self.flows.doubt(index);
-            *relative_psn = None;
+            observation.relative_psn = None;
         }
     }
 
     /// A request shows that an answer named a PSN too early: more likely it answered somebody else,
     /// unless its connection is known.
-    fn doubt_answers(&mut self, index: usize, findings: &mut Vec<Finding>) {
+    fn doubt_answers(&mut self, index: usize, observation: &mut Observation) {
         let is_early = |finding: &Finding| finding.rule == Rule::AckPsn;
-        if findings.iter().any(is_early)
+        if observation.findings.iter().any(is_early)
             && let Some(peer) = self.flows.get(index).peer
             && !self.flows.is_trusted(peer, index)
         {
-            findings.retain(|finding| !is_early(finding));
+            observation.findings.retain(|finding| !is_early(finding));
             self.flows.doubt(index);
         }
     }
@@ -411,7 +276,7 @@ impl Tracer {
             source_qp: None,
         });
         for key in keys {
-            self.flows.find_or_add(key, Service::Rc, 0, seen.number);
+            self.flows.announce(key, seen.number);
         }
         // Not before both are there: to make room for one all others may have moved.
         if let [Some(to_passive), Some(to_active)] = keys.map(|key| self.flows.find(&key)) {
@@ -438,25 +303,4 @@ impl Tracer {
     pub const fn forgotten(&self) -> u64 {
         self.flows.forgotten_flows
     }
-}
-
-/// Whether a UDP checksum is that over the pseudo-header alone: the sender's adapter completes it
-/// behind the point of capture.
-fn is_left_to_the_adapter(frame: &Frame<'_>) -> bool {
-    let words = |octets: &[u8]| -> u32 {
-        octets.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
-    };
-    let address = |address: IpAddr| match address {
-        IpAddr::V4(v4) => words(&v4.octets()),
-        IpAddr::V6(v6) => words(&v6.octets()),
-    };
-    const UDP: u32 = 17;
-    let mut sum = address(frame.ip.source())
-        + address(frame.ip.destination())
-        + UDP
-        + u32::from(frame.udp.len);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    u32::from(frame.udp.checksum) == sum
 }

@@ -92,6 +92,24 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// How it is called in a sentence: `SEND`, `READ`, `ATOMIC WRITE`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Send => "SEND",
+            Write => "WRITE",
+            ReadRequest => "READ",
+            ReadResponse => "READ response",
+            Acknowledge => "ACK",
+            AtomicAcknowledge => "atomic ACK",
+            CompareSwap => "CMP_SWAP",
+            FetchAdd => "FETCH_ADD",
+            Resync => "RESYNC",
+            Flush => "FLUSH",
+            AtomicWrite => "ATOMIC WRITE",
+            Notify => "CNP",
+        }
+    }
+
     /// Whether a responder sends this, to the requester of an earlier packet.
     pub const fn is_response(self) -> bool {
         matches!(self, ReadResponse | Acknowledge | AtomicAcknowledge)

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
@@ -17,7 +18,7 @@ use super::{Role, Side};
 /// Datagrams that have one end in common.
 #[derive(Debug)]
 pub(super) struct Datagrams<'a> {
-    pub(super) conversation: u32,
+    pub(super) conversation: Option<NonZeroU32>,
     pub(super) source: (IpAddr, Option<Qpn>),
     pub(super) destination: (IpAddr, Option<Qpn>),
     /// In order.

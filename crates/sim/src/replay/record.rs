@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Seen, Tracer};
 use roxe_wire::opcode::Service;
@@ -100,8 +101,8 @@ struct Key {
 /// One direction of a conversation.
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// The conversation as `roxe explain` numbers it; 0 for none.
-    pub(super) conversation: u32,
+    /// The conversation as `roxe explain` numbers it.
+    pub(super) conversation: Option<NonZeroU32>,
     pub(super) service: Service,
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
@@ -166,7 +167,7 @@ impl Gathered {
         };
         let order = self.flows.len();
         let flow = self.flows.entry(key).or_insert_with(|| Flow {
-            conversation: 0,
+            conversation: None,
             service: packet.opcode.service,
             source: key.source,
             destination: key.destination,
@@ -176,9 +177,7 @@ impl Gathered {
             cut: None,
             order,
         });
-        if self.observation.conversation != 0 {
-            flow.conversation = self.observation.conversation;
-        }
+        flow.conversation = self.observation.conversation.or(flow.conversation);
         flow.source_qp = self.observation.source_qp.or(flow.source_qp);
         if matches!(frame.body, Body::Elided { .. }) {
             flow.cut = flow.cut.or(Some(number));
