@@ -322,8 +322,7 @@ impl End {
     fn take_in(&mut self, now: Instant, from: &Self, checked: bool) {
         for (frame, (start, end)) in from.frames.chunks_exact(FRAME).zip(&from.filled) {
             let Some(bytes) = frame.get(*start..*end) else { continue };
-            let frame = Frame::parse(RawFrame::ethernet(bytes));
-            let mut received = frame.as_ref().unwrap().received();
+            let mut received = Frame::parse(RawFrame::ethernet(bytes)).unwrap().received();
             if !checked {
                 received.cover = None;
             }
