@@ -26,15 +26,14 @@ impl<H: HostMemory> Device<H> {
 
     //= 01-1.9, C03
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
-        // Looked at where it lies: a packet's headers are much to move.
-        let parsed = Packet::parse(received.body);
-        let packet = match &parsed {
-            Ok(packet) => packet,
+        let mut packet = Packet::blank();
+        match packet.read(received.body) {
             Err(reason @ DropReason::ReservedOpcode { .. }) => {
-                return self.reserved(now, received, *reason);
+                return self.reserved(now, received, reason);
             }
-            Err(reason) => return Err(*reason),
-        };
+            read => read?,
+        }
+        let packet = &packet;
         check_icrc(received)?;
         self.tables.counters.received(received.body.len());
         if received.addressing.traffic_class.ecn() == Ecn::Ce {

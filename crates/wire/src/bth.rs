@@ -83,13 +83,12 @@ impl Bth {
         let congestion = (self.fecn as u8) << 7 | (self.becn as u8) << 6 | self.reserved_6 & 0x3f;
         let ack = (self.ack_req as u8) << 7 | self.reserved_7 & 0x7f;
         let kind = (self.opcode as u32) << 24 | (flags as u32) << 16 | self.p_key.0 as u32;
-        // Whole words, since the ICRC reads them back at once.
-        let mut bytes = [0; Self::LEN];
-        let (words, _) = bytes.as_chunks_mut();
-        words[0] = kind.to_be_bytes();
-        words[1] = ((congestion as u32) << 24 | self.dest_qp.get()).to_be_bytes();
-        words[2] = ((ack as u32) << 24 | self.psn.get()).to_be_bytes();
-        bytes
+        let to = (congestion as u32) << 24 | self.dest_qp.get();
+        let number = (ack as u32) << 24 | self.psn.get();
+        // In two pieces, since the ICRC reads them back at once.
+        let [b0, b1, b2, b3, b4, b5, b6, b7] = ((kind as u64) << 32 | to as u64).to_be_bytes();
+        let [b8, b9, b10, b11] = number.to_be_bytes();
+        [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11]
     }
 
     /// The row of the opcode table; `None` for a reserved opcode.
