@@ -79,12 +79,17 @@ impl Bth {
 
     /// Writes the header. Of `pad`, `reserved_6` and `reserved_7` only the bits that fit count.
     pub const fn emit(self) -> [u8; Self::LEN] {
-        let flags = (self.solicited as u8) << 7 | (self.mig_req as u8) << 6 | (self.pad & 0x3) << 4;
-        let congestion = (self.fecn as u8) << 7 | (self.becn as u8) << 6 | self.reserved_6 & 0x3f;
-        let ack = (self.ack_req as u8) << 7 | self.reserved_7 & 0x7f;
-        let kind = (self.opcode as u32) << 24 | (flags as u32) << 16 | self.p_key.0 as u32;
-        let to = (congestion as u32) << 24 | self.dest_qp.get();
-        let number = (ack as u32) << 24 | self.psn.get();
+        let kind = (self.opcode as u32) << 24
+            | (self.solicited as u32) << 23
+            | (self.mig_req as u32) << 22
+            | (self.pad as u32 & 0x3) << 20
+            | self.p_key.0 as u32;
+        let to = (self.fecn as u32) << 31
+            | (self.becn as u32) << 30
+            | (self.reserved_6 as u32 & 0x3f) << 24
+            | self.dest_qp.get();
+        let number =
+            (self.ack_req as u32) << 31 | (self.reserved_7 as u32 & 0x7f) << 24 | self.psn.get();
         // In two pieces, since the ICRC reads them back at once.
         let [b0, b1, b2, b3, b4, b5, b6, b7] = ((kind as u64) << 32 | to as u64).to_be_bytes();
         let [b8, b9, b10, b11] = number.to_be_bytes();

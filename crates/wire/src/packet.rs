@@ -430,7 +430,8 @@ impl<'a> Packet<'a> {
         Self { opcode: &OPCODES[0], headers: Headers::default(), payload: Payload::EMPTY }
     }
 
-    /// [`Packet::parse`] into a place: a packet is much to move.
+    /// [`Packet::parse`] into a blank place, since a packet is much to move. Headers that it does
+    /// not have are left as they are.
     ///
     /// # Errors
     /// Those of [`Packet::parse`]. What is in the place then means nothing.
@@ -461,7 +462,7 @@ impl<'a> Packet<'a> {
             Body::Elided { digest, .. } => Payload::Elided { len: payload_len, digest },
         };
         self.opcode = opcode;
-        self.headers = Headers { bth, ..Headers::default() };
+        self.headers.bth = bth;
         let extensions = start.get(Bth::LEN..opcode.headers_len);
         self.headers.read(opcode, extensions.ok_or_else(|| body.cut_short(opcode.headers_len))?)
     }

@@ -542,6 +542,7 @@ impl Responder {
 
     /// Writes the next answer that is owed, in the order of PSNs.
     //= IBA C9-110, 04-4.3, S02, BC-058
+    #[inline]
     pub(crate) fn poll(
         &mut self,
         attributes: &Attributes,
