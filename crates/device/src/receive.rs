@@ -26,15 +26,17 @@ impl<H: HostMemory> Device<H> {
 
     //= 01-1.9, C03
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
+        // Computed first, while the payload before it is still on its way to memory; judged second.
+        let icrc = check_icrc(received);
         let mut packet = Packet::blank();
         match packet.read(received.body) {
             Err(reason @ DropReason::ReservedOpcode { .. }) => {
-                return self.reserved(now, received, reason);
+                return icrc.and_then(|()| self.reserved(now, received, reason));
             }
             read => read?,
         }
         let packet = &packet;
-        check_icrc(received)?;
+        icrc?;
         self.tables.counters.received(received.body.len());
         if received.addressing.traffic_class.ecn() == Ecn::Ce {
             self.tables.counters.device(DeviceCount::EcnMarked, 1);
@@ -81,7 +83,8 @@ impl<H: HostMemory> Device<H> {
         Ok(())
     }
 
-    /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
+    /// An opcode that is not defined, in a packet with the right ICRC: a reliable connection
+    /// refuses it, if it is next in turn.
     //= 04-4.6, R35
     fn reserved(
         &mut self,
@@ -89,7 +92,6 @@ impl<H: HostMemory> Device<H> {
         received: &Received<'_>,
         reason: DropReason,
     ) -> Result<(), DropReason> {
-        check_icrc(received)?;
         let bth = received.body.bth()?;
         let index = self.find(bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
