@@ -54,14 +54,24 @@ impl Bth {
     ///
     /// # Errors
     /// [`DropReason::TransportVersion`] when the version is not 0. Any opcode is accepted.
-    //= F06, F15, BC-007, 01-1.6
     pub const fn parse(bytes: [u8; Self::LEN]) -> Result<Self, DropReason> {
-        let [opcode, flags, k1, k0, congestion, q2, q1, q0, ack, p2, p1, p0] = bytes;
-        let version = flags & 0x0f;
-        if version != 0 {
-            return Err(DropReason::TransportVersion { version });
+        match Self::check_version(bytes) {
+            Ok(()) => Ok(Self::of(bytes)),
+            Err(reason) => Err(reason),
         }
-        Ok(Self {
+    }
+
+    /// Whether the header can be read.
+    //= F06, F15, BC-007, 01-1.6
+    pub(crate) const fn check_version(bytes: [u8; Self::LEN]) -> Result<(), DropReason> {
+        let version = bytes[1] & 0x0f;
+        if version == 0 { Ok(()) } else { Err(DropReason::TransportVersion { version }) }
+    }
+
+    /// What stands in the header, whatever its version.
+    pub(crate) const fn of(bytes: [u8; Self::LEN]) -> Self {
+        let [opcode, flags, k1, k0, congestion, q2, q1, q0, ack, p2, p1, p0] = bytes;
+        Self {
             opcode,
             solicited: flags & 0x80 != 0,
             mig_req: flags & 0x40 != 0,
@@ -70,11 +80,12 @@ impl Bth {
             fecn: congestion & 0x80 != 0,
             becn: congestion & 0x40 != 0,
             reserved_6: congestion & 0x3f,
-            dest_qp: Qpn::new(u32::from_be_bytes([0, q2, q1, q0])),
+            // Of whole words, which are read at once, the low 24 bits are kept.
+            dest_qp: Qpn::new(u32::from_be_bytes([congestion, q2, q1, q0])),
             ack_req: ack & 0x80 != 0,
             reserved_7: ack & 0x7f,
-            psn: Psn::new(u32::from_be_bytes([0, p2, p1, p0])),
-        })
+            psn: Psn::new(u32::from_be_bytes([ack, p2, p1, p0])),
+        }
     }
 
     /// Writes the header. Of `pad`, `reserved_6` and `reserved_7` only the bits that fit count.

@@ -443,8 +443,10 @@ impl<'a> Packet<'a> {
         }
         let mut gathered = [0; MAX_HEADERS_LEN];
         let start = body.start(&mut gathered);
-        let bth = start.first_chunk().ok_or_else(|| body.cut_short(Bth::LEN))?;
-        let bth = Bth::parse(*bth)?;
+        let bth = *start.first_chunk().ok_or_else(|| body.cut_short(Bth::LEN))?;
+        Bth::check_version(bth)?;
+        self.headers.bth = Bth::of(bth);
+        let bth = &self.headers.bth;
         let opcode = bth.row().ok_or(DropReason::ReservedOpcode { code: bth.opcode })?;
         let need = opcode.headers_len + ICRC_LEN;
         let Some(padded) = len.checked_sub(need) else {
@@ -462,7 +464,6 @@ impl<'a> Packet<'a> {
             Body::Elided { digest, .. } => Payload::Elided { len: payload_len, digest },
         };
         self.opcode = opcode;
-        self.headers.bth = bth;
         let extensions = start.get(Bth::LEN..opcode.headers_len);
         self.headers.read(opcode, extensions.ok_or_else(|| body.cut_short(opcode.headers_len))?)
     }
