@@ -27,16 +27,23 @@ impl<H: HostMemory> Device<H> {
     //= 01-1.9, C03
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
         // Computed first, while the payload before it is still on its way to memory; judged second.
-        let icrc = check_icrc(received);
+        let icrc = received.check_icrc();
         let mut packet = Packet::blank();
-        match packet.read(received.body) {
-            Err(reason @ DropReason::ReservedOpcode { .. }) => {
-                return icrc.and_then(|()| self.reserved(now, received, reason));
-            }
-            read => read?,
+        let read = packet.read(received.body);
+        if let Err(reason) = read
+            && !matches!(reason, DropReason::ReservedOpcode { .. })
+        {
+            return Err(reason);
+        }
+        // A port that cannot see what the ICRC covers says so; elided bytes have none.
+        //= F01, Q21
+        if let Some(Err(reason)) = icrc {
+            return Err(reason);
+        }
+        if let Err(reason) = read {
+            return self.reserved(now, received, reason);
         }
         let packet = &packet;
-        icrc?;
         self.tables.counters.received(received.body.len());
         if received.addressing.traffic_class.ecn() == Ecn::Ce {
             self.tables.counters.device(DeviceCount::EcnMarked, 1);
@@ -204,12 +211,6 @@ const fn start_of(body: Body<'_>) -> &[u8] {
     match body {
         Body::Whole { first, .. } | Body::Elided { start: first, .. } => first,
     }
-}
-
-/// A port that cannot see what the ICRC covers says so; elided bytes have none.
-//= F01, Q21
-fn check_icrc(received: &Received<'_>) -> Result<(), DropReason> {
-    received.check_icrc().unwrap_or(Ok(()))
 }
 
 /// What the queue pair by itself asks of a packet: service, state, address, partition.
