@@ -27,16 +27,24 @@ impl<H: HostMemory> Device<H> {
 
     //= 01-1.9, C03
     fn take_in(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
-        // Looked at where it lies: a packet's headers are much to move.
-        let parsed = Packet::parse(received.body);
-        let packet = match &parsed {
-            Ok(packet) => packet,
-            Err(reason @ DropReason::ReservedOpcode { .. }) => {
-                return self.reserved(now, received, *reason);
-            }
-            Err(reason) => return Err(*reason),
-        };
-        check_icrc(received)?;
+        // Computed first, while the payload before it is still on its way to memory; judged second.
+        let icrc = received.check_icrc();
+        let mut packet = Packet::blank();
+        let read = packet.read(received.body);
+        if let Err(reason) = read
+            && !matches!(reason, DropReason::ReservedOpcode { .. })
+        {
+            return Err(reason);
+        }
+        // A port that cannot see what the ICRC covers says so; elided bytes have none.
+        //= F01, Q21
+        if let Some(Err(reason)) = icrc {
+            return Err(reason);
+        }
+        if let Err(reason) = read {
+            return self.reserved(now, received, reason);
+        }
+        let packet = &packet;
         self.tables.counters.received(received.body.len());
         if received.addressing.traffic_class.ecn() == Ecn::Ce {
             self.tables.counters.device(DeviceCount::EcnMarked, 1);
@@ -81,7 +89,8 @@ impl<H: HostMemory> Device<H> {
         Ok(())
     }
 
-    /// An opcode that is not defined: a reliable connection refuses it, if it is next in turn.
+    /// An opcode that is not defined, in a packet with the right ICRC: a reliable connection
+    /// refuses it, if it is next in turn.
     //= 04-4.6, R35
     fn reserved(
         &mut self,
@@ -89,7 +98,6 @@ impl<H: HostMemory> Device<H> {
         received: &Received<'_>,
         reason: DropReason,
     ) -> Result<(), DropReason> {
-        check_icrc(received)?;
         let bth = received.body.bth()?;
         let (index, slot) = find(&self.numbers, &mut self.queue_pairs, bth.dest_qp)?;
         // Whatever stands beside the CNP (0x80, 0x82 …) is no request of any queue pair.
@@ -204,12 +212,6 @@ const fn start_of(body: Body<'_>) -> &[u8] {
     match body {
         Body::Whole { first, .. } | Body::Elided { start: first, .. } => first,
     }
-}
-
-/// A port that cannot see what the ICRC covers says so; elided bytes have none.
-//= F01, Q21
-fn check_icrc(received: &Received<'_>) -> Result<(), DropReason> {
-    received.check_icrc().unwrap_or(Ok(()))
 }
 
 /// What the queue pair by itself asks of a packet: service, state, address, partition.

@@ -159,10 +159,14 @@ impl History {
     #[inline]
     fn frame(&mut self, now: Instant, kind: u64, bytes: &[u8]) {
         // At least a BTH and four bytes: AETH, other headers, payload, or ICRC.
-        let Some(&[code, _, _, _, _, _, _, _, ref rest @ ..]) = bytes.first_chunk::<16>() else {
+        let Some(&[code, .., p3, p2, p1, p0, a3, a2, a1, a0]) = bytes.first_chunk::<16>() else {
             return;
         };
-        let word = u64::from_be_bytes(*rest) & (A | PSN | DETAIL) | kind;
+        // Each as it was written, so that nothing waits until the payload behind them has left the
+        // processor.
+        let psn = u32::from_be_bytes([p3, p2, p1, p0]);
+        let aeth = if has_aeth(code) { u32::from_be_bytes([a3, a2, a1, a0]) } else { 0 };
+        let word = u64::from(psn) << 32 & (A | PSN) | u64::from(aeth) | kind;
         // Of answers only ACKs are a run: nobody may miss a NAK.
         self.push_frame(Entry { time: time(now, code), word }, |before| {
             !has_aeth(code) || (before.word | word) & AETH_KIND == 0

@@ -409,21 +409,20 @@ impl QueuePair {
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
-        let Responder::Rc(responder) = &mut self.responder else { return None };
         if !self.state.receives() && self.state != QpState::Error {
             return None;
         }
         let Outlet { room: Room { first, second }, elide } = outlet;
-        let room = Room { first: &mut *first, second: &mut *second };
-        match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
-            Ok(emitted) => emitted,
-            Err(broken) => {
-                let request = responder.describe_read(broken.psn);
-                self.broken(now, broken, request, adapter);
+        loop {
+            let Responder::Rc(responder) = &mut self.responder else { return None };
+            let room = Room { first: &mut *first, second: &mut *second };
+            match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
+                Ok(emitted) => return emitted,
                 // What the peer gets instead is the NAK; nothing can go wrong with that.
-                let Responder::Rc(responder) = &mut self.responder else { return None };
-                let outlet = Outlet { room: Room { first, second }, elide };
-                responder.poll(&self.attributes, outlet, adapter).ok().flatten()
+                Err(broken) => {
+                    let request = responder.describe_read(broken.psn);
+                    self.broken(now, broken, request, adapter);
+                }
             }
         }
     }

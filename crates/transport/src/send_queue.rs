@@ -275,7 +275,11 @@ impl SendQueue {
 
     /// The index of the begun request that has `psn` among its PSNs.
     pub(crate) fn find(&self, psn: Psn) -> Option<usize> {
-        let base = self.wqes.front()?.psn;
+        let front = self.wqes.front()?;
+        if front.begun && psn.is_within(front.psn, front.span) {
+            return Some(0); // So it is mostly.
+        }
+        let base = front.psn;
         let distance = psn.since(base);
         let after = self.wqes.partition_point(|wqe| wqe.begun && wqe.psn.since(base) <= distance);
         // A local request takes no PSN and shares that of the next one.

@@ -54,14 +54,24 @@ impl Bth {
     ///
     /// # Errors
     /// [`DropReason::TransportVersion`] when the version is not 0. Any opcode is accepted.
-    //= F06, F15, BC-007, 01-1.6
     pub const fn parse(bytes: [u8; Self::LEN]) -> Result<Self, DropReason> {
-        let [opcode, flags, k1, k0, congestion, q2, q1, q0, ack, p2, p1, p0] = bytes;
-        let version = flags & 0x0f;
-        if version != 0 {
-            return Err(DropReason::TransportVersion { version });
+        match Self::check_version(bytes) {
+            Ok(()) => Ok(Self::of(bytes)),
+            Err(reason) => Err(reason),
         }
-        Ok(Self {
+    }
+
+    /// Whether the header can be read.
+    //= F06, F15, BC-007, 01-1.6
+    pub(crate) const fn check_version(bytes: [u8; Self::LEN]) -> Result<(), DropReason> {
+        let version = bytes[1] & 0x0f;
+        if version == 0 { Ok(()) } else { Err(DropReason::TransportVersion { version }) }
+    }
+
+    /// What stands in the header, whatever its version.
+    pub(crate) const fn of(bytes: [u8; Self::LEN]) -> Self {
+        let [opcode, flags, k1, k0, congestion, q2, q1, q0, ack, p2, p1, p0] = bytes;
+        Self {
             opcode,
             solicited: flags & 0x80 != 0,
             mig_req: flags & 0x40 != 0,
@@ -70,26 +80,31 @@ impl Bth {
             fecn: congestion & 0x80 != 0,
             becn: congestion & 0x40 != 0,
             reserved_6: congestion & 0x3f,
-            dest_qp: Qpn::new(u32::from_be_bytes([0, q2, q1, q0])),
+            // Of whole words, which are read at once, the low 24 bits are kept.
+            dest_qp: Qpn::new(u32::from_be_bytes([congestion, q2, q1, q0])),
             ack_req: ack & 0x80 != 0,
             reserved_7: ack & 0x7f,
-            psn: Psn::new(u32::from_be_bytes([0, p2, p1, p0])),
-        })
+            psn: Psn::new(u32::from_be_bytes([ack, p2, p1, p0])),
+        }
     }
 
     /// Writes the header. Of `pad`, `reserved_6` and `reserved_7` only the bits that fit count.
     pub const fn emit(self) -> [u8; Self::LEN] {
-        let flags = (self.solicited as u8) << 7 | (self.mig_req as u8) << 6 | (self.pad & 0x3) << 4;
-        let congestion = (self.fecn as u8) << 7 | (self.becn as u8) << 6 | self.reserved_6 & 0x3f;
-        let ack = (self.ack_req as u8) << 7 | self.reserved_7 & 0x7f;
-        let kind = (self.opcode as u32) << 24 | (flags as u32) << 16 | self.p_key.0 as u32;
-        // Whole words, since the ICRC reads them back at once.
-        let mut bytes = [0; Self::LEN];
-        let (words, _) = bytes.as_chunks_mut();
-        words[0] = kind.to_be_bytes();
-        words[1] = ((congestion as u32) << 24 | self.dest_qp.get()).to_be_bytes();
-        words[2] = ((ack as u32) << 24 | self.psn.get()).to_be_bytes();
-        bytes
+        let kind = (self.opcode as u32) << 24
+            | (self.solicited as u32) << 23
+            | (self.mig_req as u32) << 22
+            | (self.pad as u32 & 0x3) << 20
+            | self.p_key.0 as u32;
+        let to = (self.fecn as u32) << 31
+            | (self.becn as u32) << 30
+            | (self.reserved_6 as u32 & 0x3f) << 24
+            | self.dest_qp.get();
+        let number =
+            (self.ack_req as u32) << 31 | (self.reserved_7 as u32 & 0x7f) << 24 | self.psn.get();
+        // In two pieces, since the ICRC reads them back at once.
+        let [b0, b1, b2, b3, b4, b5, b6, b7] = ((kind as u64) << 32 | to as u64).to_be_bytes();
+        let [b8, b9, b10, b11] = number.to_be_bytes();
+        [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11]
     }
 
     /// The row of the opcode table; `None` for a reserved opcode.

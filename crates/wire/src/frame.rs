@@ -86,6 +86,7 @@ impl<'a> Frame<'a> {
     /// [`DropReason::Truncated`], `TooManyVlanTags`, `IpVersion`, `IpHeaderLength`, `IpOptions`,
     /// `IpChecksum`, `IpFragment`, `IpExtension`, `UdpLength` when it is broken.
     //= F05, F07, BC-005, 01-1.1, 01-1.2
+    #[inline(always)] // What it finds stays in registers.
     pub fn parse(raw: RawFrame<'a>) -> Result<Self, DropReason> {
         let mut at = 0;
         let mut ethernet = None;

@@ -147,6 +147,7 @@ fn hash_packet(mut crc: u32, first: &[u8], second: &[u8]) -> u32 {
 
 /// The ICRC that a packet should have; `None` when its bytes are not all here, or fewer than a BTH
 /// and an ICRC.
+#[inline(always)] // One step down the stack less for each packet.
 pub fn expected(cover: &IcrcCover<'_>, body: Body<'_>) -> Option<u32> {
     let Body::Whole { first, second } = body else { return None };
     let covered = body.len().checked_sub(ICRC_LEN).filter(|&len| len >= Bth::LEN)?;

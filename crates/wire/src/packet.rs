@@ -4,7 +4,7 @@
 //! a packet does to a queue pair that of the transport. Nothing here checks the ICRC: see
 //! [`icrc`](crate::icrc).
 
-use crate::opcode::Header;
+use crate::opcode::{Header, OPCODES};
 use crate::{
     Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Deth, DropReason, Feth, IcrcCover, Ieth,
     ImmDt, Opcode, Rdeth, Reth, Xrceth, icrc,
@@ -424,14 +424,34 @@ impl<'a> Packet<'a> {
     /// headers.
     //= BC-004, C05, 01-1.7
     pub fn parse(body: Body<'a>) -> Result<Self, DropReason> {
+        let mut packet = Self::blank();
+        packet.read(body)?;
+        Ok(packet)
+    }
+
+    /// A place for [`Packet::read`].
+    #[inline]
+    pub fn blank() -> Self {
+        Self { opcode: &OPCODES[0], headers: Headers::default(), payload: Payload::EMPTY }
+    }
+
+    /// [`Packet::parse`] into a blank place, since a packet is much to move. Headers that it does
+    /// not have are left as they are.
+    ///
+    /// # Errors
+    /// Those of [`Packet::parse`]. What is in the place then means nothing.
+    #[inline]
+    pub fn read(&mut self, body: Body<'a>) -> Result<(), DropReason> {
         let len = body.len();
         if len < Bth::LEN + ICRC_LEN || !len.is_multiple_of(4) {
             return Err(DropReason::PacketLength { len });
         }
         let mut gathered = [0; MAX_HEADERS_LEN];
         let start = body.start(&mut gathered);
-        let bth = start.first_chunk().ok_or_else(|| body.cut_short(Bth::LEN))?;
-        let bth = Bth::parse(*bth)?;
+        let bth = *start.first_chunk().ok_or_else(|| body.cut_short(Bth::LEN))?;
+        Bth::check_version(bth)?;
+        self.headers.bth = Bth::of(bth);
+        let bth = &self.headers.bth;
         let opcode = bth.row().ok_or(DropReason::ReservedOpcode { code: bth.opcode })?;
         let need = opcode.headers_len + ICRC_LEN;
         let Some(padded) = len.checked_sub(need) else {
@@ -440,7 +460,7 @@ impl<'a> Packet<'a> {
         let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
             return Err(DropReason::PadCount { pad: bth.pad, payload: padded });
         };
-        let payload = match body {
+        self.payload = match body {
             Body::Whole { first, second } => {
                 let (first, second) = pieces(first, second, opcode.headers_len, payload_len)
                     .ok_or_else(|| body.cut_short(len))?;
@@ -448,13 +468,9 @@ impl<'a> Packet<'a> {
             }
             Body::Elided { digest, .. } => Payload::Elided { len: payload_len, digest },
         };
-        let headers = Headers { bth, ..Headers::default() };
-        let mut packet = Self { opcode, headers, payload };
+        self.opcode = opcode;
         let extensions = start.get(Bth::LEN..opcode.headers_len);
-        packet
-            .headers
-            .read(opcode, extensions.ok_or_else(|| body.cut_short(opcode.headers_len))?)?;
-        Ok(packet)
+        self.headers.read(opcode, extensions.ok_or_else(|| body.cut_short(opcode.headers_len))?)
     }
 
     /// Reads as much of a packet as an elided body shows: the BTH and those extension headers that
@@ -567,6 +583,7 @@ impl<'a> PacketWriter<'a> {
     /// # Errors
     /// Those of [`Headers::emit`], and [`EmitError::NoRoom`] when the whole packet does not fit, or
     /// the headers not into the first piece.
+    #[inline]
     pub fn start(headers: &Headers, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
         let row = headers.row()?;
         let writer = Self::new(row, headers.bth.pad, payload_len, room)?;
@@ -575,6 +592,7 @@ impl<'a> PacketWriter<'a> {
     }
 
     /// Leaves the headers out.
+    #[inline]
     fn new(row: &Opcode, pad: u8, payload_len: usize, room: Room<'a>) -> Result<Self, EmitError> {
         let Room { first, second } = room;
         let (at, have) = (row.headers_len, first.len() + second.len());

@@ -12,7 +12,7 @@ use roxe_device::memory::Registration;
 use roxe_device::{CqId, Device, Limits, QueuePairInit, ReceiveCapacity, VecMemory};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionStatus, Data, ReceiveRequest, Remote,
+    AccessFlags, Attributes, Completion, CompletionStatus, Data, PathId, ReceiveRequest, Remote,
     SendOperation, SendRequest, Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
@@ -42,8 +42,8 @@ pub(crate) struct End {
     /// For each path the headers of its frames, and which version of the path they are for.
     templates: Vec<Option<(u64, FrameTemplate)>>,
     frames: Vec<u8>,
-    /// Where the packet of each frame begins, and where it ends; the path it takes.
-    filled: Vec<(usize, usize, u32)>,
+    /// Where each frame begins, and where it ends.
+    filled: Vec<(usize, usize)>,
     room: Vec<Completion>,
 }
 
@@ -100,11 +100,9 @@ impl Ends {
     pub(crate) fn turn(&mut self) -> bool {
         self.now = self.now + std::time::Duration::from_micros(1);
         let requests = requests_out(&mut self.a, self.now);
-        self.a.seal();
         self.a.lose(self.loss.as_mut());
         requests_in(&mut self.b, self.now, &self.a, self.checked);
         let answers = answers_out(&mut self.b, self.now);
-        self.b.seal();
         self.b.lose(self.loss.as_mut());
         answers_in(&mut self.a, self.now, &self.b, self.checked);
         self.moved += requests as u64;
@@ -280,39 +278,37 @@ impl End {
         }
     }
 
-    /// Takes packets from the device.
+    /// Takes packets from the device, and makes a frame of each while it is in cache.
     fn fill(&mut self, now: Instant) -> usize {
         self.filled.clear();
-        for frame in self.frames.chunks_exact_mut(FRAME) {
+        for at in 0..BATCH {
+            let frame = &mut self.frames[at * FRAME..][..FRAME];
             let outlet = Outlet { room: Room::whole(&mut frame[HEADERS..]), elide: false };
             let Some(transmit) = self.device.poll_transmit(now, outlet) else { break };
             let end = HEADERS + transmit.packet.len + ICRC_LEN;
-            self.filled.push((HEADERS, end, transmit.path.0));
+            let start = self.seal(at, end, transmit.path.0);
+            self.filled.push((start, end));
         }
         self.filled.len()
     }
 
-    /// Writes the headers before the packets, and the ICRCs behind them.
+    /// Writes the headers before a packet, and the ICRC behind it. Says where the frame begins.
     #[inline(never)]
-    fn seal(&mut self) {
-        for (frame, (start, end, path)) in self.frames.chunks_exact_mut(FRAME).zip(&mut self.filled)
-        {
-            let (path, len) = (*path as usize, (*end - HEADERS) as u16);
-            let version = self.device.paths().version(roxe_transport::work::PathId(path as u32));
-            if self.templates.len() <= path {
-                self.templates.resize(path + 1, None);
-            }
-            let template = match &mut self.templates[path] {
-                Some((made_for, template)) if Some(*made_for) == version => template,
-                stale => {
-                    let template = template(&self.device, path as u32);
-                    &mut stale.insert((version.unwrap(), template)).1
-                }
-            };
-            *start = HEADERS - template.headers_len();
-            let cover = template.write(len, 7, &mut frame[*start..]).unwrap();
-            assert!(icrc::seal(&cover, Room::whole(&mut frame[HEADERS..*end])));
+    fn seal(&mut self, at: usize, end: usize, path: u32) -> usize {
+        let frame = &mut self.frames[at * FRAME..][..FRAME];
+        let version = self.device.paths().version(PathId(path));
+        let index = path as usize;
+        if self.templates.len() <= index {
+            self.templates.resize(index + 1, None);
         }
+        let template = match &mut self.templates[index] {
+            Some((made_for, template)) if Some(*made_for) == version => template,
+            stale => &mut stale.insert((version.unwrap(), template(&self.device, path))).1,
+        };
+        let start = HEADERS - template.headers_len();
+        let cover = template.write((end - HEADERS) as u16, 7, &mut frame[start..]).unwrap();
+        assert!(icrc::seal(&cover, Room::whole(&mut frame[HEADERS..end])));
+        start
     }
 
     fn lose(&mut self, loss: Option<&mut Loss>) {
@@ -325,10 +321,9 @@ impl End {
     }
 
     fn take_in(&mut self, now: Instant, from: &Self, checked: bool) {
-        for (frame, (start, end, _)) in from.frames.chunks_exact(FRAME).zip(&from.filled) {
+        for (frame, (start, end)) in from.frames.chunks_exact(FRAME).zip(&from.filled) {
             let Some(bytes) = frame.get(*start..*end) else { continue };
-            let frame = Frame::parse(RawFrame::ethernet(bytes));
-            let mut received = frame.as_ref().unwrap().received();
+            let mut received = Frame::parse(RawFrame::ethernet(bytes)).unwrap().received();
             if !checked {
                 received.cover = None;
             }
@@ -345,7 +340,7 @@ fn address(number: u8) -> IpAddr {
 }
 
 fn template(device: &Device<VecMemory>, path: u32) -> FrameTemplate {
-    let to = device.paths().get(roxe_transport::work::PathId(path)).unwrap().addressing;
+    let to = device.paths().get(PathId(path)).unwrap().addressing;
     FrameTemplate::new(&Path {
         ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
         vlan: to.vlan,

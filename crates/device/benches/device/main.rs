@@ -23,6 +23,9 @@
 //! callgrind_annotate --inclusive=yes counts | grep -E 'requests_|answers_'
 //! ```
 //!
+//! Named explicitly, `bulk-write` and `bulk-read` do the same with [`BULKS`] messages of 1024
+//! packets of 1024 bytes.
+//!
 //! # Misses
 //! Named explicitly, `misses` sends WRITEs as the row of many queue pairs does, in bursts of
 //! [`BURST`] to [`MISSING`] queue pairs, a burst to each and as many again three times in random
@@ -66,6 +69,9 @@ const LONGS: usize = 128;
 /// Messages whose instructions are counted.
 const COUNTED: usize = 20_000;
 
+/// Long messages whose instructions are counted, of 1024 packets each.
+const BULKS: usize = 20;
+
 /// Queue pairs whose cache misses are counted.
 const MISSING: usize = 2_000;
 
@@ -76,6 +82,13 @@ fn main() {
     }
     if words.iter().any(|word| word == "misses") {
         return misses();
+    }
+    for (word, read) in [("bulk-write", false), ("bulk-read", true)] {
+        if words.iter().any(|given| given == word) {
+            let mut ends = Ends::new(1, Mtu::B1024);
+            ends.checked = false;
+            return transfers(&mut ends, BULKS, read);
+        }
     }
     let mut table = Table { words, rows: Vec::new() };
     short(&mut table);

@@ -208,10 +208,10 @@ impl Responder {
         check_queue_pair_access(attributes, packet)?;
         self.check_resources(attributes, packet, adapter)?;
         self.check_length(attributes, packet)?;
-        let write = self.check_key(packet, adapter)?;
+        self.check_key(packet, adapter)?;
         match packet.opcode.operation {
             Operation::Send => self.send(attributes, packet, adapter),
-            Operation::Write => self.write(attributes, packet, write, adapter),
+            Operation::Write => self.write(attributes, packet, adapter),
             Operation::ReadRequest => self.read(attributes, packet, adapter),
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(packet, adapter),
             Operation::AtomicWrite => self.atomic_write(packet, adapter),
@@ -288,36 +288,26 @@ impl Responder {
         if right { Ok(()) } else { Err(Refusal::Fatal(Rule::WriteLength)) }
     }
 
-    /// The key, for the whole range at once. Returns where a WRITE's payload goes.
+    /// The key, for the whole range at once.
     //= R18, IBA C10-87, R22
-    fn check_key(
-        &self,
-        packet: &Packet<'_>,
-        adapter: &impl Adapter,
-    ) -> Result<Option<Inbound>, Refusal> {
+    fn check_key(&self, packet: &Packet<'_>, adapter: &impl Adapter) -> Result<(), Refusal> {
         let headers = &packet.headers;
-        match (packet.opcode.operation, headers.reth, headers.atomic_eth, self.message) {
-            (Operation::Write, Some(reth), ..) => {
-                let (key, va, len) = (reth.r_key, reth.va, reth.dma_len);
-                check_remote(adapter, key, va, len, Access::Write)?;
-                Ok(Some(Inbound::Write { key, va, remaining: len, total: len }))
+        match (packet.opcode.operation, headers.reth, headers.atomic_eth) {
+            (Operation::Write, Some(reth), _) => {
+                check_remote(adapter, reth.r_key, reth.va, reth.dma_len, Access::Write)
             }
-            (Operation::Write, None, _, message) => Ok(message),
-            (Operation::ReadRequest, Some(reth), ..) => {
-                check_remote(adapter, reth.r_key, reth.va, reth.dma_len, Access::Read)?;
-                Ok(None)
+            (Operation::ReadRequest, Some(reth), _) => {
+                check_remote(adapter, reth.r_key, reth.va, reth.dma_len, Access::Read)
             }
-            (Operation::AtomicWrite, Some(reth), ..) => {
+            (Operation::AtomicWrite, Some(reth), _) => {
                 check_aligned(reth.va)?;
-                check_remote(adapter, reth.r_key, reth.va, 8, Access::Write)?;
-                Ok(None)
+                check_remote(adapter, reth.r_key, reth.va, 8, Access::Write)
             }
-            (Operation::CompareSwap | Operation::FetchAdd, _, Some(atomic), _) => {
+            (Operation::CompareSwap | Operation::FetchAdd, _, Some(atomic)) => {
                 check_aligned(atomic.va)?;
-                check_remote(adapter, atomic.r_key, atomic.va, 8, Access::Atomic)?;
-                Ok(None)
+                check_remote(adapter, atomic.r_key, atomic.va, 8, Access::Atomic)
             }
-            _ => Ok(None),
+            _ => Ok(()),
         }
     }
 
@@ -368,11 +358,14 @@ impl Responder {
         &mut self,
         attributes: &Attributes,
         packet: &Packet<'_>,
-        inbound: Option<Inbound>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let Some(Inbound::Write { key, va, remaining, total }) = inbound else {
-            return Err(Refusal::Fatal(Rule::Sequence));
+        let (key, va, remaining, total) = match (packet.headers.reth, self.message) {
+            (Some(reth), _) => (reth.r_key, reth.va, reth.dma_len, reth.dma_len),
+            (None, Some(Inbound::Write { key, va, remaining, total })) => {
+                (key, va, remaining, total)
+            }
+            _ => return Err(Refusal::Fatal(Rule::Sequence)),
         };
         let len = payload_len(packet)?;
         if packet.opcode.position.starts() {
@@ -559,6 +552,7 @@ impl Responder {
 
     /// Writes the next answer that is owed, in the order of PSNs.
     //= IBA C9-110, 04-4.3, S02, BC-058
+    #[inline]
     pub(crate) fn poll(
         &mut self,
         attributes: &Attributes,

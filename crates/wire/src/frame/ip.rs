@@ -118,6 +118,7 @@ fn v6_address(header: &[u8; 40], at: usize) -> IpAddr {
 
 /// The IPv4 header at `at`, and the length of what it carries.
 //= F07, 01-1.3
+#[inline(always)] // With its caller.
 pub(super) fn parse_ipv4<'a>(
     raw: &RawFrame<'a>,
     at: usize,
