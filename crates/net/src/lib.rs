@@ -24,4 +24,4 @@ pub mod neighbor;
 pub mod port;
 
 pub use doorbell::Waker;
-pub use port::{Capabilities, FramePort, Outgoing, Seal, Sent, Wake};
+pub use port::{Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake};
