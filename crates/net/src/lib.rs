@@ -3,6 +3,7 @@
 //! | question | module |
 //! |---|---|
 //! | what a port can do, and what it counts | [`FramePort`] and its module |
+//! | packets through a UDP socket, without privilege | [`udp`] |
 //! | frames of a network interface | `af_xdp` (cargo feature `af_xdp`) |
 //! | ports inside one process, for tests | [`memory`] |
 //! | what a bad network does to packets | [`fault`] |
@@ -22,6 +23,7 @@ mod framing;
 pub mod memory;
 pub mod neighbor;
 pub mod port;
+pub mod udp;
 
 pub use doorbell::Waker;
 pub use port::{Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake};
