@@ -271,8 +271,13 @@ impl FramePort for Udp {
     }
 
     fn wait(&mut self, timeout: Duration) -> Wake {
-        let all_sent = self.outbox.flush(self.socket.as_fd(), &mut self.traffic);
-        let timeout = if all_sent { timeout } else { timeout.min(FULL_PAUSE) };
+        let mut timeout = timeout;
+        if self.outbox.is_full() {
+            if self.outbox.flush(self.socket.as_fd(), &mut self.traffic) {
+                return Wake::TimedOut;
+            }
+            timeout = timeout.min(FULL_PAUSE);
+        }
         match self.bell.wait(Some(self.socket.as_fd()), timeout) {
             Wake::Gone => {
                 // An answer that something came back. A socket stays where its interface goes.

@@ -527,7 +527,6 @@ fn a_full_port_keeps_what_it_took() {
     cable.a.ip("neigh replace 192.0.2.99 lladdr 02:00:00:00:00:0b dev va");
     while count(&port, "tx_packets") < 20 {
         assert_eq!(port.wait(Duration::MAX), Wake::TimedOut);
-        eprintln!("{:?}", port.counters());
     }
     let arrived = bytes_of(receive(&mut peer, 20));
     assert_eq!(arrived, without_icrc(packets.iter().map(|(_, bytes)| bytes)));

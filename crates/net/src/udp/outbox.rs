@@ -85,6 +85,11 @@ impl Outbox {
         }
     }
 
+    /// Whether packets wait that the kernel did not take.
+    pub(super) fn is_full(&self) -> bool {
+        !self.packets.is_empty()
+    }
+
     /// Room for a packet, if the last batch is gone.
     pub(super) fn room(&mut self) -> Room<'_> {
         Room::whole(&mut self.memory[self.used..self.used + self.room])
