@@ -100,6 +100,14 @@ fn count<P: FramePort>(port: &P, name: &str) -> u64 {
 const LENS: [usize; 16] =
     [1072, 1056, 1056, 1056, 1056, 40, 20, 20, 20, 16, 4140, 4140, 4124, 4140, 16, 36];
 
+/// Waits until the kernel has made an IPv6 address its own, which it does some time after it has
+/// accepted it.
+fn until_local(host: &Namespace, address: &str) {
+    while !host.ip("-6 route show table local").contains(&format!("local {address} ")) {
+        thread::yield_now();
+    }
+}
+
 /// Every length, both ways; says how many packets were joined.
 fn every_length(a: &mut Udp, b: &mut Udp, ends: [IpAddr; 2]) -> [u64; 2] {
     let [at_a, at_b] = ends;
@@ -109,8 +117,10 @@ fn every_length(a: &mut Udp, b: &mut Udp, ends: [IpAddr; 2]) -> [u64; 2] {
         let packets: Vec<_> =
             LENS.iter().enumerate().map(|(at, len)| (&path, packet(at, *len))).collect();
         assert_eq!(send(from, &packets), Sent { packets: LENS.len(), more: false });
-        let arrived = receive(to, packets.len());
-        assert_eq!(bytes_of(arrived), without_icrc(packets.iter().map(|(_, bytes)| bytes)));
+        let arrived = bytes_of(receive(to, packets.len()));
+        let lens = arrived.iter().map(|bytes| bytes.len() + 4).collect::<Vec<_>>();
+        assert_eq!(lens, LENS, "{:?} {:?}", from.counters(), to.counters());
+        assert!(arrived == without_icrc(packets.iter().map(|(_, bytes)| bytes)));
         assert_eq!(count(from, "tx_packets"), LENS.len() as u64);
         assert_eq!(count(from, "tx_bytes"), LENS.iter().sum::<usize>() as u64);
         assert_eq!(count(to, "rx_packets"), LENS.len() as u64);
@@ -141,6 +151,8 @@ fn every_length_over_ipv6() {
     let host = Namespace::new();
     host.ip("address add fd00::1/128 dev lo nodad");
     host.ip("address add fd00::2/128 dev lo nodad");
+    until_local(&host, "fd00::1");
+    until_local(&host, "fd00::2");
     let ends = ["fd00::1", "fd00::2"].map(|it| it.parse::<IpAddr>().expect("an address"));
     for gso in [Gso::Auto, Gso::Off] {
         let [mut a, mut b] = ends.map(|address| host.run(|| open(address, gso)));
@@ -222,6 +234,7 @@ fn congestion_marks_and_hop_limits_are_seen_over_ipv6_too() {
         return;
     }
     let cable = Cable::new(1500);
+    until_local(&cable.b, "fd00::2");
     let ends = ["fd00::1", "fd00::2"].map(|it| it.parse::<IpAddr>().expect("an address"));
     let mut a = cable.a.run(|| open(ends[0], Gso::Auto));
     let mut b = cable.b.run(|| open(ends[1], Gso::Auto));
@@ -469,6 +482,7 @@ fn packets_longer_than_the_way_takes_are_lost_alone() {
     ] {
         let ends = ends.map(|it| it.parse::<IpAddr>().expect("an address"));
         cable.a.ip("link set va mtu 4200");
+        until_local(&cable.b, "fd00::2");
         let mut a = cable.a.run(|| open(ends[0], gso));
         let mut b = cable.b.run(|| open(ends[1], gso));
         cable.a.ip("link set va mtu 1500");
@@ -542,6 +556,7 @@ fn link_local_addresses_work() {
     for (end, name, last) in [(&cable.a, "va", 0xa), (&cable.b, "vb", 0xb)] {
         end.ip(&format!("address add fe80::{last:x}/64 dev {name} nodad"));
     }
+    until_local(&cable.b, "fe80::b");
     let ends = ["fe80::a", "fe80::b"].map(|it| it.parse::<IpAddr>().expect("an address"));
     let mut a = cable.a.run(|| open(ends[0], Gso::Auto));
     let mut b = cable.b.run(|| open(ends[1], Gso::Auto));
@@ -559,6 +574,7 @@ fn whoever_sees_the_headers_agrees() {
         return;
     }
     let cable = Cable::new(4200);
+    until_local(&cable.a, "fd00::1");
     let mut xdp = cable.b.run(|| AfXdp::open("vb", af_xdp::Settings::default())).expect("a port");
     for ends in [["192.0.2.1", "192.0.2.2"], ["fd00::1", "fd00::2"]] {
         let ends = ends.map(|it| it.parse::<IpAddr>().expect("an address"));
