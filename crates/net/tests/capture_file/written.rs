@@ -71,8 +71,10 @@ const SNAP_LEN: u32 = 100;
 /// An Ethernet interface without a limit, and one for IP with [`SNAP_LEN`].
 fn writer() -> CaptureWriter<Vec<u8>> {
     let mut writer = CaptureWriter::new(Vec::new()).unwrap();
-    let ethernet = NewInterface { name: "eth0", link_type: LinkType::ETHERNET, snap_len: 0 };
-    let ip = NewInterface { name: "", link_type: LinkType::RAW, snap_len: SNAP_LEN };
+    let ethernet =
+        NewInterface { name: "eth0", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let ip =
+        NewInterface { name: "", description: "", link_type: LinkType::RAW, snap_len: SNAP_LEN };
     assert_eq!(writer.add_interface(ethernet).unwrap(), 0);
     assert_eq!(writer.add_interface(ip).unwrap(), 1);
     writer
@@ -137,7 +139,8 @@ fn interfaces_are_described() {
 fn long_texts_are_cut_between_characters() {
     let mut writer = writer();
     let name = "ü".repeat(200);
-    let long = NewInterface { name: &name, link_type: LinkType::ETHERNET, snap_len: 0 };
+    let long =
+        NewInterface { name: &name, description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
     writer.add_interface(long).unwrap();
     let comment = "ü".repeat(40_000);
     writer.write(&NewRecord { comment: Some(&comment), ..packet(b"") }).unwrap();
@@ -171,7 +174,8 @@ fn what_cannot_be_written_is_refused() {
 fn what_was_flushed_can_be_read_while_the_capture_goes_on() {
     let path = std::env::temp_dir().join(format!("roxe-flushed-{}.pcapng", std::process::id()));
     let mut writer = CaptureWriter::create(&path).unwrap();
-    let ethernet = NewInterface { name: "eth0", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let ethernet =
+        NewInterface { name: "eth0", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
     writer.add_interface(ethernet).unwrap();
     writer.write(&packet(b"one")).unwrap();
     writer.flush().unwrap();
