@@ -3,7 +3,7 @@
 //! The socket is bound to one address of this host and to port 4791, so all that it receives came
 //! to that address, and all that it sends comes from it and from that port, whatever source port a
 //! path has. The kernel writes link, IP and UDP headers; traffic class and hop limit are the
-//! path's, VLAN tag and flow label the kernel's. Nothing is fragmented.
+//! path's (a hop limit of 0 becomes 1), VLAN tag and flow label the kernel's. Nothing is fragmented.
 //!
 //! # What can be verified
 //! The ICRC covers the headers but for traffic class, hop limit, flow label and checksums. All of

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use namespace::{Cable, Namespace, is_root};
+use roxe_net::fault::FaultPort;
 use roxe_net::udp::{Gso, OpenError, Settings, Udp, Verify};
 use roxe_net::{FramePort, HeadersOf, Outgoing, Seal, Sent, Wake};
 use roxe_wire::{
@@ -544,6 +545,33 @@ fn a_full_port_keeps_what_it_took() {
     }
     let arrived = bytes_of(receive(&mut peer, 20));
     assert_eq!(arrived, without_icrc(packets.iter().map(|(_, bytes)| bytes)));
+}
+
+/// What is damaged on its way into a socket was sealed with the headers that the kernel writes.
+#[test]
+fn a_bad_network_fits_around_a_socket() {
+    let [(at_a, a), (at_b, mut b)] = pair(Gso::Auto);
+    let mut a = FaultPort::parse(a, "corrupt packets 2; mark packets 3; dup packets 4", 1)
+        .expect("these are rules");
+    let path = path(at_a, at_b);
+    let packets: Vec<_> = (0..5).map(|number| (&path, packet(number, 1056))).collect();
+    assert_eq!(send(&mut a, &packets), Sent { packets: 5, more: false });
+    let mut seen = Vec::new();
+    while seen.len() < 6 {
+        b.wait(Duration::from_secs(1));
+        b.receive(Instant::ZERO, &mut |packet| {
+            let Body::Whole { first, .. } = packet.body else { panic!("all bytes came") };
+            let marked = packet.addressing.traffic_class.ecn() == Ecn::Ce;
+            seen.push((first[0], packet.check_icrc(), marked));
+        });
+    }
+    let numbers: Vec<u8> = seen.iter().map(|(number, ..)| *number).collect();
+    assert_eq!((numbers[0], &numbers[2..]), (0, &[2, 3, 3, 4][..]));
+    let right: Vec<bool> = seen.iter().map(|(_, icrc, _)| *icrc == Some(Ok(()))).collect();
+    assert_eq!(right, [true, false, true, true, true, true]);
+    let marked: Vec<bool> = seen.iter().map(|(.., marked)| *marked).collect();
+    assert_eq!(marked, [false, false, true, false, false, false]);
+    assert_eq!(count(&a, "fault_tx_duplicated"), 1);
 }
 
 /// Link-local addresses say nothing without their link; the port knows it.

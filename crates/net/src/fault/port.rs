@@ -1,24 +1,4 @@
 //! A port around a port, with a bad network between the two.
-//!
-//! It judges what is sent and what is received, each direction by rules of its own, and does to
-//! packets what the verdicts say. What is damaged on its way out was sealed before; what is sent
-//! marked has the mark in its IP header; what arrives marked says so in its addressing. A packet
-//! that is held back ends a wait when its time has come, as the time of the last call of `receive`
-//! or `transmit` tells it.
-//!
-//! # Counters
-//!
-//! Besides those of the inner port, for each direction:
-//!
-//! | name | counts |
-//! |---|---|
-//! | `fault_tx_dropped`, `fault_rx_dropped` | packets lost |
-//! | `…_duplicated` | copies made |
-//! | `…_delayed` | packets that take longer |
-//! | `…_reordered` | packets that later ones overtake |
-//! | `…_corrupted`, `…_truncated` | packets with a bit turned over, without their end |
-//! | `…_marked` | packets marked "congestion experienced" |
-//! | `…_overflow` | packets lost because too many were held back |
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,6 +15,26 @@ use crate::port::{
 };
 
 /// A port behind a bad network.
+///
+/// It judges what is sent and what is received, each direction by rules of its own, and does to
+/// packets what the verdicts say. What is damaged on its way out was sealed before; what is sent
+/// marked has the mark in its IP header; what arrives marked says so in its addressing. A packet
+/// that is held back ends a wait when its time has come, as the time of the last call of `receive`
+/// or `transmit` tells it; one that others are to overtake goes at the latest after a millisecond.
+///
+/// # Counters
+///
+/// Besides those of the inner port, for each direction:
+///
+/// | name | counts |
+/// |---|---|
+/// | `fault_tx_dropped`, `fault_rx_dropped` | packets lost |
+/// | `…_duplicated` | copies made |
+/// | `…_delayed` | packets that take longer |
+/// | `…_reordered` | packets that later ones overtake |
+/// | `…_corrupted`, `…_truncated` | packets with a bit turned over, without their end |
+/// | `…_marked` | packets marked "congestion experienced" |
+/// | `…_overflow` | packets lost because too many were held back |
 #[derive(Debug)]
 pub struct FaultPort<P> {
     inner: P,
@@ -101,7 +101,7 @@ impl<P: FramePort> FaultPort<P> {
         while tx.waiting.is_ready(now) {
             let waiting = &tx.waiting.timed;
             let mut taken = 0;
-            let sent = inner.transmit(now, &mut |room| {
+            inner.transmit(now, &mut |room| {
                 let held = waiting.get(taken).filter(|held| held.at <= now)?;
                 taken += 1;
                 fill(room, &held.bytes);
@@ -109,7 +109,7 @@ impl<P: FramePort> FaultPort<P> {
                 Some(Outgoing { path, len: held.bytes.len(), seal: *seal })
             });
             tx.waiting.done(taken);
-            if taken == 0 && sent.more {
+            if taken == 0 {
                 return false;
             }
         }
