@@ -5,10 +5,11 @@
 //! it whole and the inner port need not do it again. It is recorded when it is handed to the inner
 //! port, which may still throw it away or have no way for it: its counters say so.
 //!
-//! A port that sees no frames (a UDP socket) is recorded without link header, its IP and UDP headers
-//! formed as the kernel forms them, but for UDP checksums, which are 0, and flow labels. A packet
-//! that something between network and here has changed ([`FaultPort`](crate::fault::FaultPort)) is
-//! framed anew with what is known of it: MACs of zeros and no IP identification.
+//! A port that sees no frames (a UDP socket) is recorded without link header, its IP and UDP
+//! headers formed as the kernel forms them, but for UDP checksums, which are 0, and flow labels. A
+//! packet that something between network and here has changed
+//! ([`FaultPort`](crate::fault::FaultPort)) is framed anew with what is known of it: MACs of zeros
+//! and no IP identification.
 //!
 //! Frames are written in the thread that drives the port, into a buffer that goes to the file when
 //! it is full, when the port is about to wait, and at least once a second; always whole frames, so

@@ -2,8 +2,8 @@
 //!
 //! The socket is bound to one address of this host and to port 4791, so all that it receives came
 //! to that address, and all that it sends comes from it and from that port, whatever source port a
-//! path has. The kernel writes link, IP and UDP headers; traffic class and hop limit are the
-//! path's (a hop limit of 0 becomes 1), VLAN tag and flow label the kernel's. Nothing is fragmented.
+//! path has. The kernel writes link, IP and UDP headers; traffic class and hop limit are the path's
+//! (a hop limit of 0 becomes 1), VLAN tag and flow label the kernel's. Nothing is fragmented.
 //!
 //! # What can be verified
 //! The ICRC covers the headers but for traffic class, hop limit, flow label and checksums. All of
@@ -29,10 +29,10 @@
 //! |---|---|
 //! | `tx_calls`, `rx_calls` | system calls to send, and that received something |
 //! | `tx_joined`, `rx_joined` | packets that shared a message with others |
-//! | `tx_join_refused` | messages of several packets that the kernel did not take apart, sent one by one |
+//! | `tx_join_refused` | messages of several packets that the kernel refused, sent one by one |
 //! | `tx_refused` | packets that the kernel refused: no route, a firewall, … |
 //! | `socket_errors` | errors of the socket that are no packet's, ignored: ICMP answers |
-//! | `rx_socket_overflow` | datagrams that the kernel dropped: too many waited, or a wrong checksum |
+//! | `rx_socket_overflow` | datagrams that the kernel dropped: too many waited, wrong checksum |
 //!
 //! `tx_unsendable` also counts packets longer than the MTU of their way, and those whose path comes
 //! from another address.
@@ -100,8 +100,8 @@ pub enum Verify {
     /// Identification 0 and "don't fragment", as this stack sends: the ICRC is verified.
     #[default]
     AssumeId0,
-    /// Nothing: the ICRC of packets over IPv4 is not verified, and any peer is understood. Over IPv6
-    /// it is.
+    /// Nothing: the ICRC of packets over IPv4 is not verified, and any peer is understood. Over
+    /// IPv6 it is.
     No,
 }
 

@@ -81,8 +81,8 @@ pub(super) fn send(
         header.msg_controllen = control.len as _;
     }
     let count = messages.len().min(AT_ONCE) as u32;
-    // SAFETY: the first `count` headers point to bytes, names and control messages that are borrowed
-    // until the call returns, with their lengths; in sending the kernel only reads them.
+    // SAFETY: the first `count` headers point to bytes, names and control messages that are
+    // borrowed until the call returns, with their lengths; in sending the kernel only reads them.
     let sent = unsafe {
         libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT)
     };

@@ -48,7 +48,7 @@ fn errors_say_what_becomes_of_a_packet() {
     assert_eq!(Fate::of(Errno::PERM), Fate::Refused);
 }
 
-/// Only a connected socket hears that nobody listens. Ours is not, but were it told, it would go on.
+/// Only a connected socket hears that nobody listens. Ours is not; were it told, it would go on.
 #[test]
 fn answers_that_nobody_listens_change_nothing() {
     let (here, there, dead) = (address(), address(), address());

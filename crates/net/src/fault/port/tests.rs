@@ -35,7 +35,7 @@ fn send<P: FramePort>(port: &mut P, now: Instant, psns: impl IntoIterator<Item =
     })
 }
 
-/// What is known of a packet that arrived: its PSN, its length, whether its ICRC is right, its mark.
+/// What is known of a packet that arrived: PSN, length, whether its ICRC is right, its mark.
 type Seen = (u32, usize, bool, bool);
 
 fn receive<P: FramePort>(port: &mut P, now: Instant) -> Vec<Seen> {
