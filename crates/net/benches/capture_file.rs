@@ -47,7 +47,8 @@ fn write_pcap(path: &Path) {
 
 fn write_pcapng(path: &Path, with_options: bool) {
     let mut writer = CaptureWriter::create(path).unwrap();
-    let interface = NewInterface { name: "eth0", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let interface =
+        NewInterface { name: "eth0", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
     writer.add_interface(interface).unwrap();
     for_each_packet(|record| {
         let direction = record.direction.filter(|_| with_options);

@@ -41,7 +41,9 @@ use crate::Waker;
 use crate::doorbell::Doorbell;
 use crate::framing::{Framed, Framer};
 use crate::neighbor::{Interface, Netlink};
-use crate::port::{BATCH, Capabilities, FramePort, Outgoing, Sent, Traffic, Wake};
+use crate::port::{
+    Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
+};
 
 mod error;
 mod program;
@@ -153,7 +155,13 @@ impl AfXdp {
         Ok(Self {
             program,
             frames,
-            capabilities: Capabilities { path_mtu, zero_copy, verifies_icrc: true, summary },
+            capabilities: Capabilities {
+                path_mtu,
+                zero_copy,
+                verifies_icrc: true,
+                headers: HeadersOf::Path,
+                summary,
+            },
             bell,
             spin: settings.spin,
             framer: Framer::new(interface.mtu as usize + LINK_HEADERS),
@@ -165,9 +173,20 @@ impl AfXdp {
         })
     }
 
+    /// Hands up what has arrived, until there is a packet. Says how many.
+    fn fetch(&mut self, mut sink: impl FnMut(Arrival<'_>)) -> usize {
+        let mut packets = 0;
+        while packets == 0 && self.frames.fetch(&mut self.arrived) > 0 {
+            packets = self.hand_up(&mut sink);
+            self.frames.await_more();
+            self.frames.assert_complete(self.arrived.len());
+        }
+        packets
+    }
+
     /// Hands up the packets of the frames that arrived; of one whose rest has not come yet, the
     /// frames stay. Says how many packets.
-    fn hand_up(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+    fn hand_up(&mut self, sink: &mut impl FnMut(Arrival<'_>)) -> usize {
         let mut packets = 0;
         let mut from = 0;
         while let Some(last) = self.arrived[from..].iter().position(|frame| !frame.goes_on()) {
@@ -265,13 +284,11 @@ impl FramePort for AfXdp {
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let mut packets = 0;
-        while packets == 0 && self.frames.fetch(&mut self.arrived) > 0 {
-            packets = self.hand_up(sink);
-            self.frames.await_more();
-            self.frames.assert_complete(self.arrived.len());
-        }
-        packets
+        self.fetch(packets_to(sink))
+    }
+
+    fn receive_all(&mut self, _now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.fetch(sink)
     }
 
     fn transmit<'p>(

@@ -1,7 +1,7 @@
 //! What a bad network does to packets: rules, and the verdict on each packet.
 //!
-//! Pure: no clock, and chance comes from a seed, so that the same packets meet the same fate on
-//! every run. A fault port and the simulator's links both judge by these rules.
+//! The rules are pure: no clock, and chance comes from a seed, so that the same packets meet the
+//! same fate on every run. A [`FaultPort`] and the simulator's links both judge by them.
 //!
 //! A rule is an action and words that say which packets it is for; several are separated by `;`.
 //!
@@ -28,6 +28,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use roxe_wire::{Psn, Qpn};
+
+mod port;
+
+pub use port::FaultPort;
 
 /// Rules, and what they remember: counts, and the state of chance.
 #[derive(Clone, Debug)]
@@ -452,6 +456,17 @@ impl fmt::Display for Rule {
         }
         if *times != 0 {
             write!(f, " {times} times")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Faults {
+    /// As [`Faults::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (rule, _)) in self.rules.iter().enumerate() {
+            let separator = if number == 0 { "" } else { "; " };
+            write!(f, "{separator}{rule}")?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! the place of the BTH is a guess, the length that the last frame's headers had; a packet to
 //! another kind of path is moved once.
 
-use roxe_wire::{FrameTemplate, ICRC_LEN, Mtu, Room, icrc};
+use roxe_wire::{FrameTemplate, Mtu, Room, icrc};
 
 use crate::port::{Outgoing, Seal};
 
@@ -25,7 +25,7 @@ pub(crate) struct Framer {
 pub(crate) enum Framed {
     /// A packet of `packet_len` bytes in a frame of `frame_len`.
     Frame { packet_len: usize, frame_len: usize },
-    /// A packet that is too long for the network, or too short for an ICRC.
+    /// A packet that is too long for the network, or too short for the ICRC it should get.
     Unsendable,
     /// Nothing.
     Nothing,
@@ -52,7 +52,7 @@ impl Framer {
         let frame_len = at + len;
         let fits = frame_len <= self.max_frame
             && frame_len.max(self.guess + len) <= first.len() + second.len();
-        let Some(packet_len) = u16::try_from(len).ok().filter(|_| fits && len >= ICRC_LEN) else {
+        let Some(packet_len) = u16::try_from(len).ok().filter(|_| fits) else {
             return Framed::Unsendable;
         };
         if at != self.guess {

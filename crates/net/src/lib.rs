@@ -3,9 +3,11 @@
 //! | question | module |
 //! |---|---|
 //! | what a port can do, and what it counts | [`FramePort`] and its module |
+//! | packets through a UDP socket, without privilege | [`udp`] |
 //! | frames of a network interface | `af_xdp` (cargo feature `af_xdp`) |
 //! | ports inside one process, for tests | [`memory`] |
-//! | what a bad network does to packets | [`fault`] |
+//! | what a bad network does to packets, and a port behind one | [`fault`] |
+//! | a port that is recorded | [`capture`] |
 //! | interfaces, routes, and whose MAC a packet needs | [`neighbor`] |
 //! | what a port recorded, to be read again | [`capture_file`] |
 //!
@@ -15,6 +17,7 @@
 
 #[cfg(feature = "af_xdp")]
 pub mod af_xdp;
+pub mod capture;
 pub mod capture_file;
 mod doorbell;
 pub mod fault;
@@ -22,6 +25,7 @@ mod framing;
 pub mod memory;
 pub mod neighbor;
 pub mod port;
+pub mod udp;
 
 pub use doorbell::Waker;
-pub use port::{Capabilities, FramePort, Outgoing, Seal, Sent, Wake};
+pub use port::{Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake};

@@ -15,7 +15,9 @@ use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
 use crate::Waker;
 use crate::doorbell::Doorbell;
 use crate::framing::{Framed, Framer, MAX_AROUND_PAYLOAD};
-use crate::port::{BATCH, Capabilities, FramePort, Outgoing, Sent, Traffic, Wake};
+use crate::port::{
+    Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
+};
 
 /// Two ports back to back.
 ///
@@ -39,6 +41,7 @@ pub fn segment<const N: usize>(path_mtu: Mtu) -> io::Result<[MemoryPort; N]> {
             path_mtu,
             zero_copy: false,
             verifies_icrc: true,
+            headers: HeadersOf::Path,
             summary: format!("memory: port {me} of {N}, path MTU {path_mtu}"),
         },
         bell: bells.next().expect("there are as many bells as ports"),
@@ -71,20 +74,31 @@ pub struct MemoryPort {
     traffic: Traffic,
 }
 
+impl MemoryPort {
+    fn hand_up(&mut self, mut sink: impl FnMut(Arrival<'_>)) -> usize {
+        let mut packets = 0;
+        while packets == 0 && self.inbox.fetch(&mut self.arrived) {
+            for frame in &self.arrived {
+                let frame = RawFrame::ethernet(frame);
+                packets += usize::from(self.traffic.hand_up(frame, &mut sink));
+            }
+            self.inbox.give_back(&mut self.arrived);
+        }
+        packets
+    }
+}
+
 impl FramePort for MemoryPort {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
     fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let mut packets = 0;
-        while packets == 0 && self.inbox.fetch(&mut self.arrived) {
-            for frame in &self.arrived {
-                packets += usize::from(self.traffic.hand_up(RawFrame::ethernet(frame), sink));
-            }
-            self.inbox.give_back(&mut self.arrived);
-        }
-        packets
+        self.hand_up(packets_to(sink))
+    }
+
+    fn receive_all(&mut self, _now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.hand_up(sink)
     }
 
     fn transmit<'p>(

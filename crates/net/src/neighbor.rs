@@ -57,6 +57,11 @@ impl Interface {
     pub fn has_ethernet_header(&self) -> bool {
         matches!(self.link_type, ETHERNET | LOOPBACK)
     }
+
+    /// Whether it is the host's own, which every network of it is.
+    pub fn is_loopback(&self) -> bool {
+        self.link_type == LOOPBACK
+    }
 }
 
 /// An address of an interface.

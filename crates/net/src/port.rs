@@ -35,6 +35,7 @@
 //! | `tx_unsendable` | packets of the engine that do not fit the port, thrown away |
 //! | a name of [`DropReason`] | frames that arrived and are no RoCEv2 packet, by what is wrong |
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -53,6 +54,11 @@ pub trait FramePort {
     /// Hands up what has arrived, at most a batch, a call of `sink` for each packet. Says how many;
     /// 0 when nothing is there. The ICRC is not checked here.
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+
+    /// The same for whoever wants to see more: a call of `sink` for each frame, with the frame
+    /// itself, and with those that are thrown away because they are no packet. Says how many
+    /// packets.
+    fn receive_all(&mut self, now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
     /// Sends what `source` has, at most a batch. `source` is lent room for one packet from BTH to
     /// ICRC, and says what it wrote; `None` ends the batch. All that was written has been given to
@@ -85,6 +91,10 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
         (**self).receive(now, sink)
     }
 
+    fn receive_all(&mut self, now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        (**self).receive_all(now, sink)
+    }
+
     fn transmit<'p>(
         &mut self,
         now: Instant,
@@ -115,6 +125,8 @@ pub struct Capabilities {
     pub zero_copy: bool,
     /// Whether what arrives shows all that the ICRC covers, so that it can be verified.
     pub verifies_icrc: bool,
+    /// Whose the headers before the BTH are.
+    pub headers: HeadersOf,
     /// All of it for people: `veth0: native XDP, copy mode, queue 0, path MTU 4096`.
     pub summary: String,
 }
@@ -123,6 +135,37 @@ impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.summary)
     }
+}
+
+/// Whose the headers before the BTH are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadersOf {
+    /// The path's, from Ethernet to UDP.
+    Path,
+    /// The kernel's, which makes them of what the path says from IP on, but for this source port.
+    Kernel {
+        /// The one UDP port that all packets come from.
+        source_port: u16,
+    },
+}
+
+impl HeadersOf {
+    /// The headers of a path as they will be on the wire.
+    pub(crate) fn on(self, path: &FrameTemplate) -> Cow<'_, FrameTemplate> {
+        match self {
+            Self::Path => Cow::Borrowed(path),
+            Self::Kernel { source_port } => Cow::Owned(path.with_source_port(source_port)),
+        }
+    }
+}
+
+/// Something that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// The frame as it was on the wire; `None` where the port does not see it.
+    pub frame: Option<RawFrame<'a>>,
+    /// The packet in it, or why there is none.
+    pub packet: Result<Received<'a>, DropReason>,
 }
 
 /// A packet that the engine wrote into the room it was lent.
@@ -169,6 +212,15 @@ pub enum Wake {
     Gone,
 }
 
+/// A sink for packets as one for all that arrives.
+pub(crate) fn packets_to(sink: &mut dyn FnMut(Received<'_>)) -> impl FnMut(Arrival<'_>) {
+    |arrival| {
+        if let Ok(packet) = arrival.packet {
+            sink(packet);
+        }
+    }
+}
+
 /// What each port counts of the packets that pass it.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
@@ -182,35 +234,37 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Takes a frame apart and hands up its packet, or counts why there is none. Says whether there
-    /// was one.
+    /// Takes a frame apart and hands it up. Says whether there was a packet in it.
     pub(crate) fn hand_up(
         &mut self,
         frame: RawFrame<'_>,
-        sink: &mut dyn FnMut(Received<'_>),
+        sink: &mut impl FnMut(Arrival<'_>),
     ) -> bool {
-        match Frame::parse(frame) {
-            Ok(frame) => {
+        let packet = Frame::parse(frame).map(|frame| frame.received());
+        self.arrived(Arrival { frame: Some(frame), packet }, sink)
+    }
+
+    /// Counts what arrived and hands it up. Says whether it is a packet.
+    pub(crate) fn arrived(
+        &mut self,
+        arrival: Arrival<'_>,
+        sink: &mut impl FnMut(Arrival<'_>),
+    ) -> bool {
+        match &arrival.packet {
+            Ok(packet) => {
                 self.rx_packets += 1;
-                self.rx_bytes += frame.body.len() as u64;
-                sink(frame.received());
-                true
+                self.rx_bytes += packet.body.len() as u64;
             }
-            Err(reason) => {
-                self.drop_for(reason);
-                false
-            }
+            Err(reason) => *self.dropped.entry(reason.name()).or_default() += 1,
         }
+        sink(arrival);
+        arrival.packet.is_ok()
     }
 
     /// Counts a packet given to the network.
     pub(crate) fn sent(&mut self, len: usize) {
         self.tx_packets += 1;
         self.tx_bytes += len as u64;
-    }
-
-    fn drop_for(&mut self, reason: DropReason) {
-        *self.dropped.entry(reason.name()).or_default() += 1;
     }
 
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -488,7 +488,8 @@ impl Failure {
     pub fn capture(&self, output: impl Write) -> Result<(), WriteError> {
         let mut writer = CaptureWriter::new(output)?;
         let name = "world";
-        let interface = NewInterface { name, link_type: LinkType::ETHERNET, snap_len: 0 };
+        let interface =
+            NewInterface { name, description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
         let interface = writer.add_interface(interface)?;
         for frame in &self.frames {
             let comment = Shown(frame).to_string();

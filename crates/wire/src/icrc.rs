@@ -85,6 +85,11 @@ impl<'a> IcrcCover<'a> {
         Self { crc: start(ip, udp_checksum.to_be_bytes()), bytes, end }
     }
 
+    /// The same, hashed now, so that the headers' memory is not needed any more.
+    pub fn detach(&self) -> IcrcCover<'static> {
+        IcrcCover::hashed(self.crc())
+    }
+
     /// These headers and a packet in one run, if it lies behind them in memory; and what its masked
     /// byte changes in the CRC before them.
     fn run_over(&self, packet: &[u8]) -> Option<(&'a [u8], &'static Moved)> {

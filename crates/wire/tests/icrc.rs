@@ -4,7 +4,8 @@ mod sample;
 
 use proptest::prelude::*;
 use roxe_wire::{
-    Body, DropReason, Frame, FrameTemplate, IcrcCover, IpHeader, IpPair, RawFrame, icrc,
+    Body, DropReason, Frame, FrameTemplate, IcrcCover, IpHeader, IpPair, Path, RawFrame,
+    TrafficClass, icrc,
 };
 use sample::{frame, packet, packet_of, path};
 
@@ -42,7 +43,7 @@ fn reference(is_v4: bool, covered: &[u8]) -> u32 {
     zlib_crc32(&bytes)
 }
 
-fn ip_at(path: &roxe_wire::Path) -> usize {
+fn ip_at(path: &Path) -> usize {
     if path.vlan.is_some() { 18 } else { 14 }
 }
 
@@ -71,12 +72,13 @@ proptest! {
         let udp = bytes[bth_at - 8..bth_at].try_into().unwrap();
         let whole = Frame::parse(RawFrame::ethernet(&bytes)).unwrap();
         let apart = IcrcCover::new(whole.ip, udp);
+        let detached = whole.icrc_cover().detach();
 
         for split in bth_at..=bytes.len() {
             let (first, second) = bytes.split_at(split);
             let raw = RawFrame { first, second, ..RawFrame::ethernet(&bytes) };
             let frame = Frame::parse(raw).unwrap();
-            for cover in [sent, apart, frame.icrc_cover(), whole.icrc_cover()] {
+            for cover in [sent, apart, detached, frame.icrc_cover(), whole.icrc_cover()] {
                 prop_assert_eq!(icrc::expected(&cover, frame.body), Some(expected));
                 prop_assert_eq!(icrc::check(&cover, frame.body), Ok(()));
             }
@@ -92,9 +94,36 @@ proptest! {
         let mut other = bytes[bth_at..end].to_vec();
         other.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(5) ^ 0x3c);
         let expected = reference(is_v4, &[&bytes[ip_at..bth_at], &other].concat());
-        for cover in [sent, apart, whole.icrc_cover()] {
+        for cover in [sent, apart, detached, whole.icrc_cover()] {
             prop_assert_eq!(icrc::compute(&cover, &other, &[]), expected);
         }
+    }
+
+    /// What is changed of a template is as if it had been so from the beginning.
+    #[test]
+    fn a_template_can_be_changed(
+        path in path(),
+        source_port: u16,
+        traffic_class: u8,
+        identification: u16,
+        packet in proptest::collection::vec(any::<u8>(), 16..40),
+    ) {
+        let traffic_class = TrafficClass(traffic_class);
+        let changed = FrameTemplate::new(&path)
+            .with_source_port(source_port)
+            .with_traffic_class(traffic_class);
+        let made = FrameTemplate::new(&Path { source_port, traffic_class, ..path });
+        let written = |template: &FrameTemplate| {
+            let mut room = [0; FrameTemplate::MAX];
+            let len = packet.len() as u16;
+            let cover = template.write(len, identification, &mut room).unwrap();
+            (room, icrc::compute(&cover, &packet, &[]))
+        };
+        prop_assert_eq!(written(&changed), written(&made));
+        let ip = changed.ip_header();
+        prop_assert_eq!(ip.traffic_class(), traffic_class);
+        prop_assert_eq!(ip.hop_limit(), path.hop_limit);
+        prop_assert_eq!(IpPair::new(ip.source(), ip.destination()), Some(path.ip));
     }
 
     /// Routers may change the masked bits, and nothing else.

@@ -357,6 +357,7 @@ const END_OF_OPTIONS: u16 = 0;
 pub(super) const COMMENT: u16 = 1;
 pub(super) const APPLICATION: u16 = 4;
 pub(super) const IF_NAME: u16 = 2;
+pub(super) const IF_DESCRIPTION: u16 = 3;
 pub(super) const IF_TSRESOL: u16 = 9;
 const IF_TSOFFSET: u16 = 14;
 pub(super) const PACKET_FLAGS: u16 = 2;

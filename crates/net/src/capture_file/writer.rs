@@ -24,6 +24,8 @@ pub struct CaptureWriter<W: Write> {
 pub struct NewInterface<'a> {
     /// What the capturing machine calls it. Cut to 256 bytes. Left out if empty.
     pub name: &'a str,
+    /// What it is, for people. Cut to 65,535 bytes. Left out if empty.
+    pub description: &'a str,
     /// What its packets begin with.
     pub link_type: LinkType,
     /// Longer packets are cut to this many bytes. 0 for no limit.
@@ -73,7 +75,7 @@ impl<W: Write> CaptureWriter<W> {
         // A section of unknown length.
         fixed[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
         let application = (pcapng::APPLICATION, application.as_bytes());
-        writer.block(pcapng::SECTION_HEADER, &fixed, &[], &[application])?;
+        writer.block(pcapng::SECTION_HEADER, &fixed, (&[], 0), &[application])?;
         Ok(writer)
     }
 
@@ -82,15 +84,20 @@ impl<W: Write> CaptureWriter<W> {
     /// # Errors
     /// Where the output fails.
     pub fn add_interface(&mut self, interface: NewInterface<'_>) -> Result<u32, WriteError> {
-        let NewInterface { name, link_type, snap_len } = interface;
+        let NewInterface { name, description, link_type, snap_len } = interface;
         let mut fixed = [0; 8];
         fixed[0..2].copy_from_slice(&link_type.0.to_le_bytes());
         fixed[4..8].copy_from_slice(&snap_len.to_le_bytes());
         let name = (pcapng::IF_NAME, cut(name, pcapng::MAX_NAME_LEN));
+        let description = (pcapng::IF_DESCRIPTION, cut(description, u16::MAX.into()));
         let resolution = (pcapng::IF_TSRESOL, &[9][..]);
-        let options =
-            if interface.name.is_empty() { &[resolution][..] } else { &[name, resolution] };
-        self.block(pcapng::INTERFACE, &fixed, &[], options)?;
+        let options = match (name.1, description.1) {
+            ([], []) => &[resolution][..],
+            ([], _) => &[description, resolution],
+            (_, []) => &[name, resolution],
+            _ => &[name, description, resolution],
+        };
+        self.block(pcapng::INTERFACE, &fixed, (&[], 0), options)?;
         self.snap_lens.push(snap_len);
         Ok(self.snap_lens.len() as u32 - 1)
     }
@@ -101,15 +108,28 @@ impl<W: Write> CaptureWriter<W> {
     /// Where the output fails, the interface was never added, or more than
     /// [`MAX_PACKET_LEN`] bytes would have to be written.
     pub fn write(&mut self, record: &NewRecord<'_>) -> Result<(), WriteError> {
-        let NewRecord { interface, time, data, direction, comment, .. } = *record;
+        self.write_pieces(record, &[record.data])
+    }
+
+    /// Writes a packet that lies in pieces, whatever the record's `data` is.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub fn write_pieces(
+        &mut self,
+        record: &NewRecord<'_>,
+        pieces: &[&[u8]],
+    ) -> Result<(), WriteError> {
+        let NewRecord { interface, time, direction, comment, .. } = *record;
         let snap_len = *self
             .snap_lens
             .get(interface as usize)
             .ok_or(WriteError::NoSuchInterface { interface })?;
-        let data = snap(data, snap_len)?;
+        let whole = pieces.iter().map(|piece| piece.len()).sum();
+        let len = snapped(whole, snap_len)?;
         let ticks = time.as_nanos();
-        let words =
-            [interface, (ticks >> 32) as u32, ticks as u32, data.len() as u32, record.full_len()];
+        let full_len = record.full_len(whole);
+        let words = [interface, (ticks >> 32) as u32, ticks as u32, len as u32, full_len];
         let mut fixed = [0; 20];
         for (room, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *room = word.to_le_bytes();
@@ -128,7 +148,12 @@ impl<W: Write> CaptureWriter<W> {
             (Some(_), None) => &[comment],
             (Some(_), Some(_)) => &[comment, flags],
         };
-        self.block(pcapng::ENHANCED_PACKET, &fixed, data, options)
+        self.block(pcapng::ENHANCED_PACKET, &fixed, (pieces, len), options)
+    }
+
+    /// Bytes that were written and not handed to the output yet.
+    pub fn buffered(&self) -> usize {
+        self.output.buffer().len()
     }
 
     /// Hands everything written until now to the output.
@@ -148,27 +173,35 @@ impl<W: Write> CaptureWriter<W> {
         self.output.into_inner().map_err(|error| error.into_error().into())
     }
 
-    /// Writes a block: `fixed` (a multiple of 4 bytes), `data` padded, `options` padded and closed.
+    /// Writes a block: `fixed` (a multiple of 4 bytes), so many bytes of pieces of data, padded,
+    /// `options` padded and closed.
     fn block(
         &mut self,
         kind: u32,
         fixed: &[u8],
-        data: &[u8],
+        (pieces, data_len): (&[&[u8]], usize),
         options: &[(u16, &[u8])],
     ) -> Result<(), WriteError> {
         let options_len: usize =
             options.iter().map(|(_, value)| 4 + value.len().next_multiple_of(4)).sum();
         let options_len = if options.is_empty() { 0 } else { options_len + 4 };
-        let body_len = fixed.len() + data.len().next_multiple_of(4) + options_len;
+        let body_len = fixed.len() + data_len.next_multiple_of(4) + options_len;
         let len = ((pcapng::FRAME_LEN + body_len) as u32).to_le_bytes();
         self.output.write_all(&kind.to_le_bytes())?;
         self.output.write_all(&len)?;
         self.output.write_all(fixed)?;
-        self.padded(data)?;
+        let mut left = data_len;
+        for piece in pieces {
+            let piece = &piece[..piece.len().min(left)];
+            self.output.write_all(piece)?;
+            left -= piece.len();
+        }
+        self.pad(data_len)?;
         for (code, value) in options {
             self.output.write_all(&code.to_le_bytes())?;
             self.output.write_all(&(value.len() as u16).to_le_bytes())?;
-            self.padded(value)?;
+            self.output.write_all(value)?;
+            self.pad(value.len())?;
         }
         if !options.is_empty() {
             self.output.write_all(&[0; 4])?;
@@ -176,10 +209,9 @@ impl<W: Write> CaptureWriter<W> {
         Ok(self.output.write_all(&len)?)
     }
 
-    fn padded(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let padding = bytes.len().next_multiple_of(4) - bytes.len();
-        self.output.write_all(bytes)?;
-        self.output.write_all(&[0; 4][..padding])
+    /// What lacks behind `len` bytes.
+    fn pad(&mut self, len: usize) -> io::Result<()> {
+        self.output.write_all(&[0; 4][..len.next_multiple_of(4) - len])
     }
 }
 
@@ -214,8 +246,9 @@ impl<W: Write> PcapWriter<W> {
     pub fn write(&mut self, record: &NewRecord<'_>) -> Result<(), WriteError> {
         let seconds = record.time.seconds();
         let seconds_32 = u32::try_from(seconds).map_err(|_| WriteError::TooLate { seconds })?;
-        let data = snap(record.data, self.snap_len)?;
-        let words = [seconds_32, record.time.subsec_nanos(), data.len() as u32, record.full_len()];
+        let data = &record.data[..snapped(record.data.len(), self.snap_len)?];
+        let full_len = record.full_len(record.data.len());
+        let words = [seconds_32, record.time.subsec_nanos(), data.len() as u32, full_len];
         for word in words {
             self.output.write_all(&word.to_le_bytes())?;
         }
@@ -241,19 +274,19 @@ impl<W: Write> PcapWriter<W> {
 }
 
 impl NewRecord<'_> {
-    fn full_len(&self) -> u32 {
-        self.wire_len.max(self.data.len().try_into().unwrap_or(u32::MAX))
+    fn full_len(&self, len: usize) -> u32 {
+        self.wire_len.max(len.try_into().unwrap_or(u32::MAX))
     }
 }
 
-/// What is to be written of `data`.
-fn snap(data: &[u8], snap_len: u32) -> Result<&[u8], WriteError> {
+/// How much is to be written of so many bytes.
+fn snapped(len: usize, snap_len: u32) -> Result<usize, WriteError> {
     let limit = if snap_len == 0 { usize::MAX } else { snap_len as usize };
-    let data = &data[..data.len().min(limit)];
-    if data.len() > MAX_PACKET_LEN {
-        return Err(WriteError::PacketLength { len: data.len() });
+    let len = len.min(limit);
+    if len > MAX_PACKET_LEN {
+        return Err(WriteError::PacketLength { len });
     }
-    Ok(data)
+    Ok(len)
 }
 
 /// At most `limit` bytes of `text`, whole characters.

@@ -1,6 +1,8 @@
 use std::net::Ipv6Addr;
 
-use roxe_wire::{Body, Frame, IpPair, MacAddress, Path, RawFrame, TrafficClass, VlanTag, icrc};
+use roxe_wire::{
+    Body, Frame, ICRC_LEN, IpPair, MacAddress, Path, RawFrame, TrafficClass, VlanTag, icrc,
+};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 use std::thread;
 
-use roxe_wire::{FrameTemplate, IpPair, MacAddress, Path, TrafficClass, icrc};
+use roxe_wire::{DropReason, FrameTemplate, IpPair, MacAddress, Path, TrafficClass, icrc};
 
 use super::*;
 use crate::Seal;
@@ -92,4 +92,20 @@ fn a_call_ends_a_wait() {
     let waker = a.waker();
     thread::spawn(move || waker.wake());
     assert_eq!(a.wait(Duration::MAX), Wake::Called);
+}
+
+#[test]
+fn all_that_arrives_can_be_seen() {
+    let [mut a, mut b] = pair(Mtu::B256).expect("a pair");
+    send(&mut a, &path(), &[20]);
+    a.others[0].put(&[2; 20]);
+    let mut seen = Vec::new();
+    let packets = b.receive_all(Instant::ZERO, &mut |arrival| {
+        let frame = arrival.frame.expect("memory shows frames");
+        seen.push((frame.first.len(), arrival.packet.map(|packet| packet.body.len())));
+    });
+    let other = DropReason::NotIp { ether_type: 0x0202 };
+    assert_eq!(seen, [(62, Ok(20)), (20, Err(other))]);
+    assert_eq!(packets, 1);
+    assert_eq!(count(&b, "not_ip"), 1);
 }

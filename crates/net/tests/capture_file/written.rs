@@ -71,8 +71,10 @@ const SNAP_LEN: u32 = 100;
 /// An Ethernet interface without a limit, and one for IP with [`SNAP_LEN`].
 fn writer() -> CaptureWriter<Vec<u8>> {
     let mut writer = CaptureWriter::new(Vec::new()).unwrap();
-    let ethernet = NewInterface { name: "eth0", link_type: LinkType::ETHERNET, snap_len: 0 };
-    let ip = NewInterface { name: "", link_type: LinkType::RAW, snap_len: SNAP_LEN };
+    let ethernet =
+        NewInterface { name: "eth0", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let ip =
+        NewInterface { name: "", description: "", link_type: LinkType::RAW, snap_len: SNAP_LEN };
     assert_eq!(writer.add_interface(ethernet).unwrap(), 0);
     assert_eq!(writer.add_interface(ip).unwrap(), 1);
     writer
@@ -84,7 +86,14 @@ proptest! {
         let mut writer = writer();
         let mut expected = Vec::new();
         for (number, packet) in (1..).zip(&packets) {
-            writer.write(&packet.record()).unwrap();
+            // Whole, and in pieces, of which some have nothing.
+            if number % 2 == 0 {
+                let (head, tail) = packet.data.split_at(packet.data.len() / 3);
+                let record = NewRecord { data: &[], ..packet.record() };
+                writer.write_pieces(&record, &[head, &[], tail]).unwrap();
+            } else {
+                writer.write(&packet.record()).unwrap();
+            }
             let snap_len = [usize::MAX, SNAP_LEN as usize][packet.interface as usize];
             expected.push(packet.seen(number, snap_len));
         }
@@ -125,9 +134,15 @@ fn packet(data: &[u8]) -> NewRecord<'_> {
 fn interfaces_are_described() {
     let mut writer = writer();
     writer.write(&packet(b"short")).unwrap();
-    let outcome = read_to_end(open(&writer.finish().unwrap()).unwrap());
+    let described =
+        NewInterface { name: "", description: "a port", link_type: LinkType::RAW, snap_len: 0 };
+    assert_eq!(writer.add_interface(described).unwrap(), 2);
+    let file = writer.finish().unwrap();
+    let option = [&[3, 0, 6, 0], &b"a port\0\0"[..]].concat();
+    assert!(file.windows(option.len()).any(|bytes| bytes == option), "if_description");
+    let outcome = read_to_end(open(&file).unwrap());
     assert_eq!(outcome.records[0].wire_len, 5, "no shorter than the data");
-    let [ethernet, ip] = outcome.reader.interfaces() else { panic!("two interfaces") };
+    let [ethernet, ip, _] = outcome.reader.interfaces() else { panic!("three interfaces") };
     assert_eq!((ethernet.name.as_deref(), ethernet.snap_len), (Some("eth0"), 0));
     assert_eq!((ip.name.as_deref(), ip.snap_len), (None, SNAP_LEN));
     assert_eq!((ethernet.link_type, ip.link_type), (LinkType::ETHERNET, LinkType::RAW));
@@ -137,7 +152,8 @@ fn interfaces_are_described() {
 fn long_texts_are_cut_between_characters() {
     let mut writer = writer();
     let name = "ü".repeat(200);
-    let long = NewInterface { name: &name, link_type: LinkType::ETHERNET, snap_len: 0 };
+    let long =
+        NewInterface { name: &name, description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
     writer.add_interface(long).unwrap();
     let comment = "ü".repeat(40_000);
     writer.write(&NewRecord { comment: Some(&comment), ..packet(b"") }).unwrap();
@@ -171,7 +187,8 @@ fn what_cannot_be_written_is_refused() {
 fn what_was_flushed_can_be_read_while_the_capture_goes_on() {
     let path = std::env::temp_dir().join(format!("roxe-flushed-{}.pcapng", std::process::id()));
     let mut writer = CaptureWriter::create(&path).unwrap();
-    let ethernet = NewInterface { name: "eth0", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let ethernet =
+        NewInterface { name: "eth0", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
     writer.add_interface(ethernet).unwrap();
     writer.write(&packet(b"one")).unwrap();
     writer.flush().unwrap();

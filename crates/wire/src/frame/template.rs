@@ -124,7 +124,7 @@ impl FrameTemplate {
                 header[1] = path.traffic_class.0;
                 header[10..12].fill(0);
                 header[2..4].fill(0);
-                template.sum = !Sum16BitWords::new().add_slice(&header).ones_complement().to_be();
+                template.sum = sum(&header);
                 template.put(&header);
             }
             IpPair::V6 { source, destination } => {
@@ -196,6 +196,43 @@ impl FrameTemplate {
         Some(Grh::new(ip))
     }
 
+    /// The IP header, with what varies zero: for a port that gives the kernel its fields.
+    pub fn ip_header(&self) -> IpHeader<'_> {
+        let from_ip = &self.bytes[self.ip_at..];
+        if self.is_ipv4() {
+            IpHeader::V4(from_ip.first_chunk().unwrap_or(&[0; 20]))
+        } else {
+            IpHeader::V6(from_ip.first_chunk().unwrap_or(&[0; 40]))
+        }
+    }
+
+    /// These headers with another UDP source port: for a port that sends from just one.
+    #[must_use]
+    pub fn with_source_port(&self, source_port: u16) -> Self {
+        let mut changed = self.clone();
+        if let Some(place) = changed.bytes.get_mut(self.len - 8..self.len - 6) {
+            let change = u16::from_be_bytes([place[0], place[1]]) ^ source_port;
+            place.copy_from_slice(&source_port.to_be_bytes());
+            changed.crc ^= UDP_SOURCE_PORT.change(change);
+        }
+        changed
+    }
+
+    /// These headers with another traffic class, which the ICRC does not cover.
+    #[must_use]
+    pub fn with_traffic_class(&self, traffic_class: TrafficClass) -> Self {
+        let mut changed = self.clone();
+        let from_ip = &mut changed.bytes[self.ip_at..];
+        if self.is_ipv4() {
+            from_ip[1] = traffic_class.0;
+            changed.sum = sum(&from_ip[..20]);
+        } else {
+            from_ip[0] = 6 << 4 | traffic_class.0 >> 4;
+            from_ip[1] = from_ip[1] & 0x0f | traffic_class.0 << 4;
+        }
+        changed
+    }
+
     const fn is_ipv4(&self) -> bool {
         self.len - self.ip_at == 28
     }
@@ -240,8 +277,14 @@ impl FrameTemplate {
     }
 }
 
+/// The sum of an IPv4 header whose checksum is zero, not complemented.
+fn sum(header: &[u8]) -> u16 {
+    !Sum16BitWords::new().add_slice(header).ones_complement().to_be()
+}
+
 /// Where the fields that vary stand before the BTH, in bytes.
 static V4_LENGTH: Word = Word::new(26);
 static V4_IDENTIFICATION: Word = Word::new(24);
 static V6_LENGTH: Word = Word::new(44);
+static UDP_SOURCE_PORT: Word = Word::new(8);
 static UDP_LENGTH: Word = Word::new(4);
