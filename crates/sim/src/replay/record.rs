@@ -211,11 +211,11 @@ impl Gathered {
 }
 
 /// Flows by conversation: there may be tens of thousands.
-pub(super) struct ByConversation<'a>(BTreeMap<u32, Vec<&'a Flow>>);
+pub(super) struct ByConversation<'a>(BTreeMap<Option<NonZeroU32>, Vec<&'a Flow>>);
 
 impl<'a> ByConversation<'a> {
     pub(super) fn new(flows: &[&'a Flow]) -> Self {
-        let mut all: BTreeMap<u32, Vec<&Flow>> = BTreeMap::new();
+        let mut all: BTreeMap<Option<NonZeroU32>, Vec<&Flow>> = BTreeMap::new();
         for flow in flows {
             all.entry(flow.conversation).or_default().push(flow);
         }
