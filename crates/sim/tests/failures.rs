@@ -81,6 +81,7 @@ const WRONG: &[(&str, &str)] = &[
     ("device vlan 4096\n+0 quiet", "`vlan` has 12 bits: 4096 is too large"),
     ("qp q1 rc\n+0 < q1 WRITE_FIRST psn 0 va 0 rkey 0 len 0x100000000", "`len` has 32 bits"),
     ("qp q1 rc\n+0 post send q1 len 0x100000001", "`len` of a request has 32 bits"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0 cut 4 padding 4", "`cut` and `padding` do not go together"),
     ("mr m1 len 16777217", "a region of more than 16 MiB"),
     ("mr a len 16777216\nmr b len 16777216\nmr c len 16777216\nmr d len 16777216\nmr e len 1", "regions of more than 64 MiB together"),
     ("mr m1 len 8 access local-write\nqp q1 rc\n+0 post recv q1 id 1 sge m1+0:8,m1+0:4000000000\n+0 < q1 SEND_ONLY psn 0 \"x\"\n+0 completion recv id 1 ok \"y\"", "byte 0 of its data is 0x78, not 0x79: \"x\""),

@@ -251,6 +251,10 @@ fn seal_and_frame(
     };
     packet[sealed_len..].copy_from_slice(&value);
     if let Some(cut) = numbers.get("cut")? {
+        let others = ["udp-length", "padding", "split", "checksum", "fragment", "outer-vlan"];
+        if let Some(other) = others.into_iter().find(|name| arguments.has(name)) {
+            return Err(format!("`cut` and `{other}` do not go together"));
+        }
         return Ok(reframe(&template, packet, cut as usize));
     }
     damage_outer(&mut outer, &packet, numbers)?;
