@@ -23,7 +23,6 @@ pub mod key;
 pub mod limits;
 pub mod memory;
 pub mod multicast;
-mod objects;
 pub mod path;
 pub mod protection_domain;
 pub mod queue_pair_numbers;
@@ -37,12 +36,13 @@ mod tables;
 mod timers;
 mod transmit;
 pub mod users;
+mod verbs;
 
 pub use device::{
     CqId, Device, Event, Peer, QueuePairInit, ReceiveCapacity, ReceiveQueueId, Transmit,
 };
 pub use host_memory::{HostMemory, HostRegion, MemoryGone, VecMemory};
 pub use limits::Limits;
-pub use objects::{QueuePairInfo, VerbError};
 pub use resources::Resources;
 pub use story::QueuePairStory;
+pub use verbs::{QueuePairInfo, VerbError};

@@ -50,6 +50,12 @@ enum Refusal {
     NotReady,
 }
 
+impl From<Rule> for Refusal {
+    fn from(rule: Rule) -> Self {
+        Self::Fatal(rule)
+    }
+}
+
 /// The connection ends on the responder's side: [`Responder::break_off`] is to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
@@ -216,7 +222,7 @@ impl Responder {
             Operation::CompareSwap | Operation::FetchAdd => self.atomic(packet, adapter),
             Operation::AtomicWrite => self.atomic_write(packet, adapter),
             Operation::Flush => self.flush(packet, adapter),
-            _ => Err(Refusal::Fatal(Rule::Opcode)),
+            _ => Err(Rule::Opcode.into()),
         }
     }
 
@@ -230,7 +236,7 @@ impl Responder {
             (Some(Inbound::Write { .. }), Operation::Write) => !starts,
             (Some(_), _) => false,
         };
-        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::Sequence)) }
+        if right { Ok(()) } else { Err(Rule::Sequence.into()) }
     }
 
     /// A receive buffer for what needs one, a place to keep the answer of what is answered late.
@@ -252,7 +258,7 @@ impl Responder {
         }
         let keeps_answer = !matches!(opcode.operation, Operation::Send | Operation::Write);
         if keeps_answer && (attributes.max_dest_rd_atomic == 0 || !self.resources.has_room()) {
-            return Err(Refusal::Fatal(Rule::Resources));
+            return Err(Rule::Resources.into());
         }
         Ok(())
     }
@@ -263,15 +269,15 @@ impl Responder {
         let mtu = attributes.path_mtu.bytes() as usize;
         let len = packet.payload.len();
         if !packet.opcode.payload.allows(len, mtu) {
-            return Err(Refusal::Fatal(Rule::PacketLength));
+            return Err(Rule::PacketLength.into());
         }
         if packet.headers.reth.is_some_and(|reth| reth.dma_len > MAX_MESSAGE_LEN) {
-            return Err(Refusal::Fatal(Rule::MessageLength));
+            return Err(Rule::MessageLength.into());
         }
         if packet.opcode.operation == Operation::AtomicWrite
             && packet.headers.reth.is_some_and(|reth| reth.dma_len != 8)
         {
-            return Err(Refusal::Fatal(Rule::AtomicWriteLength));
+            return Err(Rule::AtomicWriteLength.into());
         }
         if packet.opcode.operation != Operation::Write {
             return Ok(());
@@ -279,13 +285,13 @@ impl Responder {
         let remaining = match (packet.headers.reth, self.message) {
             (Some(reth), _) => reth.dma_len,
             (None, Some(Inbound::Write { remaining, .. })) => remaining,
-            _ => return Err(Refusal::Fatal(Rule::Sequence)),
+            _ => return Err(Rule::Sequence.into()),
         };
         let right = match packet.opcode.position {
             Position::Only | Position::Last => len == remaining as usize,
             Position::First | Position::Middle => len < remaining as usize,
         };
-        if right { Ok(()) } else { Err(Refusal::Fatal(Rule::WriteLength)) }
+        if right { Ok(()) } else { Err(Rule::WriteLength.into()) }
     }
 
     /// The key, for the whole range at once.
@@ -326,10 +332,10 @@ impl Responder {
         self.message = Some(Inbound::Send { receive, offset });
         let len = payload_len(packet)?;
         let end = offset.checked_add(len).filter(|end| *end <= receive.len);
-        let end = end.ok_or(Refusal::Fatal(Rule::ReceiveLength))?;
+        let end = end.ok_or(Rule::ReceiveLength)?;
         if len != 0 {
             let scattered = adapter.scatter_receive(&receive, offset, packet.payload);
-            scattered.map_err(|violation| Refusal::Fatal(Rule::ReceiveKey(violation)))?;
+            scattered.map_err(Rule::ReceiveKey)?;
         }
         self.message = Some(Inbound::Send { receive, offset: end });
         if packet.opcode.position.ends() {
@@ -337,7 +343,7 @@ impl Responder {
                 (Some(imm), _) => Extra::Imm(imm),
                 (None, Some(ieth)) => {
                     let invalidated = adapter.invalidate_remote(ieth.r_key);
-                    invalidated.map_err(|violation| Refusal::Fatal(Rule::Invalidate(violation)))?;
+                    invalidated.map_err(Rule::Invalidate)?;
                     Extra::Invalidated(ieth.r_key)
                 }
                 (None, None) => Extra::None,
@@ -373,13 +379,11 @@ impl Responder {
         }
         if len != 0 {
             let written = adapter.write_remote(key, va, packet.payload);
-            if let Err(violation) = written {
-                return Err(refused_key(violation));
-            }
+            written.map_err(Rule::Key)?;
         }
         if !packet.opcode.position.ends() {
             let va = va.wrapping_add(u64::from(len));
-            let remaining = remaining.checked_sub(len).ok_or(Refusal::Fatal(Rule::WriteLength))?;
+            let remaining = remaining.checked_sub(len).ok_or(Rule::WriteLength)?;
             self.message = Some(Inbound::Write { key, va, remaining, total });
         } else {
             self.message = None;
@@ -405,7 +409,7 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
+        let reth = packet.headers.reth.ok_or(Rule::Opcode)?;
         adapter.count(Count::ReadRequests);
         let span = packets_for(reth.dma_len, attributes.path_mtu.bytes());
         let answer = Answer::Read { r_key: reth.r_key, va: reth.va, len: reth.dma_len };
@@ -417,7 +421,7 @@ impl Responder {
     /// Executes an atomic and keeps its result, so that a duplicate is never executed.
     //= R10, BC-050
     fn atomic(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
-        let atomic = packet.headers.atomic_eth.ok_or(Refusal::Fatal(Rule::Opcode))?;
+        let atomic = packet.headers.atomic_eth.ok_or(Rule::Opcode)?;
         let operation = packet.opcode.operation;
         adapter.count(Count::AtomicRequests);
         let mut change = |found: u64| match operation {
@@ -425,7 +429,7 @@ impl Responder {
             _ => (found == atomic.compare).then_some(atomic.swap_add),
         };
         let original =
-            adapter.atomic_remote(atomic.r_key, atomic.va, &mut change).map_err(refused_key)?;
+            adapter.atomic_remote(atomic.r_key, atomic.va, &mut change).map_err(Rule::Key)?;
         self.answer_with(1, Answer::Atomic { original, operation });
         Ok(())
     }
@@ -435,32 +439,32 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let reth = packet.headers.reth.ok_or(Refusal::Fatal(Rule::Opcode))?;
-        adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(refused_key)?;
+        let reth = packet.headers.reth.ok_or(Rule::Opcode)?;
+        adapter.write_remote(reth.r_key, reth.va, packet.payload).map_err(Rule::Key)?;
         self.answer_with(1, Answer::Done { operation: Operation::AtomicWrite });
         Ok(())
     }
 
     fn flush(&mut self, packet: &Packet<'_>, adapter: &mut impl Adapter) -> Result<(), Refusal> {
         let headers = &packet.headers;
-        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(Refusal::Fatal(Rule::Opcode))?;
+        let (feth, reth) = headers.feth.zip(headers.reth).ok_or(Rule::Opcode)?;
         let len = match feth.selectivity {
             FlushSelectivity::Range => u64::from(reth.dma_len),
             FlushSelectivity::MemoryRegion => 0,
-            FlushSelectivity::Reserved(_) => return Err(Refusal::Fatal(Rule::FlushTarget)),
+            FlushSelectivity::Reserved(_) => return Err(Rule::FlushTarget.into()),
         };
         let span = Span { va: reth.va, len };
         if flushes(feth.placement).next().is_none() {
-            return Err(Refusal::Fatal(Rule::FlushTarget));
+            return Err(Rule::FlushTarget.into());
         }
         let nothing = span.len == 0 && feth.selectivity == FlushSelectivity::Range;
         let wanted = flushes(feth.placement).filter(|_| !nothing);
         // What may not be done in full is not begun.
         for access in wanted.clone() {
-            adapter.check_remote(reth.r_key, span, access).map_err(refused_key)?;
+            adapter.check_remote(reth.r_key, span, access).map_err(Rule::Key)?;
         }
         for access in wanted {
-            adapter.flush_remote(reth.r_key, span, access).map_err(refused_key)?;
+            adapter.flush_remote(reth.r_key, span, access).map_err(Rule::Key)?;
         }
         self.answer_with(1, Answer::Done { operation: Operation::Flush });
         Ok(())
@@ -696,11 +700,7 @@ fn check_queue_pair_access(attributes: &Attributes, packet: &Packet<'_>) -> Resu
         }
         _ => AccessFlags::NONE,
     };
-    if attributes.access.contain(wanted) {
-        Ok(())
-    } else {
-        Err(Refusal::Fatal(Rule::QueuePairAccess))
-    }
+    if attributes.access.contain(wanted) { Ok(()) } else { Err(Rule::QueuePairAccess.into()) }
 }
 
 /// How far a FLUSH goes.
@@ -723,22 +723,18 @@ fn check_remote(
         return Ok(());
     }
     let span = Span { va, len: u64::from(len) };
-    adapter.check_remote(key, span, access).map_err(refused_key)
+    Ok(adapter.check_remote(key, span, access).map_err(Rule::Key)?)
 }
 
 /// Atomics address a multiple of eight.
 //= BC-062, R29
 fn check_aligned(va: u64) -> Result<(), Refusal> {
-    if va.is_multiple_of(8) { Ok(()) } else { Err(Refusal::Fatal(Rule::Aligned)) }
-}
-
-const fn refused_key(violation: KeyViolation) -> Refusal {
-    Refusal::Fatal(Rule::Key(violation))
+    if va.is_multiple_of(8) { Ok(()) } else { Err(Rule::Aligned.into()) }
 }
 
 /// Bytes of a packet's payload, which its path MTU has bounded.
 fn payload_len(packet: &Packet<'_>) -> Result<u32, Refusal> {
-    u32::try_from(packet.payload.len()).map_err(|_| Refusal::Fatal(Rule::PacketLength))
+    u32::try_from(packet.payload.len()).map_err(|_| Rule::PacketLength.into())
 }
 
 const READ_REQUEST: u8 = 0x0c;
