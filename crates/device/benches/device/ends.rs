@@ -1,7 +1,7 @@
 //! Two devices back to back, one thread for both: what a port does between them, and no more.
 //!
 //! A turn is what a port does in one go: it takes up to [`BATCH`] packets from a device, frames and
-//! seals them in buffers that it uses again and again, and the other device gets them.
+//! seals each at once in buffers that it uses again and again, and the other device gets them.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
