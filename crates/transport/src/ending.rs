@@ -38,8 +38,8 @@ pub enum Cause {
     Request(FailedRequest, RequestFailure),
     /// A request of the peer's broke a rule.
     Peer(PeerRequest, Rule),
-    /// A message could not be stored where its receive said. That ends an unreliable connection; for
-    /// datagrams nothing ends.
+    /// A message could not be stored where its receive said. That ends an unreliable connection;
+    /// for datagrams nothing ends.
     Receive(Receive, ReceiveFailure),
     /// `ibv_modify_qp` to state Error.
     Modified,

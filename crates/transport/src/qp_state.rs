@@ -292,8 +292,8 @@ const fn step(
     }
 }
 
-/// The step between two states, if the service has one; there is none to Reset and Error, which need
-/// nothing.
+/// The step between two states, if the service has one; there is none to Reset and Error, which
+/// need nothing.
 pub fn transition(service: ServiceType, from: QpState, to: QpState) -> Option<&'static Transition> {
     TRANSITIONS.iter().find(|row| (row.service, row.from, row.to) == (service, from, to))
 }

@@ -9,7 +9,6 @@ use roxe_device::protection_domain::Pd;
 use roxe_device::{
     CqId, Device, Event, HostRegion, Limits, QueuePairInit, ReceiveQueueId, Resources, VerbError,
 };
-use roxe_transport::ending::Cause;
 use roxe_transport::qp_state::{AttributeMask, QpState};
 use roxe_transport::work::{
     AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, LocalOperation,
@@ -409,7 +408,7 @@ impl End {
     pub fn check_story(&self, qpn: Qpn) {
         let story = self.device.queue_pair_story(qpn).expect("it is there");
         assert_eq!(story.state, self.state(qpn));
-        let fatal = story.ending.filter(|ending| !matches!(ending.cause, Cause::Datagram(..)));
+        let fatal = story.ending.filter(|ending| ending.from != ending.to);
         match story.state {
             QpState::Error | QpState::SqError => {
                 let ending = story.ending.expect("a queue pair that ended knows why");
