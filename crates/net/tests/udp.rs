@@ -156,7 +156,11 @@ fn every_length_over_ipv6() {
     until_local(&host, "fd00::2");
     let ends = ["fd00::1", "fd00::2"].map(|it| it.parse::<IpAddr>().expect("an address"));
     for gso in [Gso::Auto, Gso::Off] {
-        let [mut a, mut b] = ends.map(|address| host.run(|| open(address, gso)));
+        // What is not assumed of IPv4 senders is known of these.
+        let settings = Settings { gso, verify: Verify::No, ..Settings::default() };
+        let [mut a, mut b] =
+            ends.map(|address| host.run(|| Udp::open(address, settings)).expect("a port"));
+        assert!(a.capabilities().verifies_icrc);
         let joined = every_length(&mut a, &mut b, ends);
         assert_eq!(joined, [if gso == Gso::Off { 0 } else { 15 }; 2], "{gso:?}");
     }
@@ -526,6 +530,11 @@ fn a_full_port_keeps_what_it_took() {
         return;
     }
     let cable = Cable::new(1500);
+    // The kernel asks for the neighbour for as long as this test may take.
+    cable
+        .a
+        .run(|| std::fs::write("/proc/sys/net/ipv4/neigh/va/mcast_solicit", "1000000"))
+        .expect("it is a sysctl of the namespace");
     let settings = Settings { buffer: 1, gso: Gso::Off, ..Settings::default() };
     let here: IpAddr = [192, 0, 2, 1].into();
     let mut port = cable.a.run(|| Udp::open(here, settings)).expect("a port");
@@ -572,6 +581,38 @@ fn a_bad_network_fits_around_a_socket() {
     let marked: Vec<bool> = seen.iter().map(|(.., marked)| *marked).collect();
     assert_eq!(marked, [false, false, true, false, false, false]);
     assert_eq!(count(&a, "fault_tx_duplicated"), 1);
+}
+
+/// Where the kernel takes a message apart it counts in the IPv4 identification, against the ICRCs.
+#[test]
+fn packets_are_joined_where_every_receiver_gets_them_right() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    until_local(&cable.b, "fd00::2");
+    for (ends, gso, expected) in [
+        (["192.0.2.1", "192.0.2.2"], Gso::Auto, 0),
+        (["192.0.2.1", "192.0.2.2"], Gso::On, 3),
+        (["192.0.2.1", "192.0.2.1"], Gso::Auto, 3),
+        (["fd00::1", "fd00::2"], Gso::Auto, 3),
+        (["fd00::1", "fd00::2"], Gso::Off, 0),
+    ] {
+        let ends = ends.map(|it| it.parse::<IpAddr>().expect("an address"));
+        let mut a = cable.a.run(|| open(ends[0], gso));
+        let path = path(ends[0], ends[1]);
+        let packets: Vec<_> = (0..3).map(|number| (&path, packet(number, 1056))).collect();
+        let arrived = if ends[0] == ends[1] {
+            send(&mut a, &packets);
+            receive(&mut a, 3)
+        } else {
+            let mut b = cable.b.run(|| open(ends[1], gso));
+            send(&mut a, &packets);
+            receive(&mut b, 3)
+        };
+        assert_eq!(bytes_of(arrived), without_icrc(packets.iter().map(|(_, bytes)| bytes)));
+        assert_eq!(count(&a, "tx_joined"), expected, "{ends:?} {gso:?}");
+    }
 }
 
 /// Link-local addresses say nothing without their link; the port knows it.
