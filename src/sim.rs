@@ -96,6 +96,7 @@ impl Run<'_> {
         if io::stderr().is_terminal() {
             eprint!("\r{:78}\r", "");
         }
+        anyhow::ensure!(self.count(|tally| &tally.seeds) != 0, "no world was run");
         let mut out = io::stdout();
         writeln!(out, "{}", Tally::HEAD)?;
         for tally in &self.tallies {
@@ -114,7 +115,7 @@ impl Run<'_> {
             let piece = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(tally) = self.tallies.get((piece / pieces) as usize) else { return };
             let first = self.seeds.start + piece % pieces * CHUNK;
-            for seed in first..(first + CHUNK).min(self.seeds.end) {
+            for seed in first..first.saturating_add(CHUNK).min(self.seeds.end) {
                 if self.count(|tally| &tally.failed) >= self.arguments.failures {
                     return;
                 }
@@ -163,7 +164,7 @@ impl Run<'_> {
             return;
         }
         *shown = Instant::now();
-        let all = (self.seeds.end - self.seeds.start) * self.tallies.len() as u64;
+        let all = (self.seeds.end - self.seeds.start).saturating_mul(self.tallies.len() as u64);
         let (seeds, frames) = (self.count(|tally| &tally.seeds), self.count(|tally| &tally.frames));
         let seconds = self.start.elapsed().as_secs_f64();
         let line = format!(

@@ -45,11 +45,26 @@ fn a_seed_is_the_same_world_every_time() {
     assert_eq!(counts(run(&arguments)), first);
     let like = |peer| counts(run(&[arguments.as_slice(), &["--peer", peer]].concat()));
     assert_ne!(like("rxe"), like("roxe,connectx"));
-    for wrong in
-        [["--seeds", "5..5"], ["--profile", "nope"], ["--change", "what=1"], ["--peer", "nope"]]
-    {
+    for wrong in [
+        ["--seeds", "5..5"],
+        ["--profile", "nope"],
+        ["--change", "what=1"],
+        ["--change", "devices=1"],
+        ["--change", "pairs=0"],
+        ["--peer", "nope"],
+    ] {
         let (status, text) = said(&run(&[["sim"].as_slice(), &wrong].concat()));
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(wrong[0]), "{text}");
     }
+}
+
+/// The last seeds that there are make worlds too.
+#[test]
+fn the_greatest_seeds_are_run() {
+    let seeds = "18446744073709551612..18446744073709551615";
+    let (status, text) = said(&run(&["sim", "--profile", "clean", "--seeds", seeds]));
+    assert_eq!(status, Some(0), "{text}");
+    let line = text.lines().find(|line| line.starts_with("clean")).unwrap_or_default();
+    assert_eq!(line.split_whitespace().nth(1), Some("3"), "{text}");
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::Write;
-use std::ops::{ControlFlow, Range};
+use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -316,6 +316,11 @@ const fn profile(
     }
 }
 
+/// So many devices can be told apart by one byte of their addresses, and a pair needs two.
+const DEVICES: RangeInclusive<u64> = 2..=254;
+/// Pairs, and requests of each direction of a pair: a world without is none.
+const SOME: RangeInclusive<u64> = 1..=u64::MAX;
+
 impl Profile {
     /// The profile with this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
@@ -380,11 +385,20 @@ impl Options {
     pub fn changed(mut self, line: &str) -> Result<Self, String> {
         for word in line.split_whitespace() {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?}: no `=`"))?;
-            let number = || value.parse().map_err(|_| format!("{word:?}: no number"));
+            let number = |range: RangeInclusive<u64>| {
+                let number = value.parse().ok().filter(|number| range.contains(number));
+                number.ok_or_else(|| {
+                    let (least, most) = range.into_inner();
+                    match most {
+                        u64::MAX => format!("{word:?}: a number is needed from {least} on"),
+                        _ => format!("{word:?}: a number is needed from {least} to {most}"),
+                    }
+                })
+            };
             match key {
-                "devices" => self.devices = number()?,
-                "pairs" => self.pairs = number()?,
-                "requests" => self.requests = number()?,
+                "devices" => self.devices = number(DEVICES)?,
+                "pairs" => self.pairs = number(SOME)?,
+                "requests" => self.requests = number(SOME)?,
                 "peers" => self.peers = Peers::parse(value)?,
                 "without" => {
                     for name in value.split(',') {

@@ -111,3 +111,14 @@ fn a_failure_is_made_small_and_can_be_made_again() {
     let mut capture = Vec::new();
     assert!(failure.capture(&mut capture).is_ok() && capture.len() > 600);
 }
+
+#[test]
+fn a_world_has_devices_pairs_and_requests() {
+    let options = Options::new(1, Profile::by_name("clean").expect("a profile"));
+    for wrong in ["devices=0", "devices=1", "devices=255", "pairs=0", "requests=0", "pairs=x"] {
+        let told = options.changed(wrong).expect_err(wrong);
+        assert!(told.contains(wrong) && told.contains(" from "), "{told}");
+    }
+    let changed = options.changed("devices=254 pairs=1 requests=1").expect("possible");
+    assert_eq!((changed.devices, changed.pairs, changed.requests), (254, 1, 1));
+}
