@@ -2,8 +2,10 @@
 //!
 //! It is described where its scripts are, on one page: `tests/conformance/README.md`.
 
+mod check;
 mod frame_in;
 mod frame_out;
+mod mistake;
 mod objects;
 mod parameters;
 mod parse;
@@ -17,7 +19,8 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-pub use parse::ParseError;
+pub use mistake::ParseError;
+use run::Ended;
 pub use run::Failure;
 
 /// How scripts are run.
@@ -44,8 +47,8 @@ pub enum Outcome {
     },
     /// A line did not come true.
     Failed(Failure),
-    /// The text is no script.
-    Wrong(ParseError),
+    /// The text is no script: what is wrong with it, at least one thing.
+    Wrong(Vec<ParseError>),
     /// The file cannot be read.
     Unreadable(String),
 }
@@ -66,7 +69,10 @@ impl fmt::Display for Outcome {
         match self {
             Self::Passed { statements } => write!(f, "ok, {statements} statements"),
             Self::Failed(failure) => failure.fmt(f),
-            Self::Wrong(error) => error.fmt(f),
+            Self::Wrong(errors) => {
+                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
             Self::Unreadable(why) => f.write_str(why),
         }
     }
@@ -83,11 +89,17 @@ pub fn run_file(path: &Path, options: &Options) -> Outcome {
 
 /// Runs a script; `name` is what failures call it.
 pub fn run_text(name: &str, text: &str, options: &Options) -> Outcome {
-    match parse::parse(name, text) {
-        Err(error) => Outcome::Wrong(error),
-        Ok(script) => match run::run(name, &script, options.before) {
-            Ok(statements) => Outcome::Passed { statements },
-            Err(failure) => Outcome::Failed(failure),
-        },
+    let script = match parse::parse(name, text) {
+        Ok(script) => script,
+        Err(errors) => return Outcome::Wrong(errors),
+    };
+    let mistakes = check::check(name, &script);
+    if !mistakes.is_empty() {
+        return Outcome::Wrong(mistakes);
+    }
+    match run::run(name, &script, options.before) {
+        Ok(()) => Outcome::Passed { statements: script.lines.len() },
+        Err(Ended::Failed(failure)) => Outcome::Failed(failure),
+        Err(Ended::Wrong(mistake)) => Outcome::Wrong(vec![mistake]),
     }
 }

@@ -19,7 +19,8 @@ use roxe_wire::{ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room};
 use crate::peer::Peer;
 
 use super::frame_out::{self, OurSide, Seen};
-use super::parse::show_instant;
+use super::mistake::{Mistake, suggest};
+use super::parse::{show_instant, show_range};
 use super::syntax::{Arguments, Expression, Value};
 
 /// Everything a script is about.
@@ -317,39 +318,43 @@ impl World {
         );
         if completion.status == CompletionStatus::Success {
             line += &format!(" op {} len {}", operation(completion.opcode), completion.byte_len);
-            match completion.extra {
-                Extra::None => {}
-                Extra::Imm(imm) => line += &format!(" imm 0x{:x}", imm.0),
-                Extra::Invalidated(key) => line += &format!(" inv 0x{:x}", key.0),
+            if completion.extra != Extra::None {
+                line += &format!(" {}", show_extra(completion.extra));
             }
         }
         line
     }
 
-    pub(super) fn qp(&self, name: &str) -> Result<&Qp, String> {
+    /// A name that is nothing of this kind.
+    pub(super) fn no(&self, kind: &str, name: &str) -> Mistake {
+        let known = self.objects.keys().map(String::as_str);
+        Mistake::at(name, format!("{name} is no {kind}{}", suggest(name, known)))
+    }
+
+    pub(super) fn qp(&self, name: &str) -> Result<&Qp, Mistake> {
         match self.objects.get(name) {
             Some(Object::Qp(qp)) => Ok(qp),
-            _ => Err(format!("{name} is no queue pair")),
+            _ => Err(self.no("queue pair", name)),
         }
     }
 
-    pub(super) fn region(&self, name: &str) -> Result<Region, String> {
+    pub(super) fn region(&self, name: &str) -> Result<Region, Mistake> {
         match self.objects.get(name) {
             Some(Object::Region(region)) => Ok(*region),
-            _ => Err(format!("{name} is no memory region")),
+            _ => Err(self.no("memory region", name)),
         }
     }
 
-    pub(super) fn pd(&self, arguments: &Arguments) -> Result<Pd, String> {
+    pub(super) fn pd(&self, arguments: &Arguments) -> Result<Pd, Mistake> {
         let name = arguments.word("pd").unwrap_or("pd");
         match self.objects.get(name) {
             Some(Object::Pd(pd)) => Ok(*pd),
-            _ => Err(format!("{name} is no protection domain")),
+            _ => Err(self.no("protection domain", name)),
         }
     }
 
     /// What stands in frames of a queue pair if a script says nothing.
-    pub(super) fn our_side(&self, name: &str) -> Result<OurSide, String> {
+    pub(super) fn our_side(&self, name: &str) -> Result<OurSide, Mistake> {
         let qp = self.qp(name)?;
         Ok(OurSide {
             own_qp: qp.qpn,
@@ -372,10 +377,16 @@ impl World {
         arguments: &Arguments,
         name: &str,
         qp: Option<&str>,
-    ) -> Result<Option<u64>, String> {
+    ) -> Result<Option<u64>, Mistake> {
         match arguments.get(name) {
-            Some(Value::Number(expression)) => self.evaluate(expression, qp).map(Some),
-            Some(_) => Err(format!("`{name}` must be a number here")),
+            Some(Value::Number(expression)) => match self.evaluate(expression, qp)? {
+                value if value <= expression.most => Ok(Some(value)),
+                value => {
+                    let range = show_range(0, expression.most);
+                    Err(Mistake::at(name, format!("`{name}` must be {range}, and is 0x{value:x}")))
+                }
+            },
+            Some(_) => Err(Mistake::at(name, format!("`{name}` must be a number here"))),
             None => Ok(None),
         }
     }
@@ -386,25 +397,26 @@ impl World {
         arguments: &Arguments,
         name: &str,
         default: u64,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, Mistake> {
         Ok(self.number(arguments, name, None)?.unwrap_or(default))
     }
 
-    fn evaluate(&self, expression: &Expression, context: Option<&str>) -> Result<u64, String> {
+    fn evaluate(&self, expression: &Expression, context: Option<&str>) -> Result<u64, Mistake> {
         let Some((object, part)) = &expression.symbol else { return Ok(expression.plus) };
         if object == "peer" && part == "qpn" {
-            let qp = self.qp(context.ok_or("peer.qpn belongs to a line about a queue pair")?)?;
+            let qp = self.qp(context.ok_or_else(|| {
+                Mistake::at("peer", "peer.qpn belongs to a line about a queue pair")
+            })?)?;
             return Ok(u64::from(qp.values.dest_qp.get()).wrapping_add(expression.plus));
         }
-        let found =
-            self.objects.get(object).ok_or_else(|| format!("nothing is called {object}"))?;
+        let found = self.objects.get(object).ok_or_else(|| self.no("name of anything", object))?;
         let value = match (found, part.as_str()) {
             (Object::Region(region), "va") => region.va,
             (Object::Region(region), "rkey" | "lkey") => u64::from(region.key.0),
             (Object::Window { key }, "rkey") => u64::from(key.0),
             (Object::Qp(qp), "qpn") => u64::from(qp.qpn.get()),
             (Object::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
-            _ => return Err(format!("{object} has no {part}")),
+            _ => return Err(Mistake::at(object, format!("{object} has no {part}"))),
         };
         Ok(value.wrapping_add(expression.plus))
     }
@@ -438,27 +450,35 @@ impl World {
     }
 }
 
-/// The numbers among a frame's arguments. `qp` is whose frame it is.
+/// The numbers among a frame's arguments.
 pub(super) struct Numbers<'a> {
-    pub(super) world: &'a World,
+    /// Without it every symbol stands for 0, so that a frame can be tried before there is a device.
+    pub(super) world: Option<&'a World>,
     pub(super) arguments: &'a Arguments,
+    /// Whose frame it is.
     pub(super) qp: &'a str,
 }
 
 impl Numbers<'_> {
     /// A number, if it is said.
-    pub(super) fn get(&self, name: &str) -> Result<Option<u64>, String> {
-        self.world.number(self.arguments, name, Some(self.qp))
+    pub(super) fn get(&self, name: &str) -> Result<Option<u64>, Mistake> {
+        match (self.world, self.arguments.get(name)) {
+            (Some(world), _) => world.number(self.arguments, name, Some(self.qp)),
+            (None, Some(Value::Number(Expression { symbol: None, plus, .. }))) => Ok(Some(*plus)),
+            (None, Some(Value::Number(_))) => Ok(Some(0)),
+            (None, Some(_)) => Err(Mistake::at(name, format!("`{name}` must be a number here"))),
+            (None, None) => Ok(None),
+        }
     }
 
     /// The same, or what it is otherwise.
-    pub(super) fn or(&self, name: &str, default: u64) -> Result<u64, String> {
+    pub(super) fn or(&self, name: &str, default: u64) -> Result<u64, Mistake> {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
     /// A number that must be said.
-    pub(super) fn need(&self, name: &str) -> Result<u64, String> {
-        self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`"))
+    pub(super) fn need(&self, name: &str) -> Result<u64, Mistake> {
+        self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`").into())
     }
 }
 
@@ -482,5 +502,14 @@ pub(super) const fn operation(opcode: CompletionOpcode) -> &'static str {
         CompletionOpcode::Flush => "flush",
         CompletionOpcode::Recv => "recv",
         CompletionOpcode::RecvRdmaWithImm => "recv-imm",
+    }
+}
+
+/// What came with a completion, as scripts say it.
+pub(super) fn show_extra(extra: Extra) -> String {
+    match extra {
+        Extra::None => String::new(),
+        Extra::Imm(imm) => format!("imm 0x{:x}", imm.0),
+        Extra::Invalidated(key) => format!("inv 0x{:x}", key.0),
     }
 }
