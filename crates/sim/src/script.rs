@@ -12,6 +12,7 @@ mod parse;
 mod requests;
 mod run;
 mod syntax;
+mod vocabulary;
 mod words;
 mod world;
 
@@ -19,21 +20,55 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use roxe_wire::Instant;
+
 pub use mistake::ParseError;
-use run::Ended;
 pub use run::Failure;
+pub use vocabulary::words;
 
 /// How scripts are run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How much of what happened before a failure is told.
     pub before: usize,
+    /// Whether to keep the frames.
+    pub frames: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { before: 12 }
+        Self { before: 12, frames: false }
     }
+}
+
+/// A script that was run.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What happened, with virtual times: lines of the script and what the device did.
+    pub history: Vec<String>,
+    /// The frames, if they were to be kept.
+    pub frames: Vec<PlayedFrame>,
+}
+
+impl From<Outcome> for Played {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, history: Vec::new(), frames: Vec::new() }
+    }
+}
+
+/// A frame of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlayedFrame {
+    /// When it passed.
+    pub time: Instant,
+    /// Whether the device sent it.
+    pub outbound: bool,
+    /// From its Ethernet header on.
+    pub bytes: Vec<u8>,
+    /// Which line of the script it passed at.
+    pub comment: String,
 }
 
 /// How a script ended.
@@ -89,17 +124,19 @@ pub fn run_file(path: &Path, options: &Options) -> Outcome {
 
 /// Runs a script; `name` is what failures call it.
 pub fn run_text(name: &str, text: &str, options: &Options) -> Outcome {
+    play(name, text, options).outcome
+}
+
+/// Runs a script, and keeps what happened.
+pub fn play(name: &str, text: &str, options: &Options) -> Played {
     let script = match parse::parse(name, text) {
         Ok(script) => script,
-        Err(errors) => return Outcome::Wrong(errors),
+        Err(errors) => return Outcome::Wrong(errors).into(),
     };
     let mistakes = check::check(name, &script);
-    if !mistakes.is_empty() {
-        return Outcome::Wrong(mistakes);
-    }
-    match run::run(name, &script, options.before) {
-        Ok(()) => Outcome::Passed { statements: script.lines.len() },
-        Err(Ended::Failed(failure)) => Outcome::Failed(failure),
-        Err(Ended::Wrong(mistake)) => Outcome::Wrong(vec![mistake]),
+    if mistakes.is_empty() {
+        run::run(name, &script, options)
+    } else {
+        Outcome::Wrong(mistakes).into()
     }
 }

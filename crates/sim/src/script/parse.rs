@@ -454,7 +454,7 @@ const EVENTS: &[(&str, EventWord)] = &[
     ("quiet", EventWord::Quiet),
 ];
 
-const OBJECTS: &[(&str, ObjectKind)] = &[
+pub(super) const OBJECTS: &[(&str, ObjectKind)] = &[
     ("pd", ObjectKind::Pd),
     ("cq", ObjectKind::Cq),
     ("mr", ObjectKind::Mr),
@@ -467,7 +467,7 @@ const OBJECTS: &[(&str, ObjectKind)] = &[
 const SERVICES: &[(&str, Service)] =
     &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud), ("gsi", Service::Gsi)];
 
-const SENDS: &[(&str, SendVerb)] = &[
+pub(super) const SENDS: &[(&str, SendVerb)] = &[
     ("send", SendVerb::Send),
     ("write", SendVerb::Write),
     ("read", SendVerb::Read),
@@ -480,7 +480,7 @@ const SENDS: &[(&str, SendVerb)] = &[
     ("invalidate", SendVerb::Invalidate),
 ];
 
-const CALLS: &[(&str, CallVerb)] = &[
+pub(super) const CALLS: &[(&str, CallVerb)] = &[
     ("modify", CallVerb::Modify),
     ("destroy", CallVerb::Destroy),
     ("rereg", CallVerb::Reregister),

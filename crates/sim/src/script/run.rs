@@ -11,9 +11,11 @@ use roxe_transport::qp_state::ServiceType;
 
 use crate::peer::Peer;
 
+use super::{Options, Outcome, Played, PlayedFrame};
+
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
-use super::mistake::{Mistake, ParseError, Stop};
+use super::mistake::{Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
 use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
@@ -50,31 +52,43 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How a script ended that did not come true, or is none.
-pub(super) enum Ended {
-    Failed(Failure),
-    Wrong(ParseError),
+/// Runs a script to its end, or to the first line that does not come true.
+pub(super) fn run(file: &str, script: &Script, options: &Options) -> Played {
+    let Some(first) = script.lines.first() else { return Outcome::Passed { statements: 0 }.into() };
+    let wrong = |line: &Line, mistake| Outcome::Wrong(vec![line.place(file, mistake)]);
+    let mut world = match begin(first) {
+        Ok(world) => world,
+        Err(mistake) => return wrong(first, mistake).into(),
+    };
+    world.frames = options.frames.then(Vec::new);
+    let outcome = match play(&mut world, script) {
+        Ok(()) => Outcome::Passed { statements: script.lines.len() },
+        Err((line, Stop::Mistake(mistake))) => wrong(line, mistake),
+        Err((line, Stop::Difference(what))) => {
+            Outcome::Failed(failure(file, line, what, &world, options.before))
+        }
+    };
+    Played { outcome, history: world.history, frames: world.frames.unwrap_or_default() }
 }
 
-/// Runs a script to its end, or to the first line that does not come true.
-pub(super) fn run(file: &str, script: &Script, before: usize) -> Result<(), Ended> {
-    let Some(first) = script.lines.first() else { return Ok(()) };
-    let wrong = |line: &Line, mistake| Ended::Wrong(line.place(file, mistake));
-    let mut world = begin(first).map_err(|mistake| wrong(first, mistake))?;
+fn play<'a>(world: &mut World, script: &'a Script) -> Result<(), (&'a Line, Stop)> {
     for line in &script.lines {
-        world.line(line).map_err(|stop| match stop {
-            Stop::Mistake(mistake) => wrong(line, mistake),
-            Stop::Difference(what) => Ended::Failed(failure(file, line, what, &world, before)),
-        })?;
+        let come = world.frames.as_ref().map_or(0, Vec::len);
+        world.line(line).map_err(|stop| (line, stop))?;
+        for frame in world.frames.iter_mut().flat_map(|frames| &mut frames[come..]) {
+            frame.comment = format!("line {}: {}", line.number, line.text);
+        }
         let shown = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
         world.history.push(shown);
     }
     world.collect();
-    if let (Some(last), Some(what)) = (script.lines.last(), leftover(&world, Instant::MAX)) {
-        let what = format!("the script ends here, but the device did more: {what}");
-        return Err(Ended::Failed(failure(file, last, what, &world, before)));
+    match (script.lines.last(), leftover(world, Instant::MAX)) {
+        (Some(last), Some(what)) => {
+            let what = format!("the script ends here, but the device did more: {what}");
+            Err((last, Stop::Difference(what)))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn failure(file: &str, line: &Line, what: String, world: &World, before: usize) -> Failure {
@@ -320,6 +334,11 @@ impl World {
         let (first, second) = frame.bytes.split_at(frame.split);
         let wire_len = frame.bytes.len();
         let raw = RawFrame { start: Start::Ethernet, first, second, wire_len };
+        let (time, bytes) = (self.now, &frame.bytes);
+        if let Some(frames) = &mut self.frames {
+            let (bytes, comment) = (bytes.clone(), String::new());
+            frames.push(PlayedFrame { time, outbound: false, bytes, comment });
+        }
         let parsed = Frame::parse(raw).and_then(|frame| match frame.check_udp_checksum() {
             Some(Err(reason)) => Err(reason),
             _ => Ok(frame),

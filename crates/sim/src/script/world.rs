@@ -14,9 +14,12 @@ use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
     Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId, Sge,
 };
-use roxe_wire::{ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room};
+use roxe_wire::{Addressing, FrameTemplate, ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room, icrc};
 
 use crate::peer::Peer;
+use crate::world::path_of;
+
+use super::PlayedFrame;
 
 use super::frame_out::{self, OurSide, Seen};
 use super::mistake::{Mistake, suggest};
@@ -42,6 +45,8 @@ pub(super) struct World {
     pub(super) refused: BTreeMap<&'static str, u64>,
     /// The port takes no packets.
     pub(super) held: bool,
+    /// Every frame so far, if somebody wants them.
+    pub(super) frames: Option<Vec<PlayedFrame>>,
     /// How many bytes further regions may have.
     pub(super) memory_left: usize,
 }
@@ -140,6 +145,7 @@ impl World {
             buffer: Buffer { host: HostRegion(0), key: LKey(0), va: 0, used: 0 },
             refused: BTreeMap::new(),
             held: false,
+            frames: None,
             memory_left: MOST_MEMORY,
         }
     }
@@ -215,11 +221,17 @@ impl World {
 
     fn frame(&mut self, transmit: &Transmit, room: &[u8]) -> Done {
         let packet = &room[..transmit.packet.len + ICRC_LEN];
-        let path = self.device.paths().get(transmit.path);
-        let seen = match path {
-            Some(path) => frame_out::see(packet, &path.addressing),
+        let addressing = self.device.paths().get(transmit.path).map(|path| path.addressing);
+        let seen = match &addressing {
+            Some(addressing) => frame_out::see(packet, addressing),
             None => Err("it has no path".to_owned()),
         };
+        if let (Some(frames), Some(addressing)) = (&mut self.frames, &addressing)
+            && let Some(bytes) = on_the_wire(packet, addressing)
+        {
+            let time = self.now;
+            frames.push(PlayedFrame { time, outbound: true, bytes, comment: String::new() });
+        }
         let datagram = seen.as_ref().ok().and_then(Seen::source_qp);
         let sender = self.objects.iter().find(|(_, object)| match object {
             Object::Qp(qp) => match datagram {
@@ -480,6 +492,16 @@ impl Numbers<'_> {
     pub(super) fn need(&self, name: &str) -> Result<u64, Mistake> {
         self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`").into())
     }
+}
+
+/// A packet with the headers of its path and its ICRC.
+fn on_the_wire(packet: &[u8], addressing: &Addressing) -> Option<Vec<u8>> {
+    let template = FrameTemplate::new(&path_of(addressing)?);
+    let mut bytes = vec![0; template.headers_len()];
+    let cover = template.write(u16::try_from(packet.len()).ok()?, 0, &mut bytes)?;
+    let start = bytes.len();
+    bytes.extend_from_slice(packet);
+    icrc::seal(&cover, Room::whole(&mut bytes[start..])).then_some(bytes)
 }
 
 /// Whether a completion is a receive queue's.
