@@ -10,6 +10,7 @@ use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
 use roxe_transport::qp_state::ServiceType;
 
 use crate::peer::Peer;
+use crate::phrase;
 
 use super::{Options, Outcome, Played, PlayedFrame};
 
@@ -19,9 +20,7 @@ use super::mistake::{Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
 use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
-use super::world::{
-    Done, Numbers, Object, Pending, Settings, World, is_receive, operation, show_extra,
-};
+use super::world::{Done, Numbers, Object, Pending, Settings, World, is_receive};
 
 /// A line that did not come true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -417,7 +416,7 @@ impl World {
         }
         check("len", u64::from(is.byte_len))?;
         check("source-qp", u64::from(is.source_qp.get()))?;
-        let op = operation(is.opcode);
+        let op = phrase::operation(is.opcode);
         let wanted = a.word("op").unwrap_or(op);
         holds(op == wanted, || format!("op is {op}, not {wanted}"))?;
         let extra = match (number("imm")?, number("inv")?) {
@@ -426,7 +425,7 @@ impl World {
             (None, None) => Extra::None,
         };
         holds(is.extra == extra, || {
-            let [is, wanted] = [is.extra, extra].map(|extra| match show_extra(extra) {
+            let [is, wanted] = [is.extra, extra].map(|extra| match phrase::extra(extra) {
                 nothing if nothing.is_empty() => "nothing".to_owned(),
                 shown => shown,
             });

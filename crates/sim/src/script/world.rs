@@ -12,11 +12,12 @@ use roxe_transport::Outlet;
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
-    Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId, Sge,
+    Attributes, Completion, CompletionOpcode, CompletionStatus, PathId, Sge,
 };
 use roxe_wire::{Addressing, FrameTemplate, ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room, icrc};
 
 use crate::peer::Peer;
+use crate::phrase;
 use crate::world::path_of;
 
 use super::PlayedFrame;
@@ -323,18 +324,7 @@ impl World {
             .find(|(_, object)| matches!(object, Object::Qp(qp) if qp.qpn == completion.qpn));
         let name = qp.map_or("?", |(name, _)| name);
         let queue = if is_receive(completion) { "recv" } else { "send" };
-        let mut line = format!(
-            "completion {name} {queue} id {} {}",
-            completion.wr_id,
-            completion.status.name()
-        );
-        if completion.status == CompletionStatus::Success {
-            line += &format!(" op {} len {}", operation(completion.opcode), completion.byte_len);
-            if completion.extra != Extra::None {
-                line += &format!(" {}", show_extra(completion.extra));
-            }
-        }
-        line
+        format!("completion {name} {queue} {}", phrase::completion(completion))
     }
 
     /// A name that is nothing of this kind.
@@ -507,31 +497,4 @@ fn on_the_wire(packet: &[u8], addressing: &Addressing) -> Option<Vec<u8>> {
 /// Whether a completion is a receive queue's.
 pub(super) const fn is_receive(completion: &Completion) -> bool {
     matches!(completion.opcode, CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm)
-}
-
-/// What a completion is about, as scripts say it.
-pub(super) const fn operation(opcode: CompletionOpcode) -> &'static str {
-    match opcode {
-        CompletionOpcode::Send => "send",
-        CompletionOpcode::RdmaWrite => "write",
-        CompletionOpcode::RdmaRead => "read",
-        CompletionOpcode::CompSwap => "cmp-swap",
-        CompletionOpcode::FetchAdd => "fetch-add",
-        CompletionOpcode::BindMw => "bind",
-        CompletionOpcode::LocalInv => "invalidate",
-        CompletionOpcode::RegMr => "reg",
-        CompletionOpcode::AtomicWrite => "atomic-write",
-        CompletionOpcode::Flush => "flush",
-        CompletionOpcode::Recv => "recv",
-        CompletionOpcode::RecvRdmaWithImm => "recv-imm",
-    }
-}
-
-/// What came with a completion, as scripts say it.
-pub(super) fn show_extra(extra: Extra) -> String {
-    match extra {
-        Extra::None => String::new(),
-        Extra::Imm(imm) => format!("imm 0x{:x}", imm.0),
-        Extra::Invalidated(key) => format!("inv 0x{:x}", key.0),
-    }
 }

@@ -157,3 +157,21 @@ fn what_is_said_of_links_is_done() {
     assert!(!outcome.options.features.has(Feature::Drop), "{outcome}");
     assert!(outcome.recorded.iter().all(|frame| frame.passage.arrives.is_some()), "{outcome}");
 }
+
+/// What did not hold is said for people: without the names of our types.
+#[test]
+fn failures_are_told_in_words() {
+    let profile = Profile::by_name("clean").expect("a profile");
+    let mut conditions = Conditions::default();
+    conditions.set_faults("drop 30%; corrupt 10%").expect("rules");
+    let failed = (0..20).filter_map(|seed| {
+        // Nobody told this world that it would be bad.
+        attempt(Options::new(seed, profile), &conditions, true).failure
+    });
+    let told: Vec<String> = failed.map(|failure| failure.to_string()).collect();
+    assert!(told.len() > 10, "{}", told.len());
+    for text in told {
+        let debug = ["Some(", "None", " { ", "(0x"];
+        assert!(debug.iter().all(|mark| !text.contains(mark)), "{text}");
+    }
+}
