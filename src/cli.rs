@@ -201,8 +201,8 @@ Exit status (of several files the greatest):
 /// Plays scripts: what peers and the application do to one adapter, and what it must answer.
 ///
 /// Scripts need no Rust to be read; tests/conformance/README.md has the language on a page. Time is
-/// virtual and exact. Whatever the adapter does beyond a script fails it. What is wrong with a script
-/// itself is told with line and column, as far as possible before it runs.
+/// virtual and exact. Whatever the adapter does beyond a script fails it. What is wrong with a
+/// script itself is told with line and column, as far as possible before it runs.
 ///
 /// Exit status: 0 every script came true; 1 one did not; 2 a file cannot be read, or is no script.
 #[derive(Debug, Args)]

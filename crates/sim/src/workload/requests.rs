@@ -332,7 +332,7 @@ impl Workload {
             Kind::CompareSwap if Some(number_here()) != request.expected => {
                 let found = number_here();
                 let expected =
-                    request.expected.map_or("?".to_owned(), |value| format!("0x{value:x}"));
+                    request.expected.map_or_else(|| "?".to_owned(), |value| format!("0x{value:x}"));
                 return Err(format!("found 0x{found:x}, expected {expected}"));
             }
             Kind::FetchAdd(which) => {
