@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use roxe_device::counters::{NAMES, QpCounters};
-use roxe_wire::opcode::Service as WireService;
-use roxe_wire::{PKey, QKey, Qpn};
+use roxe_wire::opcode::{Header as H, Service as WireService};
+use roxe_wire::{Opcode, PKey, QKey, Qpn};
 
 use super::frame_in::{self, PeerSide};
 use super::mistake::{Mistake, ParseError, suggest};
 use super::syntax::{
-    Arguments, CallVerb, Line, ObjectKind as K, Script, Service, Statement, Value,
+    Arguments, CallVerb, Line, ObjectKind as K, PacketForm, PacketName, Script, Service, Statement,
+    Value,
 };
 use super::world::Numbers;
 
@@ -85,14 +86,18 @@ impl<'a> Names<'a> {
             Statement::Into { qp, packet } => {
                 let service = self.qp(qp)?;
                 self.arguments(&packet.arguments)?;
+                has_fields(packet, frame_in::row_of(packet.name, service)?)?;
                 let numbers = Numbers { world: None, arguments: &packet.arguments, qp };
                 frame_in::build(packet, &somebody(service, &packet.arguments), &numbers).map(drop)
             }
             Statement::Out { qp, forms } => {
                 let service = self.qp(qp)?;
                 for form in forms {
-                    frame_in::row_of(form.name, service)?;
                     self.arguments(&form.arguments)?;
+                    match frame_in::row_of(form.name, service)? {
+                        None => {}
+                        row => has_fields(form, row)?,
+                    }
                 }
                 Ok(())
             }
@@ -186,6 +191,38 @@ impl<'a> Names<'a> {
         };
         self.is(object, &what, has).map(drop)
     }
+}
+
+/// Whether a packet has every field that is said of it; `None` is one of a BTH alone.
+fn has_fields(form: &PacketForm, row: Option<&Opcode>) -> Result<(), Mistake> {
+    let answer = match form.name {
+        PacketName::RnrNak => "timer",
+        PacketName::Nak => "code",
+        _ => "credits",
+    };
+    let of_header = |name: &str| {
+        Some(match name {
+            "va" | "rkey" => &[H::Reth, H::AtomicEth][..],
+            "len" => &[H::Reth],
+            "compare" | "swap" | "add" => &[H::AtomicEth],
+            "credits" | "timer" | "code" | "msn" => &[H::Aeth],
+            "value" => &[H::AtomicAckEth],
+            "imm" => &[H::ImmDt],
+            "inv" => &[H::Ieth],
+            "qkey" | "source-qp" => &[H::Deth],
+            "placement" | "selectivity" => &[H::Feth],
+            _ => return None,
+        })
+    };
+    for (name, _) in &form.arguments.named {
+        let Some(headers) = of_header(name) else { continue };
+        let there = row.is_some_and(|row| headers.iter().any(|header| row.has(*header)));
+        let other_answer = matches!(*name, "credits" | "timer" | "code") && *name != answer;
+        if !there || other_answer {
+            return Err(Mistake::at(name, format!("{} has no `{name}`", form.name.text())));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a verb is about such an object.
