@@ -97,6 +97,8 @@ const MISTAKEN: &[(&str, &str)] = &[
     ("qp q1 rc\ndevice seed 4", "2:1: `device` comes first"),
     ("qp q1 rc path-mtu 1000", "1:10: 1000 is no path MTU: 256, 512, 1024, 2048 or 4096"),
     ("mr m1 len 8 va 0x100000000\nqp q1 rc\n+0 quiet ; post send q1 imm m1.va", "3:25: `imm` must be from 0 to 0xffffffff, and is 0x100000000"),
+    ("qp q1 rc\n+0 call modify q1 depth 8", "2:19: q1 has no `depth`"),
+    ("srq s1\n+0 call modify s1 retry 1", "2:19: s1 has no `retry`"),
     ("mr m1 len 16777217", "1:1: a region of more than 16 MiB"),
     ("mr a len 16777216\nmr b len 16777216\nmr c len 16777216\nmr d len 16777216\nmr e len 1", "5:1: regions of more than 64 MiB together"),
 ];

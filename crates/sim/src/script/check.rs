@@ -73,6 +73,12 @@ impl<'a> Names<'a> {
                 }
                 if !of_device {
                     let kind = self.is(target, "object of this verb", |kind| takes(*verb, kind))?;
+                    let of_srq = |name| matches!(name, "limit" | "depth");
+                    let mut said = arguments.named.iter().map(|(name, _)| *name);
+                    let other = said.find(|name| of_srq(*name) != (kind == K::Srq));
+                    if let Some(name) = other.filter(|_| *verb == CallVerb::Modify) {
+                        return Err(Mistake::at(name, format!("{target} has no `{name}`")));
+                    }
                     let named_still = matches!(kind, K::Mr | K::Mw | K::Qp(_));
                     if *verb == CallVerb::Destroy && fails.is_none() && !named_still {
                         self.0.remove(target.as_str());

@@ -214,6 +214,25 @@ pub(super) const fn of_object(object: ObjectKind) -> &'static [Parameter] {
 pub(super) const POST_RECEIVE: &[Parameter] =
     &[("id", U64), ("len", U32), ("sge", Pieces), ("lkey", U32)];
 
+/// What requests to the peer's memory have, and some others.
+macro_rules! remote {
+    ($($extra:expr),*) => {
+        &[
+            ("id", U64),
+            ("len", U32),
+            ("sge", Pieces),
+            ("lkey", U32),
+            ("va", U64),
+            ("rkey", U32),
+            ("inline", Flag),
+            ("unsignaled", Flag),
+            ("solicited", Flag),
+            ("fence", Flag),
+            $($extra,)*
+        ]
+    };
+}
+
 pub(super) const fn of_send(verb: SendVerb) -> &'static [Parameter] {
     match verb {
         SendVerb::Send => &[
@@ -243,24 +262,13 @@ pub(super) const fn of_send(verb: SendVerb) -> &'static [Parameter] {
             ("fence", Flag),
         ],
         SendVerb::Invalidate => &[("id", U64), ("key", U32), ("unsignaled", Flag), ("fence", Flag)],
-        _ => &[
-            ("id", U64),
-            ("len", U32),
-            ("sge", Pieces),
-            ("lkey", U32),
-            ("imm", U32),
-            ("va", U64),
-            ("rkey", U32),
-            ("compare", U64),
-            ("swap", U64),
-            ("add", U64),
-            ("placement", List(PLACEMENTS)),
-            ("selectivity", Word(SELECTIVITIES)),
-            ("inline", Flag),
-            ("unsignaled", Flag),
-            ("solicited", Flag),
-            ("fence", Flag),
-        ],
+        SendVerb::Write => remote![("imm", U32)],
+        SendVerb::Read | SendVerb::AtomicWrite => remote![],
+        SendVerb::CompareSwap => remote![("compare", U64), ("swap", U64)],
+        SendVerb::FetchAdd => remote![("add", U64)],
+        SendVerb::Flush => {
+            remote![("placement", List(PLACEMENTS)), ("selectivity", Word(SELECTIVITIES))]
+        }
     }
 }
 
@@ -289,9 +297,8 @@ pub(super) const fn of_call(verb: CallVerb) -> &'static [Parameter] {
             ("depth", U32),
         ],
         CallVerb::Destroy | CallVerb::Lose | CallVerb::Hold | CallVerb::Release => &[],
-        CallVerb::AddGid | CallVerb::RemoveGid => {
-            &[("address", Address), ("vlan", U12), ("gid", U32)]
-        }
+        CallVerb::AddGid => &[("address", Address), ("vlan", U12)],
+        CallVerb::RemoveGid => &[("gid", U32)],
         CallVerb::Reregister => {
             &[("pd", Name), ("access", List(RIGHTS)), ("va", U64), ("len", U64)]
         }
