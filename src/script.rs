@@ -67,7 +67,9 @@ fn play(file: &Path, arguments: &ScriptArguments) -> Played {
     };
     match read {
         Ok(()) => {
-            let options = Options { before: arguments.before, frames: arguments.capture.is_some() };
+            // A transcript has all that was before.
+            let before = if arguments.verbose { 0 } else { arguments.before };
+            let options = Options { before, frames: arguments.capture.is_some() };
             script::play(&name, &text, &options)
         }
         Err(_) if file.is_dir() => {

@@ -118,6 +118,8 @@ fn the_words_of_scripts_are_listed() {
     for words in [
         "qp expect-psn from 0 to 0xffffff",
         "qp timeout from 0 to 31",
+        "qp gsi its service",
+        "statement quiet",
         "packet ATOMIC_ACK",
         "packet READ_RESPONSE_MIDDLE",
         "completion rnr-retry-exceeded",

@@ -102,6 +102,7 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Passed { statements: 1 } => f.write_str("ok, 1 statement"),
             Self::Passed { statements } => write!(f, "ok, {statements} statements"),
             Self::Failed(failure) => failure.fmt(f),
             Self::Wrong(errors) => {

@@ -422,7 +422,7 @@ impl<'a> Cursor<'a> {
 
 /// What opens an event.
 #[derive(Clone, Copy)]
-enum EventWord {
+pub(super) enum EventWord {
     Post,
     Call,
     Fill,
@@ -438,7 +438,7 @@ enum EventWord {
     Quiet,
 }
 
-const EVENTS: &[(&str, EventWord)] = &[
+pub(super) const EVENTS: &[(&str, EventWord)] = &[
     ("post", EventWord::Post),
     ("call", EventWord::Call),
     ("fill", EventWord::Fill),
@@ -464,7 +464,7 @@ pub(super) const OBJECTS: &[(&str, ObjectKind)] = &[
     ("qp", ObjectKind::Qp(Service::Rc)),
 ];
 
-const SERVICES: &[(&str, Service)] =
+pub(super) const SERVICES: &[(&str, Service)] =
     &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud), ("gsi", Service::Gsi)];
 
 pub(super) const SENDS: &[(&str, SendVerb)] = &[

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use roxe_device::counters::{NAMES, QpCounters};
 
 use super::parameters::{self, Kind, Parameter};
-use super::parse::{CALLS, OBJECTS, SENDS, packet_names, show_range};
+use super::parse::{CALLS, EVENTS, OBJECTS, SENDS, SERVICES, packet_names, show_range};
 
 /// A line a word: where it belongs, the word, and what may follow it.
 pub fn words() -> String {
@@ -13,6 +13,12 @@ pub fn words() -> String {
     all.parameters("device", parameters::DEVICE);
     for (name, kind) in OBJECTS {
         all.parameters(name, parameters::of_object(*kind));
+    }
+    for (name, _) in SERVICES {
+        all.row("qp", name, "its service");
+    }
+    for (name, _) in EVENTS {
+        all.row("statement", name, "");
     }
     all.parameters("post recv", parameters::POST_RECEIVE);
     for (name, verb) in SENDS {
