@@ -1,11 +1,13 @@
 //! The command line as one type.
 
 use std::io::IsTerminal as _;
+use std::num::ParseIntError;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
-use roxe_sim::swarm::PROFILES;
+use roxe_sim::swarm::{Feature, PROFILES, Profile};
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
@@ -202,14 +204,27 @@ Exit status (of several files the greatest):
 /// Plays scripts: what peers and the application do to one adapter, and what it must answer.
 ///
 /// Scripts need no Rust to be read; tests/conformance/README.md has the language on a page. Time is
-/// virtual and exact. Whatever the adapter does beyond a script fails it.
+/// virtual and exact. Whatever the adapter does beyond a script fails it. What is wrong with a
+/// script itself is told with line and column, as far as possible before it runs.
 ///
 /// Exit status: 0 every script came true; 1 one did not; 2 a file cannot be read, or is no script.
 #[derive(Debug, Args)]
 pub(crate) struct ScriptArguments {
-    /// Scripts (.roce)
-    #[arg(required = true, value_name = "FILE")]
+    /// Scripts (.roce); `-` is standard input
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Tell of each script all that happened: its lines, frames, completions, events, and when
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+    /// JSON Lines: a flat object a script
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where the frames of the script are written, both ways, as pcapng
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
+    /// List the words of the language and what may follow them
+    #[arg(long)]
+    pub(crate) words: bool,
     /// After a failure, tell so many of the lines and frames before it
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(crate) before: usize,
@@ -224,35 +239,98 @@ pub(crate) struct ScriptArguments {
 ///
 /// Exit status: 0 every world held; 1 one did not; 2 a usage error.
 #[derive(Debug, Args)]
+#[command(after_long_help = features())]
 pub(crate) struct SimArguments {
     /// One seed: one world of each kind
-    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = number)]
     pub(crate) seed: Option<u64>,
-    /// The seeds from A up to, not with, B
+    /// The seeds from A up to, not with, B; decimal or 0x…
     #[arg(long, value_name = "A..B", default_value = "0..1000")]
     pub(crate) seeds: String,
-    /// What kind of worlds; without it, each kind in turn
-    #[arg(long, value_name = "NAME", value_parser = profiles())]
-    pub(crate) profile: Option<String>,
+    /// What kinds of worlds, with commas between; without it, each in turn
+    #[arg(long, value_name = "LIST", value_parser = profiles(), value_delimiter = ',')]
+    pub(crate) profile: Vec<String>,
+    /// List the kinds of worlds, and what worlds may have
+    #[arg(long)]
+    pub(crate) profiles: bool,
     /// What the devices behave like, in turn: roxe, connectx, rxe, with commas between
     ///
     /// Without it, each seed chooses.
     #[arg(long, value_name = "LIST")]
     pub(crate) peer: Option<String>,
-    /// How many at the same time; without it, as many as there are processors
+    /// What links do to packets instead of what each seed makes, such as
+    /// "drop psn 5 once; reorder 5% by 3"
+    ///
+    /// An action: drop, dup, delay A..B, reorder by N, corrupt, truncate or mark; and to which
+    /// packets: N%, every N, packets N,N, psn N or psn N..M, of qp N, once or N times. Nothing for
+    /// good links.
+    #[arg(long, value_name = "RULES")]
+    pub(crate) faults: Option<String>,
+    /// How long it takes from one end of a link to the other, such as 5us
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) latency: Option<Duration>,
+    /// How fast links are, in Gb/s
+    #[arg(long, value_name = "GBPS", value_parser = picos_per_byte)]
+    pub(crate) rate: Option<u64>,
+    /// How many at the same time; without it, as many as there are processors, with -v one
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) threads: Option<u64>,
     /// Stop after so many that fail
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(crate) failures: u64,
     /// What a failure's line says to change, such as "requests=3 peers=roxe without=drop"
+    ///
+    /// devices=2..254, pairs=N, requests=N, peers=LIST, without=FEATURES with commas between.
     #[arg(long, value_name = "CHANGE", default_value = "")]
     pub(crate) change: String,
-    /// Where the last frames of a world that fails are written, as pcapng
+    /// Say of each world what it was, and what happened in it
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// JSON Lines: a flat object a world that fails, or with -v each, then one a kind of worlds
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where the last frames of a world that fails are written, as pcapng; of more of them, to
+    /// files with a number behind the name
     ///
-    /// Without it, to sim-PROFILE-SEED.pcapng in the current folder.
+    /// With --seed and one --profile, those of a world that holds too. Without it, those of one
+    /// that fails are written to sim-PROFILE-SEED.pcapng in the current folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
+}
+
+/// What `--change` may take away.
+fn features() -> String {
+    let names: Vec<&str> = Feature::ALL.iter().map(|feature| feature.name()).collect();
+    format!("Features (--change \"without=…\"):\n  {}", names.join(", "))
+}
+
+/// Decimal, or hexadecimal behind `0x`.
+pub(crate) fn number(text: &str) -> Result<u64, ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+}
+
+/// A whole number and its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let nanos_of_unit = match &text[unit..] {
+        "ns" => Some(1),
+        "us" => Some(1_000),
+        "ms" => Some(1_000_000),
+        _ => None,
+    };
+    let count = text[..unit].parse::<u64>().ok().filter(|count| *count <= 1_000_000);
+    let nanos = count.zip(nanos_of_unit).map(|(count, unit)| Duration::from_nanos(count * unit));
+    nanos.ok_or_else(|| "a number up to 1000000 and ns, us or ms are expected".to_owned())
+}
+
+/// A rate in Gb/s, as the time that a byte takes.
+fn picos_per_byte(text: &str) -> Result<u64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| (0.001..=8000.0).contains(rate));
+    let picos = rate.map(|rate| (8000.0 / rate).round() as u64);
+    picos.ok_or_else(|| "a number from 0.001 to 8000 is expected".to_owned())
 }
 
 /// A count of which none makes no sense.
@@ -262,5 +340,6 @@ fn at_least_one() -> RangedU64ValueParser<u64> {
 
 /// The kinds of worlds.
 fn profiles() -> PossibleValuesParser {
-    PossibleValuesParser::new(PROFILES.iter().map(|profile| profile.name))
+    let value = |profile: &Profile| PossibleValue::new(profile.name).help(profile.says);
+    PossibleValuesParser::new(PROFILES.iter().map(value))
 }

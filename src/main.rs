@@ -1,6 +1,7 @@
 //! The program `roxe`: reads its command line and goes to the command.
 #![forbid(unsafe_code)]
 
+mod capture;
 mod check;
 mod cli;
 mod examine;

@@ -1,39 +1,145 @@
 //! `roxe script`: plays scripts against our engine, in virtual time.
 
-use std::io::{self, Write};
+use std::fs;
+use std::io::{self, Read as _, Write};
+use std::path::Path;
 
-use anyhow::Result;
-use roxe_sim::script::{Options, Outcome as Played, run_file};
+use anyhow::{Result, ensure};
+use roxe_net::capture_file::Direction;
+use roxe_sim::script::{self, Options, Outcome as Ended, Played};
 
+use crate::capture::{self, Frame};
 use crate::cli::ScriptArguments;
-use crate::outcome::{Outcome, complain};
+use crate::explain::ink::Ink;
+use crate::explain::json::Object;
+use crate::outcome::{Outcome, complain, name_of};
+
+/// So many mistakes of a file are told: whoever gave the wrong file need not see them all.
+const MOST_TOLD: usize = 20;
 
 /// The command.
 pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
     let mut out = io::stdout().lock();
+    if arguments.words {
+        out.write_all(script::words().as_bytes())?;
+        return Ok(Outcome::Right);
+    }
+    ensure!(
+        !arguments.files.is_empty(),
+        "script needs a script: name a file, or `-` for standard input; see script --help"
+    );
+    ensure!(
+        arguments.capture.is_none() || arguments.files.len() == 1,
+        "--capture takes the frames of one script"
+    );
     let mut outcome = Outcome::Right;
-    let options = Options { before: arguments.before };
     for file in &arguments.files {
-        if file.is_dir() {
-            complain(format_args!("{}: is a directory; name its files", file.display()));
-            outcome = Outcome::Unreadable;
-            continue;
+        let played = play(file, arguments);
+        if let Some(path) = &arguments.capture {
+            let frames = played.frames.iter().map(|frame| Frame {
+                time: frame.time,
+                bytes: &frame.bytes,
+                direction: Some(match frame.outbound {
+                    true => Direction::Outbound,
+                    false => Direction::Inbound,
+                }),
+                comment: frame.comment.clone(),
+            });
+            outcome = outcome.max(capture::write(path, &name_of(file), frames));
         }
-        let played = run_file(file, &options);
-        outcome = outcome.max(match played {
-            Played::Passed { .. } => {
-                writeln!(out, "{}: {played}", file.display())?;
-                Outcome::Right
-            }
-            Played::Failed(_) => {
-                writeln!(out, "{played}")?;
-                Outcome::Findings
-            }
-            Played::Wrong(_) | Played::Unreadable(_) => {
-                complain(format_args!("{played}"));
-                Outcome::Unreadable
-            }
+        tell(file, &played, arguments, &mut out)?;
+        outcome = outcome.max(match played.outcome.exit_status() {
+            0 => Outcome::Right,
+            1 => Outcome::Findings,
+            _ => Outcome::Unreadable,
         });
     }
     Ok(outcome)
+}
+
+/// Reads a script and plays it.
+fn play(file: &Path, arguments: &ScriptArguments) -> Played {
+    let name = name_of(file);
+    let mut text = String::new();
+    let read = match file == Path::new("-") {
+        true => io::stdin().read_to_string(&mut text).map(drop),
+        false => fs::read_to_string(file).map(|read| text = read),
+    };
+    match read {
+        Ok(()) => {
+            // A transcript has all that was before.
+            let before = if arguments.verbose { 0 } else { arguments.before };
+            let (transcript, frames) = (arguments.verbose, arguments.capture.is_some());
+            let options = Options { before, transcript, frames };
+            script::play(&name, &text, &options)
+        }
+        Err(_) if file.is_dir() => {
+            Ended::Unreadable(format!("{name}: is a directory; name its files")).into()
+        }
+        Err(error) => Ended::Unreadable(format!("{name}: cannot be read: {error}")).into(),
+    }
+}
+
+/// Says how a script ended.
+fn tell(
+    file: &Path,
+    played: &Played,
+    arguments: &ScriptArguments,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let name = name_of(file);
+    if arguments.json {
+        let mut ink = Ink::new(false);
+        tell_json(&name, &played.outcome, &mut ink);
+        return out.write_all(ink.bytes());
+    }
+    if arguments.verbose {
+        for line in &played.history {
+            writeln!(out, "{line}")?;
+        }
+    }
+    match &played.outcome {
+        Ended::Passed { .. } => writeln!(out, "{name}: {}", played.outcome)?,
+        Ended::Failed(failure) => writeln!(out, "{failure}")?,
+        Ended::Unreadable(why) => complain(why),
+        Ended::Wrong(mistakes) => {
+            mistakes.iter().take(MOST_TOLD).for_each(complain);
+            match mistakes.len().saturating_sub(MOST_TOLD) {
+                0 => {}
+                more => complain(format_args!("{name}: {more} more mistakes")),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One object: how it ended, and of a script that did not come true where and why. Of several
+/// mistakes the first is told.
+fn tell_json(name: &str, ended: &Ended, ink: &mut Ink) {
+    let mut object = Object::begin(ink);
+    object.text("file", name);
+    let (verdict, place) = match ended {
+        Ended::Passed { .. } => ("ok", None),
+        Ended::Failed(failure) => {
+            ("failed", Some((failure.line, failure.column, failure.what.as_str())))
+        }
+        Ended::Wrong(mistakes) => {
+            let first = mistakes.first();
+            ("wrong", first.map(|first| (first.line, first.column, first.what.as_str())))
+        }
+        Ended::Unreadable(_) => ("unreadable", None),
+    };
+    object.text("verdict", verdict);
+    match ended {
+        Ended::Passed { statements } => object.number("statements", *statements as u64),
+        Ended::Wrong(mistakes) => object.number("mistakes", mistakes.len() as u64),
+        Ended::Unreadable(why) => object.text("message", why),
+        Ended::Failed(_) => {}
+    }
+    if let Some((line, column, message)) = place {
+        object.number("line", line as u64);
+        object.number("column", column as u64);
+        object.text("message", message);
+    }
+    object.end();
 }

@@ -1,18 +1,22 @@
 //! `roxe sim`: random worlds of adapters over bad links, each from its seed.
 
-use std::fs::File;
+use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _, Write};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use roxe_sim::swarm::{self, Failure, Options, PROFILES, Profile};
+use roxe_sim::swarm::{self, Conditions, Feature, Options, Outcome as World, PROFILES, Profile};
+use roxe_sim::world::Recorded;
 
-use crate::cli::SimArguments;
+use crate::capture::{self, Frame};
+use crate::cli::{SimArguments, number};
+use crate::explain::ink::Ink;
+use crate::explain::json::Object;
 use crate::outcome::{Outcome, complain};
 
 /// Seeds that a thread takes at once.
@@ -26,9 +30,13 @@ const IN_LOG: Duration = Duration::from_secs(30);
 
 /// The command.
 pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
+    if arguments.profiles {
+        return list();
+    }
     let seeds = seeds(arguments)?;
-    let is_wanted =
-        |profile: &&Profile| arguments.profile.as_ref().is_none_or(|name| name == profile.name);
+    let is_wanted = |profile: &&Profile| {
+        arguments.profile.is_empty() || arguments.profile.iter().any(|name| name == profile.name)
+    };
     let profiles: Vec<&Profile> = PROFILES.iter().filter(is_wanted).collect();
     let peers = arguments.peer.as_ref().map(|list| format!("peers={list} ")).unwrap_or_default();
     let change = format!("{peers}{}", arguments.change);
@@ -38,6 +46,12 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
             .changed(&change)
             .map_err(|what| anyhow!("{what} (--peer, --change)"))?;
     }
+    let mut conditions = Conditions::default();
+    conditions.latency = arguments.latency;
+    conditions.picos_per_byte = arguments.rate;
+    if let Some(faults) = &arguments.faults {
+        conditions.set_faults(faults).map_err(|what| anyhow!("--faults: {what}"))?;
+    }
     if seeds.end - seeds.start > 1 {
         std::panic::set_hook(Box::new(|_| {})); // What failed is told with its seed.
     }
@@ -45,6 +59,8 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
         arguments,
         seeds,
         change,
+        conditions,
+        captures: AtomicU64::new(0),
         tallies: profiles.into_iter().map(Tally::new).collect(),
         next: AtomicU64::new(0),
         start: Instant::now(),
@@ -59,7 +75,7 @@ fn seeds(arguments: &SimArguments) -> Result<Range<u64>> {
     }
     let text = &arguments.seeds;
     let range = text.split_once("..").and_then(|(first, end)| {
-        let range = first.parse().ok()?..end.parse().ok()?;
+        let range = number(first).ok()?..number(end).ok()?;
         (range.start < range.end).then_some(range)
     });
     range.ok_or_else(|| anyhow!("--seeds {text}: two numbers A..B are expected, A below B"))
@@ -70,6 +86,9 @@ struct Run<'a> {
     arguments: &'a SimArguments,
     seeds: Range<u64>,
     change: String,
+    conditions: Conditions,
+    /// How many captures were begun.
+    captures: AtomicU64,
     tallies: Vec<Tally>,
     /// The next piece of work: all pieces of one profile, then those of the next.
     next: AtomicU64,
@@ -91,19 +110,15 @@ struct Tally {
 impl Run<'_> {
     fn all(&self) -> Result<Outcome> {
         let available = || thread::available_parallelism().map_or(1, |count| count.get() as u64);
-        let threads = self.arguments.threads.unwrap_or_else(available);
+        // One alone tells of worlds in their order.
+        let usual = || if self.arguments.verbose { 1 } else { available() };
+        let threads = self.arguments.threads.unwrap_or_else(usual);
         thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| self.work()))));
         if io::stderr().is_terminal() {
             eprint!("\r{:78}\r", "");
         }
-        let mut out = io::stdout();
-        writeln!(out, "{}", Tally::HEAD)?;
-        for tally in &self.tallies {
-            writeln!(out, "{}", tally.line())?;
-        }
-        if self.tallies.len() > 1 {
-            writeln!(out, "{}", self.sum())?;
-        }
+        anyhow::ensure!(self.count(|tally| &tally.seeds) != 0, "no world was run");
+        self.tell(&mut io::stdout().lock())?;
         Ok(if self.count(|tally| &tally.failed) == 0 { Outcome::Right } else { Outcome::Findings })
     }
 
@@ -114,7 +129,7 @@ impl Run<'_> {
             let piece = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(tally) = self.tallies.get((piece / pieces) as usize) else { return };
             let first = self.seeds.start + piece % pieces * CHUNK;
-            for seed in first..(first + CHUNK).min(self.seeds.end) {
+            for seed in first..first.saturating_add(CHUNK).min(self.seeds.end) {
                 if self.count(|tally| &tally.failed) >= self.arguments.failures {
                     return;
                 }
@@ -129,25 +144,78 @@ impl Run<'_> {
 
     fn seed(&self, seed: u64, tally: &Tally) {
         let Ok(options) = Options::new(seed, tally.profile).changed(&self.change) else { return };
-        let outcome = swarm::run_options(options);
+        let one = self.arguments.seed.is_some() && self.tallies.len() == 1;
+        let record = one && self.arguments.capture.is_some();
+        let outcome = swarm::run(options, &self.conditions, record);
         tally.seeds.fetch_add(1, Ordering::Relaxed);
         tally.frames.fetch_add(outcome.frames, Ordering::Relaxed);
         tally.requests.fetch_add(outcome.requests, Ordering::Relaxed);
-        let Some(failure) = &outcome.failure else { return };
-        tally.failed.fetch_add(1, Ordering::Relaxed);
+        let failure = outcome.failure.as_ref();
+        tally.failed.fetch_add(u64::from(failure.is_some()), Ordering::Relaxed);
         // A reader that went away does not stop the count.
-        let _ = writeln!(io::stdout(), "seed {seed}: {failure}");
-        self.capture(seed, failure);
+        let _ = io::stdout().write_all(self.world(seed, &outcome).as_bytes());
+        match failure {
+            Some(failure) => self.capture(seed, tally, &failure.frames),
+            None if record => self.capture(seed, tally, &outcome.recorded),
+            None => {}
+        }
     }
 
-    fn capture(&self, seed: u64, failure: &Failure) {
-        let usual = || PathBuf::from(format!("sim-{}-{seed}.pcapng", failure.options.profile));
-        let path = self.arguments.capture.clone().unwrap_or_else(usual);
-        let written = File::create(&path).map_err(|error| error.to_string());
-        let written = written.and_then(|file| failure.capture(file).map_err(|e| e.to_string()));
-        match written {
-            Ok(()) => complain(format_args!("the frames of seed {seed} are in {}", path.display())),
-            Err(error) => complain(format_args!("{}: {error}", path.display())),
+    /// What is told of a world.
+    fn world(&self, seed: u64, outcome: &World) -> String {
+        let profile = outcome.options.profile;
+        let failure = outcome.failure.as_ref();
+        let mut told = String::new();
+        if self.arguments.json && (self.arguments.verbose || failure.is_some()) {
+            let mut ink = Ink::new(false);
+            let mut object = Object::begin(&mut ink);
+            object.number("seed", seed);
+            object.text("profile", profile);
+            object.text("verdict", if failure.is_some() { "failed" } else { "held" });
+            for (name, value) in [
+                ("devices", outcome.options.devices),
+                ("pairs", outcome.options.pairs),
+                ("frames", outcome.frames),
+                ("requests", outcome.requests),
+                ("retransmissions", outcome.retransmissions),
+                ("rnr_naks", outcome.rnr_naks),
+                ("ended", outcome.ended),
+                ("nanoseconds", u64::try_from(outcome.time.as_nanos()).unwrap_or(u64::MAX)),
+            ] {
+                object.number(name, value);
+            }
+            if let Some(failure) = failure {
+                object.text("message", &failure.what);
+                object.text("again", &format!("{}{}", failure.options, failure.conditions));
+            }
+            object.end();
+            told = String::from_utf8_lossy(ink.bytes()).into_owned();
+        } else if !self.arguments.json {
+            if self.arguments.verbose {
+                told = format!("seed {seed} {profile}: {outcome}\n");
+            }
+            if let Some(failure) = failure {
+                told += &format!("seed {seed}: {failure}\n");
+            }
+        }
+        told
+    }
+
+    fn capture(&self, seed: u64, tally: &Tally, frames: &VecDeque<Recorded>) {
+        let number = self.captures.fetch_add(1, Ordering::Relaxed);
+        let path = match &self.arguments.capture {
+            None => PathBuf::from(format!("sim-{}-{seed}.pcapng", tally.profile.name)),
+            Some(path) if number == 0 => path.clone(),
+            Some(path) => numbered(path, number + 1),
+        };
+        let frames = frames.iter().map(|frame| Frame {
+            time: frame.time,
+            bytes: &frame.bytes,
+            direction: None,
+            comment: frame.to_string(),
+        });
+        if capture::write(&path, "world", frames) == Outcome::Right {
+            complain(format_args!("the frames of seed {seed} are in {}", path.display()));
         }
     }
 
@@ -163,7 +231,7 @@ impl Run<'_> {
             return;
         }
         *shown = Instant::now();
-        let all = (self.seeds.end - self.seeds.start) * self.tallies.len() as u64;
+        let all = (self.seeds.end - self.seeds.start).saturating_mul(self.tallies.len() as u64);
         let (seeds, frames) = (self.count(|tally| &tally.seeds), self.count(|tally| &tally.frames));
         let seconds = self.start.elapsed().as_secs_f64();
         let line = format!(
@@ -178,24 +246,37 @@ impl Run<'_> {
         }
     }
 
-    fn sum(&self) -> String {
-        line(
-            "all",
-            [
-                self.count(|tally| &tally.seeds),
-                self.count(|tally| &tally.frames),
-                self.count(|tally| &tally.requests),
-                self.count(|tally| &tally.failed),
-                self.count(|tally| &tally.nanos),
-            ],
-        )
+    /// The counts: the same on every machine. How long it took, on standard error.
+    fn tell(&self, out: &mut impl Write) -> io::Result<()> {
+        let all = |of: fn(&Tally) -> &AtomicU64| self.count(of);
+        let sum = [all(|t| &t.seeds), all(|t| &t.frames), all(|t| &t.requests), all(|t| &t.failed)];
+        let each = self.tallies.iter().map(|tally| (tally.profile.name, tally.counts()));
+        let all = (self.tallies.len() > 1).then_some(("all", sum));
+        if self.arguments.json {
+            let mut ink = Ink::new(false);
+            for (name, counts) in each.chain(all) {
+                let mut object = Object::begin(&mut ink);
+                object.text("profile", name);
+                for (what, count) in ["worlds", "frames", "requests", "failed"].iter().zip(counts) {
+                    object.number(what, count);
+                }
+                object.end();
+            }
+            return out.write_all(ink.bytes());
+        }
+        writeln!(out, "profile          worlds       frames    requests  worlds failed")?;
+        for (name, [worlds, frames, requests, failed]) in each.chain(all) {
+            writeln!(out, "{name:<12} {worlds:>10} {frames:>12} {requests:>11} {failed:>14}")?;
+        }
+        let seconds = self.count(|tally| &tally.nanos) as f64 / 1e9;
+        let rate = sum[1] as f64 / seconds.max(1e-9);
+        let passed = self.start.elapsed().as_secs_f64();
+        eprintln!("{passed:.1} s; {rate:.0} frames/s of a thread");
+        Ok(())
     }
 }
 
 impl Tally {
-    const HEAD: &str = "profile           seeds       frames    requests failed  \
-                        seconds  frames/s of a thread";
-
     const fn new(profile: &'static Profile) -> Self {
         Self {
             profile,
@@ -207,16 +288,37 @@ impl Tally {
         }
     }
 
-    fn line(&self) -> String {
-        let counts = [&self.seeds, &self.frames, &self.requests, &self.failed, &self.nanos];
-        line(self.profile.name, counts.map(|count| count.load(Ordering::Relaxed)))
+    fn counts(&self) -> [u64; 4] {
+        let counts = [&self.seeds, &self.frames, &self.requests, &self.failed];
+        counts.map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-fn line(name: &str, [seeds, frames, requests, failed, nanos]: [u64; 5]) -> String {
-    let seconds = nanos as f64 / 1e9;
-    let rate = frames as f64 / seconds.max(1e-9);
-    format!(
-        "{name:<12} {seeds:>10} {frames:>12} {requests:>11} {failed:>6} {seconds:>8.1} {rate:>9.0}"
-    )
+/// `one.pcapng` → `one-2.pcapng`.
+fn numbered(path: &Path, number: u64) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let end = path.extension().map(|end| format!(".{}", end.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{number}{}", end.unwrap_or_default()))
+}
+
+/// The kinds of worlds, and what worlds may have.
+fn list() -> Result<Outcome> {
+    let mut out = io::stdout().lock();
+    for profile in PROFILES {
+        writeln!(out, "{:<12} {}", profile.name, profile.says)?;
+    }
+    let names: Vec<&str> = Feature::ALL.iter().map(|feature| feature.name()).collect();
+    writeln!(out, "features     {}", names.join(", "))?;
+    Ok(Outcome::Right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_captures_have_numbers() {
+        let name = |path: &str| numbered(Path::new(path), 2).display().to_string();
+        assert_eq!((name("a/one.pcapng"), name("one")), ("a/one-2.pcapng".into(), "one-2".into()));
+    }
 }

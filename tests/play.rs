@@ -1,6 +1,9 @@
 //! `roxe script` and `roxe sim` from outside: what they print, and their exit statuses.
 
-use std::process::{Command, Output};
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::json;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_roxe")).args(arguments).output().expect("roxe runs")
@@ -31,6 +34,104 @@ fn scripts_come_true_or_say_what_came_instead() {
     assert_eq!(said(&run(&["script"])).0, Some(2));
 }
 
+/// Runs with something on standard input.
+fn run_with(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    child.wait_with_output().expect("roxe ends")
+}
+
+const EXCHANGE: &str = "qp q1 rc expect-psn 5\n\
+                        +0   post recv q1 id 1 len 64\n\
+                        +1us < q1 SEND_ONLY psn 5 ack-req \"abc\"\n\
+                        +0   > q1 ACK psn 5 msn 1\n\
+                        +0   completion recv id 1 ok \"abc\"\n";
+
+#[test]
+fn a_script_of_standard_input_tells_all_that_happened() {
+    let (status, text) = said(&run_with(&["script", "-v", "-"], EXCHANGE));
+    assert_eq!(status, Some(0), "{text}");
+    for part in [
+        "1us   3 +1us < q1 SEND_ONLY psn 5 ack-req \"abc\"\n",
+        "1us     > q1 ACK psn 5 msn 1\n",
+        "1us     completion q1 recv id 1 ok op recv len 3\n",
+        "standard input: ok, 5 statements\n",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(said(&run_with(&["script", "-"], "")).0, Some(2));
+}
+
+#[test]
+fn the_frames_of_a_script_are_captured_both_ways() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let capture = folder.join("script.pcapng");
+    let capture = capture.to_str().unwrap();
+    let (status, text) = said(&run_with(&["script", "--capture", capture, "-"], EXCHANGE));
+    assert_eq!(status, Some(0), "{text}");
+    let (status, text) = said(&run(&["check", capture]));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("2 RoCE frames in 1 conversation, no finding"), "{text}");
+    let (_, text) = said(&run(&["explain", capture]));
+    assert!(text.contains("SEND_ONLY") && text.contains("ACK"), "{text}");
+    assert_eq!(said(&run(&["script", "--capture", capture, "a", "b"])).0, Some(2));
+    assert_eq!(said(&run_with(&["script", "--capture", "/no/such", "-"], EXCHANGE)).0, Some(2));
+}
+
+#[test]
+fn verdicts_on_scripts_are_told_as_json() {
+    let verdict = |script: &str| {
+        let output = run_with(&["script", "--json", "-"], script);
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+        (output.status.code(), told)
+    };
+    let (status, told) = verdict(EXCHANGE);
+    assert_eq!((status, &told["verdict"], &told["statements"]), (Some(0), &json!("ok"), &json!(5)));
+    let (status, told) = verdict("+0 quiet\n+0 quiet ; counter icrc_bad 1");
+    assert_eq!((status, &told["verdict"]), (Some(1), &json!("failed")));
+    let place = [&told["line"], &told["column"], &told["message"]];
+    assert_eq!(place, [&json!(2), &json!(12), &json!("icrc_bad is 0")]);
+    let (status, told) = verdict("+0 state q1 rts\n+0 state q2 rts");
+    assert_eq!(
+        (status, &told["verdict"], &told["mistakes"]),
+        (Some(2), &json!("wrong"), &json!(2))
+    );
+    assert_eq!((&told["line"], &told["column"]), (&json!(1), &json!(10)));
+    let output = run(&["script", "--json", "no such file"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert_eq!((&told["verdict"], output.status.code()), (&json!("unreadable"), Some(2)));
+}
+
+#[test]
+fn the_words_of_scripts_are_listed() {
+    let (status, text) = said(&run(&["script", "--words"]));
+    assert_eq!(status, Some(0), "{text}");
+    let has = |words: &str| {
+        text.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") == words)
+    };
+    for words in [
+        "qp expect-psn from 0 to 0xffffff",
+        "qp timeout from 0 to 31",
+        "qp gsi its service",
+        "statement quiet",
+        "packet ATOMIC_ACK",
+        "packet READ_RESPONSE_MIDDLE",
+        "completion rnr-retry-exceeded",
+        "event last-wqe",
+        "access remote-write",
+        "counter icrc_bad",
+        "< outer-vlan from 0 to 0xffff",
+    ] {
+        assert!(has(words), "{words}");
+    }
+}
+
 #[test]
 fn a_seed_is_the_same_world_every_time() {
     let arguments = ["sim", "--seed", "7", "--profile", "chaos"];
@@ -45,11 +146,87 @@ fn a_seed_is_the_same_world_every_time() {
     assert_eq!(counts(run(&arguments)), first);
     let like = |peer| counts(run(&[arguments.as_slice(), &["--peer", peer]].concat()));
     assert_ne!(like("rxe"), like("roxe,connectx"));
-    for wrong in
-        [["--seeds", "5..5"], ["--profile", "nope"], ["--change", "what=1"], ["--peer", "nope"]]
-    {
+    for wrong in [
+        ["--seeds", "5..5"],
+        ["--profile", "nope"],
+        ["--change", "what=1"],
+        ["--change", "devices=1"],
+        ["--change", "pairs=0"],
+        ["--peer", "nope"],
+        ["--faults", "lose 2%"],
+        ["--latency", "5"],
+        ["--rate", "0"],
+    ] {
         let (status, text) = said(&run(&[["sim"].as_slice(), &wrong].concat()));
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(wrong[0]), "{text}");
     }
+}
+
+/// What stands on standard output does not depend on the machine.
+#[test]
+fn worlds_are_told_of_the_same_way_everywhere() {
+    let arguments = ["sim", "-v", "--seed", "0x7", "--profile", "lossy,dup"];
+    let output = run(&arguments);
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    assert_eq!(run(&arguments).stdout, output.stdout);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].starts_with("seed 7 lossy: ") && lines[1].starts_with("seed 7 dup: "),
+        "{text}"
+    );
+    assert!(lines[0].contains(" devices (") && lines[0].contains(" retransmissions, "), "{text}");
+    assert_eq!(lines[2], "profile          worlds       frames    requests  worlds failed");
+    assert_eq!(
+        lines[3..].iter().map(|line| line.split(' ').next()).collect::<Vec<_>>(),
+        [Some("lossy"), Some("dup"), Some("all")]
+    );
+    let output = run(&["sim", "-v", "--json", "--seed", "7", "--profile", "lossy"]);
+    let told = String::from_utf8(output.stdout).expect("text");
+    let told: Vec<serde_json::Value> =
+        told.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!((&told[0]["seed"], &told[0]["verdict"]), (&json!(7), &json!("held")));
+    assert_eq!((&told[1]["profile"], &told[1]["worlds"]), (&json!("lossy"), &json!(1)));
+    assert_eq!((&told[1]["failed"], &told[0]["frames"]), (&json!(0), &told[1]["frames"]));
+}
+
+/// Links can be told what to do; the frames of a world that holds can be looked at.
+#[test]
+fn links_do_what_is_said_and_their_frames_are_captured() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let capture = folder.join("world.pcapng");
+    let capture = capture.to_str().unwrap();
+    let of_one = ["sim", "-v", "--seed", "7", "--profile", "clean"];
+    let said_of_links = ["--faults", "drop 5%", "--latency", "5us", "--rate", "25"];
+    let all = [&of_one[..], &said_of_links, &["--capture", capture]].concat();
+    let (status, text) = said(&run(&all));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("links 5000 ns, 25 Gb/s") && text.contains(",drop,mark,"), "{text}");
+    let again = |text: &str| text.contains("; 0 retransmissions") || text.contains(", 0 retrans");
+    assert!(!again(&text), "{text}");
+    assert!(again(&said(&run(&of_one)).1));
+    let (status, text) = said(&run(&["check", capture]));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("RoCE frames in "), "{text}");
+}
+
+#[test]
+fn kinds_of_worlds_are_listed_and_explained() {
+    for arguments in [["sim", "--profiles"], ["sim", "--help"]] {
+        let (status, text) = said(&run(&arguments));
+        assert_eq!(status, Some(0), "{text}");
+        for words in ["lossy", "packets are lost", "tiny-window", "late-receives"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+}
+
+/// The last seeds that there are make worlds too.
+#[test]
+fn the_greatest_seeds_are_run() {
+    let seeds = "18446744073709551612..18446744073709551615";
+    let (status, text) = said(&run(&["sim", "--profile", "clean", "--seeds", seeds]));
+    assert_eq!(status, Some(0), "{text}");
+    let line = text.lines().find(|line| line.starts_with("clean")).unwrap_or_default();
+    assert_eq!(line.split_whitespace().nth(1), Some("3"), "{text}");
 }

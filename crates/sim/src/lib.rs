@@ -17,6 +17,7 @@
 pub mod checker;
 pub mod link;
 pub mod peer;
+mod phrase;
 pub mod replay;
 pub mod rng;
 pub mod script;

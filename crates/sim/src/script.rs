@@ -2,14 +2,17 @@
 //!
 //! It is described where its scripts are, on one page: `tests/conformance/README.md`.
 
+mod check;
 mod frame_in;
 mod frame_out;
+mod mistake;
 mod objects;
 mod parameters;
 mod parse;
 mod requests;
 mod run;
 mod syntax;
+mod vocabulary;
 mod words;
 mod world;
 
@@ -18,20 +21,57 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-pub use parse::ParseError;
+use roxe_wire::Instant;
+
+pub use mistake::ParseError;
 pub use run::Failure;
+pub use vocabulary::words;
 
 /// How scripts are run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How much of what happened before a failure is told.
     pub before: usize,
+    /// Whether all that happens is kept in [`Played::history`], and not only that much.
+    pub transcript: bool,
+    /// Whether to keep the frames.
+    pub frames: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { before: 12 }
+        Self { before: 12, transcript: false, frames: false }
     }
+}
+
+/// A script that was run.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What happened, with virtual times: lines of the script and what the device did.
+    pub history: Vec<String>,
+    /// The frames, if they were to be kept.
+    pub frames: Vec<PlayedFrame>,
+}
+
+impl From<Outcome> for Played {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, history: Vec::new(), frames: Vec::new() }
+    }
+}
+
+/// A frame of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlayedFrame {
+    /// When it passed.
+    pub time: Instant,
+    /// Whether the device sent it.
+    pub outbound: bool,
+    /// From its Ethernet header on.
+    pub bytes: Vec<u8>,
+    /// Which line of the script it passed at.
+    pub comment: String,
 }
 
 /// How a script ended.
@@ -45,8 +85,8 @@ pub enum Outcome {
     },
     /// A line did not come true.
     Failed(Failure),
-    /// The text is no script.
-    Wrong(ParseError),
+    /// The text is no script: what is wrong with it, at least one thing.
+    Wrong(Vec<ParseError>),
     /// The file cannot be read.
     Unreadable(String),
 }
@@ -65,9 +105,13 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Passed { statements: 1 } => f.write_str("ok, 1 statement"),
             Self::Passed { statements } => write!(f, "ok, {statements} statements"),
             Self::Failed(failure) => failure.fmt(f),
-            Self::Wrong(error) => error.fmt(f),
+            Self::Wrong(errors) => {
+                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
             Self::Unreadable(why) => f.write_str(why),
         }
     }
@@ -103,11 +147,19 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Runs a script; `name` is what failures call it.
 pub fn run_text(name: &str, text: &str, options: &Options) -> Outcome {
-    match parse::parse(name, text) {
-        Err(error) => Outcome::Wrong(error),
-        Ok(script) => match run::run(name, &script, options.before) {
-            Ok(statements) => Outcome::Passed { statements },
-            Err(failure) => Outcome::Failed(failure),
-        },
+    play(name, text, options).outcome
+}
+
+/// Runs a script, and keeps what happened.
+pub fn play(name: &str, text: &str, options: &Options) -> Played {
+    let script = match parse::parse(name, text) {
+        Ok(script) => script,
+        Err(errors) => return Outcome::Wrong(errors).into(),
+    };
+    let mistakes = check::check(name, &script);
+    if mistakes.is_empty() {
+        run::run(name, &script, options)
+    } else {
+        Outcome::Wrong(mistakes).into()
     }
 }

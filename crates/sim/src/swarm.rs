@@ -4,26 +4,27 @@
 //! worlds are full of one thing and free of what would hide its mistakes. A world that fails is
 //! made smaller for as long as it still fails, and its last frames are kept.
 
+mod conditions;
+mod outcome;
+
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::Write;
-use std::ops::{ControlFlow, Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
-use roxe_net::capture_file::{
-    CaptureWriter, LinkType, NewInterface, NewRecord, Timestamp, WriteError,
-};
-use roxe_net::fault::{Faults, Rule, parse_rules};
+use roxe_net::fault::Faults;
 use roxe_transport::ending::Cause;
 use roxe_transport::qp_state::ServiceType;
-use roxe_wire::{Frame, Instant, Packet, RawFrame};
+use roxe_wire::Instant;
 
-use crate::link::{Link, LinkSettings};
+use crate::link::Link;
 use crate::peer::{Peer, Peers};
 use crate::rng::Rng;
 use crate::workload::Workload;
-use crate::world::{Due, Recorded, World};
+use crate::world::{Due, World};
+
+pub use conditions::Conditions;
+pub use outcome::{Failure, Outcome};
 
 macro_rules! features {
     ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
@@ -161,6 +162,11 @@ impl Features {
 
     const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Whether packets may not arrive as they were sent, and in their order.
+    pub(crate) fn impair(self) -> bool {
+        conditions::FAULTS.iter().any(|fault| self.has(*fault))
     }
 
     /// All of them, in order.
@@ -316,6 +322,13 @@ const fn profile(
     }
 }
 
+/// So many devices can be told apart by one byte of their addresses, and a pair needs two.
+const DEVICES: RangeInclusive<u64> = 2..=254;
+/// Pairs: a world without is none, and each takes its memory.
+const PAIRS: RangeInclusive<u64> = 1..=1000;
+/// Requests of each direction of a pair: all are planned before the first.
+const REQUESTS: RangeInclusive<u64> = 1..=100_000;
+
 impl Profile {
     /// The profile with this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
@@ -380,15 +393,15 @@ impl Options {
     pub fn changed(mut self, line: &str) -> Result<Self, String> {
         for word in line.split_whitespace() {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?}: no `=`"))?;
-            let number = |range: RangeInclusive<u64>| match value.parse() {
-                Ok(number) if range.contains(&number) => Ok(number),
-                Ok(_) => Err(format!("{word:?}: from {} to {}", range.start(), range.end())),
-                Err(_) => Err(format!("{word:?}: no number")),
+            let number = |range: RangeInclusive<u64>| {
+                let number = value.parse().ok().filter(|number| range.contains(number));
+                let (least, most) = range.into_inner();
+                number.ok_or_else(|| format!("{word:?}: a number is needed from {least} to {most}"))
             };
             match key {
-                "devices" => self.devices = number(1..=256)?,
-                "pairs" => self.pairs = number(0..=1000)?,
-                "requests" => self.requests = number(0..=100_000)?,
+                "devices" => self.devices = number(DEVICES)?,
+                "pairs" => self.pairs = number(PAIRS)?,
+                "requests" => self.requests = number(REQUESTS)?,
                 "peers" => self.peers = Peers::parse(value)?,
                 "without" => {
                     for name in value.split(',') {
@@ -436,157 +449,27 @@ impl fmt::Display for Options {
     }
 }
 
-/// How a world ended.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Frames that devices sent.
-    pub frames: u64,
-    /// Requests that applications posted.
-    pub requests: u64,
-    /// Virtual time that passed.
-    pub time: Duration,
-    /// Of all frames, when they were sent and by whom.
-    pub digest: u64,
-    /// What went wrong.
-    pub failure: Option<Failure>,
-}
-
-/// A world in which something did not hold.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// The smallest world found that fails.
-    pub options: Options,
-    /// What did not hold in it.
-    pub what: String,
-    /// The last frames of it.
-    pub frames: VecDeque<Recorded>,
-    /// What queue pairs that ended say of it, by device.
-    pub ended: Vec<String>,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.what)?;
-        writeln!(f, "  {}", self.options)?;
-        let names: Vec<&str> = self.options.features.iter().map(Feature::name).collect();
-        writeln!(f, "  of {} with {}", self.options.peers, names.join(", "))?;
-        for frame in self.frames.iter().skip(self.frames.len().saturating_sub(SHOWN)) {
-            writeln!(f, "  {}", Shown(frame))?;
-        }
-        for told in self.ended.iter().take(SHOWN) {
-            writeln!(f, "  {told}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Failure {
-    /// Writes the frames as a pcapng capture, each with what became of it.
-    ///
-    /// # Errors
-    /// Those of `output`.
-    pub fn capture(&self, output: impl Write) -> Result<(), WriteError> {
-        let mut writer = CaptureWriter::new(output)?;
-        let name = "world";
-        let interface =
-            NewInterface { name, description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
-        let interface = writer.add_interface(interface)?;
-        for frame in &self.frames {
-            let comment = Shown(frame).to_string();
-            writer.write(&NewRecord {
-                interface,
-                time: Timestamp::from_nanos(frame.time.nanos()),
-                data: &frame.bytes,
-                wire_len: 0,
-                direction: None,
-                comment: Some(&comment),
-            })?;
-        }
-        writer.flush()
-    }
-}
-
-/// How many frames are shown with a failure.
-const SHOWN: usize = 60;
-
-/// A frame in a line.
-struct Shown<'a>(&'a Recorded);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recorded { time, ends: (from, to), bytes, passage } = self.0;
-        write!(f, "{time} {from}")?;
-        match to {
-            Some(to) => write!(f, "→{to}")?,
-            None => write!(f, "→?")?,
-        }
-        let frame = Frame::parse(RawFrame::ethernet(bytes));
-        if let Ok(packet) = frame.and_then(|frame| Packet::parse(frame.body)) {
-            let headers = &packet.headers;
-            let bth = &headers.bth;
-            write!(f, " {} qp {} psn {}", packet.opcode.name, bth.dest_qp, bth.psn)?;
-            if bth.ack_req {
-                write!(f, " ack-req")?;
-            }
-            if let Some(reth) = headers.reth {
-                write!(f, " va {:#x} len {}", reth.va, reth.dma_len)?;
-            }
-            if let Some(aeth) = headers.aeth {
-                write!(f, " {:?} msn {}", aeth.syndrome, aeth.msn)?;
-            }
-            if let Some(atomic) = headers.atomic_eth {
-                write!(f, " swap/add {:#x} compare {:#x}", atomic.swap_add, atomic.compare)?;
-            }
-            if let Some(ack) = headers.atomic_ack_eth {
-                write!(f, " original {:#x}", ack.original)?;
-            }
-            write!(f, " {} B", packet.payload.len())?;
-        }
-        match passage.arrives {
-            None => write!(f, " — lost")?,
-            Some(at) if passage.impaired => {
-                write!(f, " — arrives {at}")?;
-                if passage.copies != 0 {
-                    write!(f, ", {} more", passage.copies)?;
-                }
-                if passage.flip.is_some() || passage.keep.is_some() {
-                    write!(f, ", damaged")?;
-                }
-            }
-            Some(_) => {}
-        }
-        Ok(())
-    }
-}
-
-/// Runs the world of a seed; makes it smaller if it fails.
-pub fn run(seed: u64, profile: &Profile) -> Outcome {
-    run_options(Options::new(seed, profile))
-}
-
 /// Runs a world; makes it smaller if it fails.
 pub fn run_options(options: Options) -> Outcome {
-    let mut outcome = attempt(options, false);
+    run(options, &Conditions::default(), false)
+}
+
+/// Runs a world under other conditions than its own; makes it smaller if it fails. `record` is
+/// whether the last frames of one that holds are kept too.
+pub fn run(options: Options, conditions: &Conditions, record: bool) -> Outcome {
+    let options = conditions.admit(options);
+    let mut outcome = attempt(options, conditions, record);
     if outcome.failure.is_some() {
-        let smallest = shrink(options, |options| attempt(options, false).failure.is_some());
-        let again = attempt(smallest, true);
+        // A smaller world has the faults still that are said.
+        let fails = |options| {
+            conditions.admit(options) == options
+                && attempt(options, conditions, false).failure.is_some()
+        };
+        let again = attempt(shrink(options, fails), conditions, true);
         // A failure that does not come again by itself is worse than any other: keep the first.
         outcome.failure = again.failure.or(outcome.failure);
     }
     outcome
-}
-
-/// Runs the worlds of many seeds, until one of them makes `progress` break.
-pub fn run_range(
-    seeds: Range<u64>,
-    profile: &Profile,
-    progress: &mut dyn FnMut(u64, Outcome) -> ControlFlow<()>,
-) {
-    for seed in seeds {
-        if progress(seed, run(seed, profile)).is_break() {
-            return;
-        }
-    }
 }
 
 /// A smaller world that still fails: fewer requests, pairs, devices and features.
@@ -631,8 +514,8 @@ fn shrink(mut options: Options, fails: impl Fn(Options) -> bool) -> Options {
 }
 
 /// Runs a world once. An assertion of the engine that fails is a failure like any other.
-fn attempt(options: Options, record: bool) -> Outcome {
-    let mut world = build(&options);
+fn attempt(options: Options, conditions: &Conditions, record: bool) -> Outcome {
+    let mut world = build(&options, conditions);
     world.record = record.then(VecDeque::new);
     let mut workload = Workload::new(&options);
     let ended = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut workload)));
@@ -644,14 +527,32 @@ fn attempt(options: Options, record: bool) -> Outcome {
             None => format!("panic: {}", panic.downcast_ref::<&str>().unwrap_or(&"?")),
         }),
     };
-    let frames = world.record.take().unwrap_or_default();
-    Outcome {
+    let recorded = world.record.take().unwrap_or_default();
+    let counted = |name| {
+        let each = world.nodes.iter().filter_map(|node| node.device.counters().by_name(name));
+        each.sum()
+    };
+    let mut outcome = Outcome {
+        options,
+        link: conditions.links(&options).0,
         frames: world.frames,
         requests: workload.posted,
+        retransmissions: counted("retrans_pkts"),
+        rnr_naks: counted("send_rnr_err"),
+        ended: world.nodes.iter().map(|node| node.device.ended_queue_pairs().count() as u64).sum(),
         time: world.now.since(Instant::ZERO),
         digest: world.digest,
-        failure: what.map(|what| Failure { options, what, frames, ended: who_ended(&world) }),
-    }
+        recorded,
+        failure: None,
+    };
+    outcome.failure = what.map(|what| Failure {
+        options,
+        conditions: conditions.clone(),
+        what,
+        frames: std::mem::take(&mut outcome.recorded),
+        ended: who_ended(&world),
+    });
+    outcome
 }
 
 /// What the queue pairs that ended say of it. Those that applications moved to state Error did what
@@ -663,7 +564,8 @@ fn who_ended<A>(world: &World<A>) -> Vec<String> {
     let told = stories
         .filter(|(_, story)| story.ending.is_some_and(|ending| ending.cause != Cause::Modified));
     told.map(|(index, story)| {
-        format!("device {index}, queue pair {}: {}", story.qpn.get(), story.sentence())
+        let address = world.nodes[index].addresses[0];
+        format!("device {index} {address}, queue pair {}: {}", story.qpn, story.sentence())
     })
     .collect()
 }
@@ -692,52 +594,16 @@ fn live(world: &mut World<crate::workload::Action>, workload: &mut Workload) -> 
 }
 
 /// The devices and links of a world.
-fn build(options: &Options) -> World<crate::workload::Action> {
-    let mut rng = Rng::new(options.seed).fork(2);
-    let settings = LinkSettings {
-        latency: Duration::from_nanos(rng.between(200, 20_000)),
-        picos_per_byte: rng.pick(&[20, 80, 320, 800]),
-        queue_bytes: if options.features.has(F::ShortQueue) {
-            rng.between(8_000, 60_000)
-        } else {
-            u64::MAX
-        },
-        mark_bytes: if options.features.has(F::Mark) { rng.between(0, 50_000) } else { u64::MAX },
-    };
-    let rules = rules(options);
+fn build(options: &Options, conditions: &Conditions) -> World<crate::workload::Action> {
+    let (settings, bad_for) = conditions.links(options);
+    let rules = conditions.rules(options);
     let seed = options.seed;
     let mut world = World::new(options.devices as usize, options.peers, seed, |from, to| {
         let own = Rng::new(seed).fork(from as u64 * 1000 + to as u64).next();
         Link::new(settings, Faults::new(rules.iter().cloned(), own))
     });
-    let bad_for = rng.between(200, 20_000);
-    world.faulty_until = Instant::ZERO + Duration::from_micros(bad_for);
+    world.faulty_until = Instant::ZERO + bad_for;
     world
-}
-
-/// What the links of a world do to packets.
-fn rules(options: &Options) -> Vec<Rule> {
-    let mut all = Vec::new();
-    for (feature, action, rest) in [
-        (F::Drop, "drop", ""),
-        (F::Duplicate, "dup", ""),
-        (F::Reorder, "reorder", "by"),
-        (F::Delay, "delay", "1us..300us"),
-        (F::Corrupt, "corrupt", ""),
-        (F::Truncate, "truncate", ""),
-        (F::Mark, "mark", ""),
-    ] {
-        let mut rng = Rng::new(options.seed).fork(100 + feature as u64);
-        // Mostly some, at times a great many.
-        let chance = if rng.percent(80) { rng.between(1, 500) } else { rng.between(500, 4000) };
-        let by = rng.between(1, 20);
-        if options.features.has(feature) {
-            let rest = if rest == "by" { format!("by {by}") } else { rest.to_owned() };
-            let line = format!("{action} {}.{:02}% {rest}", chance / 100, chance % 100);
-            all.extend(parse_rules(&line).unwrap_or_default());
-        }
-    }
-    all
 }
 
 #[cfg(test)]

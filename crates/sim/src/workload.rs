@@ -27,6 +27,7 @@ use roxe_transport::work::{AccessFlags, Attributes, Completion, PathId};
 use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, StaticRate};
 
 use crate::checker::{Outstanding, Sum, UNTOUCHED};
+use crate::phrase;
 use crate::rng::Rng;
 use crate::swarm::{Feature as F, Options};
 use crate::world;
@@ -493,9 +494,10 @@ impl Workload {
                     .any(|request| request.mistake.is_some() && request.state != State::Planned);
                 if !mistaken && !self.pairs[pair].ends[side].was_gone && !self.pairs[pair].abandoned
                 {
-                    return Err(format!("{what:?} at end {side} of pair {pair} without a reason"));
+                    let place = self.place(world, pair, side);
+                    return Err(format!("{} without a reason at {place}", event_name(what)));
                 }
-                self.blame(world, pair, format!("{what:?} at end {side}"));
+                self.blame(world, pair, format!("{} at end {side}", event_name(what)));
             }
             Event::CompletionQueueError(_) => {
                 self.hosts[device].overrun = true;
@@ -536,14 +538,18 @@ impl Workload {
             self.completed += count as u64;
             for completion in &room[..count] {
                 let Some(&(pair, side)) = self.by_qpn.get(&(device, completion.qpn)) else {
-                    return Err(format!("a completion of nobody: {completion:?}"));
+                    let (qpn, what) = (completion.qpn, phrase::completion(completion));
+                    return Err(format!("a completion of {qpn}, which is nobody: {what}"));
                 };
                 let done = if completion.wr_id & RECEIVE != 0 {
                     self.received(world, pair, side, completion)
                 } else {
                     self.sent(world, pair, side, completion)
                 };
-                done.map_err(|what| format!("pair {pair} end {side}, {completion:?}: {what}"))?;
+                done.map_err(|what| {
+                    let place = self.place(world, pair, side);
+                    format!("{place}, completion {}: {what}", phrase::completion(completion))
+                })?;
             }
         }
     }
@@ -735,10 +741,9 @@ impl Workload {
             let info = device.query_queue_pair(end.qpn).map_err(|error| error.to_string())?;
             let lost = self.hosts[end.device].overrun;
             if info.state == QpState::Error && end.outstanding.awaits_completion() && !lost {
-                let front = end.outstanding.front();
-                return Err(format!(
-                    "pair {index} end {side} is in Error, and request {front:?} was not flushed"
-                ));
+                let front = end.outstanding.front().unwrap_or_default();
+                let place = self.place(world, index, side);
+                return Err(format!("{place} is in Error, and request {front} was not flushed"));
             }
             if anew || pair.abandoned {
                 self.destroy(world, index, side)?;
@@ -858,20 +863,31 @@ impl Workload {
         for (side, end) in pair.ends.iter().enumerate() {
             if !end.is_done() {
                 let info = world.nodes[end.device].device.query_queue_pair(end.qpn);
+                let state = info.map_or("gone", |info| info.state.name());
+                let first = end.outstanding.front();
+                let first = first.map(|request| format!("; first {}", end.plan[request]));
                 return Err(format!(
-                    "pair {index} end {side} stands still: {} of {} posted, {} outstanding, \
-                     {:?} first; {info:?}",
+                    "{} stands still in state {state}: {} of {} posted, {} outstanding{}",
+                    self.place(world, index, side),
                     end.next,
                     end.plan.len(),
                     end.outstanding.len(),
-                    end.outstanding.front().map(|request| &end.plan[request]),
+                    first.unwrap_or_default(),
                 ));
             }
             if pair.service == ServiceType::Rc && !end.awaited.is_empty() {
-                return Err(format!("pair {index} end {side} still awaits {:?}", end.awaited));
+                let place = self.place(world, index, side);
+                return Err(format!("{place} still awaits {} messages", end.awaited.len()));
             }
         }
         Ok(())
+    }
+
+    /// Which end of which pair, and where that is.
+    fn place(&self, world: &World, pair: usize, side: usize) -> String {
+        let End { device, qpn, .. } = self.pairs[pair].ends[side];
+        let address = world.nodes[device].addresses[0];
+        format!("pair {pair} end {side} (device {device} {address}, queue pair {qpn})")
     }
 
     /// A few words on where everything stands.
@@ -895,6 +911,18 @@ impl Workload {
             }
         }
         text
+    }
+}
+
+/// What an event of a queue pair is called.
+const fn event_name(event: QpEvent) -> &'static str {
+    match event {
+        QpEvent::Fatal => "a fatal error",
+        QpEvent::RequestError => "a request error",
+        QpEvent::AccessError => "an access error",
+        QpEvent::CommunicationEstablished => "communication established",
+        QpEvent::SqDrained => "a drained send queue",
+        QpEvent::LastWqeReached => "the last receive",
     }
 }
 

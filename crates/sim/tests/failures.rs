@@ -19,7 +19,7 @@ fn a_failure_shows_the_line_what_came_instead_and_what_came_before() {
         failure(text).to_string(),
         "x.roce:4: +0 > q1 ACK psn 101 msn 1 | NAK psn 100 code invalid-request\n  \
          instead: > q1 ACK psn 100 msn 1\n  \
-         psn is 100, not 101; it is a ACK\n  \
+         psn is 100, not 101; it is an ACK\n  \
          before:\n          \
          0   1 qp q1 rc  expect-psn 100\n          \
          0   2 +0 post recv q1 id 1 len 64\n        \
@@ -49,44 +49,93 @@ fn a_failure_says_why_queue_pairs_ended() {
 /// Each script with the end of what it must be told.
 #[rustfmt::skip]
 const WRONG: &[(&str, &str)] = &[
-    ("+0 < q1 SEND_ONLY psn 0", "q1 is no queue pair"),
-    ("qp q1 rc\n+0 < q1 SEND_ONLY \"x\"", "this packet needs `psn`"),
-    ("qp q1 ud\n+0 < q1 READ_REQUEST psn 0", "UD has no READ_REQUEST"),
     ("qp q1 rc\n+0 post send q1 id 1 \"x\"", "the script ends here, but the device did more: > q1 SEND_ONLY psn 0 ack-req \"x\" (at 0)"),
     ("qp q1 rc\n+0 post send q1 \"x\"\n+1us quiet", "before this line the device did more: > q1 SEND_ONLY psn 0 ack-req \"x\" (at 0)"),
-    ("qp q1 rc\n+0 > q1 ACK psn 0", "the device did nothing"),
-    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 \"x\"", "ack-req is set, not not set"),
-    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY ack-req \"x\"", "say `psn`, or `psn *`"),
+    ("qp q1 rc\n+0 > q1 ACK psn 0", "the device did nothing, and waits for nothing"),
+    ("qp q1 rc timeout 8\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req \"x\"\n+1ms > q1 SEND_ONLY psn 0 ack-req \"x\"", "the device did nothing; its next timer ends at 1.048576ms"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 \"x\"", "\n  ack-req is set"),
     ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req \"y\"", "byte 0 of its data is 0x78, not 0x79: \"x\""),
-    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req", "it has 1 bytes of data, not 0"),
-    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req msn 0 \"x\"", "SEND_ONLY has no `msn`"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req", "its data is 1 bytes long, not 0"),
     ("qp q1 rc timeout 8\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req \"x\"\n2ms..3ms > q1 SEND_ONLY psn 0 ack-req \"x\"", "it came at 1.048576ms, not at 2ms..3ms: > q1 SEND_ONLY psn 0 ack-req \"x\""),
     ("qp q1 rc\n+0 call modify q1 state rtr", "it failed: EINVAL, no step from rts to rtr"),
     ("qp q1 rc\n+0 call modify q1 state error fails EINVAL", "it succeeded, and should have failed: EINVAL"),
     ("qp q1 rc\n+0 call destroy q1 fails EBUSY", "it succeeded, and should have failed: EBUSY"),
-    ("+0 counter no_such 0", "no counter is called no_such"),
-    ("qp q1 rc\n+0 counter q1 cq_overrun 0", "no counter is called cq_overrun"),
     ("qp q1 rc\n+0 counter q1 ack_sent 1", "ack_sent is 0"),
     ("qp q1 rc\n+0 why q1 \"in * rtr\"", "instead: in state rts"),
     ("+0 counter icrc_bad 1", "icrc_bad is 0"),
     ("mr m1 len 8\n+0 memory m1 \"x\"", "byte 0 of its data is 0x00, not 0x78: zeros(1)"),
-    ("mr m1 len 8\nmr m1 len 8", "m1 is there already"),
-    ("qp q1 rc\ndevice seed 4", "`device` comes first"),
-    ("qp q1 rc\n+0 < q1 ACK psn 0 padding 65536", "padding of more than 65535 bytes"),
-    ("qp q1 rc\n+0 < q1 ACK psn 9 split 0xffffffffffffffff\n+0 counter ghost_response 0", "ghost_response is 1"),
-    ("qp q1 rc\n+0 < q1 ACK psn 0x1000000", "`psn` has 24 bits: 16777216 is too large"),
-    ("qp q1 rc\n+0 < q1 ACK psn 0 credits 32", "`credits` has 5 bits: 32 is too large"),
-    ("qp q1 rc depth 0x100000010", "`depth` has 32 bits: 4294967312 is too large"),
-    ("qp q1 rc retry 256", "`retry` has 8 bits: 256 is too large"),
-    ("device vlan 4096\n+0 quiet", "`vlan` has 12 bits: 4096 is too large"),
-    ("qp q1 rc\n+0 < q1 WRITE_FIRST psn 0 va 0 rkey 0 len 0x100000000", "`len` has 32 bits"),
-    ("qp q1 rc\n+0 post send q1 len 0x100000001", "`len` of a request has 32 bits"),
-    ("qp q1 rc\n+0 < q1 ACK psn 0 cut 4 padding 4", "`cut` and `padding` do not go together"),
-    ("mr m1 len 16777217", "a region of more than 16 MiB"),
-    ("mr a len 16777216\nmr b len 16777216\nmr c len 16777216\nmr d len 16777216\nmr e len 1", "regions of more than 64 MiB together"),
+    ("qp q1 rc\n+0 < q1 ACK psn 9 split 0xffff\n+0 counter ghost_response 0", "ghost_response is 1"),
     ("mr m1 len 8 access local-write\nqp q1 rc\n+0 post recv q1 id 1 sge m1+0:8,m1+0:4000000000\n+0 < q1 SEND_ONLY psn 0 \"x\"\n+0 completion recv id 1 ok \"y\"", "byte 0 of its data is 0x78, not 0x79: \"x\""),
-    ("qp q1 rc\n0..1us quiet", "only what the device does can have a time range"),
 ];
+
+/// Each script with where it is wrong, and how: no adapter is to blame.
+#[rustfmt::skip]
+const MISTAKEN: &[(&str, &str)] = &[
+    ("", "1:1: there is no statement in it"),
+    ("# only a comment", "1:1: there is no statement in it"),
+    ("+0 < q1 SEND_ONLY psn 0", "1:6: q1 is no queue pair"),
+    ("qp q1 rc\n+0 quiet ; state q2 rts", "2:18: q2 is no queue pair; did you mean `q1`?"),
+    ("qp q1 rc\n+0 post send q1 \"x\" sge m2+8:4", "2:25: m2 is no memory region"),
+    ("mr m1 len 8\nqp q1 rc\n+0 post read q1 va m2.va rkey m1.rkey len 8", "3:20: m2 is no object with `va`; did you mean `m1`?"),
+    ("qp q1 rc\n+0 < q1 SEND_ONLY \"x\"", "2:4: this packet needs `psn`"),
+    ("qp q1 rc\n+0 < q1 SEND_ONLY psn 0 va 8", "2:25: SEND_ONLY has no `va`"),
+    ("qp q1 rc\n+0 < q1 OPCODE 0 psn 0 va 8", "2:24: OPCODE has no `va`"),
+    ("qp q1 rc\n+0 < q1 NAK psn 0 code sequence-error timer 8", "2:39: NAK has no `timer`"),
+    ("qp q1 rc\n+0 > q1 ACK psn 0 imm *", "2:19: ACK has no `imm`"),
+    ("qp q1 ud\n+0 < q1 READ_REQUEST psn 0", "2:9: UD has no READ_REQUEST"),
+    ("qp q1 ud\n+0 > q1 READ_REQUEST psn 0", "2:9: UD has no READ_REQUEST"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY ack-req \"x\"", "3:9: SEND_ONLY needs `psn`, or `psn *`"),
+    ("qp q1 rc\n+0 post send q1 \"x\"\n+0 > q1 SEND_ONLY psn 0 ack-req msn 0 \"x\"", "3:33: SEND_ONLY has no `msn`"),
+    ("qp q1 rc\n+0 post write q1 \"x\" va 0", "2:4: this request needs `rkey`"),
+    ("+0 counter no_such 0", "1:12: no_such is no counter"),
+    ("+0 counter bad_icrc 0", "1:12: bad_icrc is no counter; did you mean `icrc_bad`?"),
+    ("qp q1 rc\n+0 counter q1 cq_overrun 0", "2:15: cq_overrun is no counter of a queue pair"),
+    ("mr m1 len 8\nmr m1 len 8", "2:4: m1 is there already"),
+    ("qp q1 rc\n+0 call notify q1", "2:16: q1 is no object of this verb"),
+    ("qp q1 rc\n+0 call hold q1", "2:14: q1 is no object of this verb"),
+    ("qp q1 rc cq c2", "1:13: c2 is no completion queue; did you mean `cq`?"),
+    ("qp q1 rc\ndevice seed 4", "2:1: `device` comes first"),
+    ("qp q1 rc path-mtu 1000", "1:10: 1000 is no path MTU: 256, 512, 1024, 2048 or 4096"),
+    ("mr m1 len 8 va 0x100000000\nqp q1 rc\n+0 quiet ; post send q1 imm m1.va", "3:25: `imm` must be from 0 to 0xffffffff, and is 0x100000000"),
+    ("qp q1 rc\n+0 call modify q1 depth 8", "2:19: q1 has no `depth`"),
+    ("srq s1\n+0 call modify s1 retry 1", "2:19: s1 has no `retry`"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0x1000000", "2:17: expected a number from 0 to 0xffffff, found `0x1000000`"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0 credits 32", "2:27: expected a number from 0 to 31, found `32`"),
+    ("qp q1 rc depth 0x100000010", "1:16: expected a number from 0 to 0xffffffff, found `0x100000010`"),
+    ("device vlan 4096\n+0 quiet", "1:13: expected a number from 0 to 4095, found `4096`"),
+    ("qp q1 rc\n+0 < q1 WRITE_FIRST psn 0 va 0 rkey 0 len 0x100000000", "2:43: expected a number from 0 to 0xffffffff, found `0x100000000`"),
+    ("qp q1 rc\n+0 post send q1 len 0x100000001", "2:21: expected a number from 0 to 0xffffffff, found `0x100000001`"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0 cut 4 padding 4", "2:25: `cut` and `padding` do not go together"),
+    ("qp q1 rc\n+0 < q1 ACK psn 0 padding 65536", "2:27: expected a number from 0 to 0xffff, found `65536`"),
+    ("mr m1 len 16777217", "1:1: a region of more than 16 MiB"),
+    ("mr a len 16777216\nmr b len 16777216\nmr c len 16777216\nmr d len 16777216\nmr e len 1", "5:1: regions of more than 64 MiB together"),
+];
+
+#[test]
+fn mistakes_of_a_script_are_told_with_their_place_and_are_no_failures() {
+    for (text, told) in MISTAKEN {
+        let outcome = run_text("x", text, &Options::default());
+        assert_eq!(
+            (outcome.exit_status(), outcome.to_string()),
+            (2, format!("x:{told}")),
+            "{text}"
+        );
+    }
+}
+
+/// What can be seen without running is told without running, and all of it.
+#[test]
+fn every_mistake_is_told_before_anything_runs() {
+    let text = "qp q1 rc\n+0 counter icrc_bad 1\n+0 state q2 rts\nqp q1 rc\n+0 quiet";
+    let told = run_text("x", text, &Options::default()).to_string();
+    let two = "x:3:10: q2 is no queue pair; did you mean `q1`?\nx:4:4: q1 is there already";
+    assert_eq!(told, two);
+    let told = run_text("x", "+5 quiet\n+0 quiet\n+0 quite", &Options::default()).to_string();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[0], "x:1:1: expected a time with its unit: ns, us, ms or s, found `+5`");
+    assert!(lines[1].starts_with("x:3:4: expected what happens"), "{told}");
+    assert!(lines[1].ends_with("found `quite`; did you mean `quiet`?"), "{told}");
+}
 
 #[test]
 fn every_difference_is_told() {
@@ -94,6 +143,25 @@ fn every_difference_is_told() {
         let what = failure(text).what;
         assert!(what.ends_with(end), "{text}\n{what}");
     }
+}
+
+/// The first moment of a time range belongs to it, as the last does.
+#[test]
+fn what_happens_at_once_is_between() {
+    let text = |times: &str| {
+        format!(
+            "qp q1 rc\n+0 post send q1 id 1 \"abc\"\n{times} > q1 SEND_ONLY psn 0 ack-req \"abc\""
+        )
+    };
+    for times in ["0ns..10ms", "0..0", "+0"] {
+        let outcome = run_text("x.roce", &text(times), &Options::default());
+        assert_eq!(outcome.to_string(), "ok, 3 statements", "{times}");
+    }
+    let early = failure(&text("1ns..10ms")).what;
+    assert!(early.starts_with("before this line the device did more: > q1 SEND_ONLY"), "{early}");
+    let other =
+        "qp q1 rc\nqp q2 rc\n+0 post send q2 \"x\"\n0..1s > q1 SEND_ONLY psn 0 ack-req \"x\"";
+    assert!(failure(other).what.starts_with("instead the device did this: > q2 SEND_ONLY"));
 }
 
 #[test]
@@ -156,7 +224,8 @@ fn a_file_is_read_as_far_as_it_may_be_a_script() {
 #[test]
 fn exit_statuses_are_those_of_all_commands() {
     let status = |text: &str| run_text("x.roce", text, &Options::default()).exit_status();
-    assert_eq!((status("+0 quiet"), status("+0 counter x 0"), status("+0 what")), (0, 1, 2));
+    let statuses = ["+0 quiet", "+0 counter icrc_bad 1", "+0 what"].map(status);
+    assert_eq!(statuses, [0, 1, 2]);
     let missing = roxe_sim::script::run_file("no such file".as_ref(), &Options::default());
     assert_eq!(missing.exit_status(), 2);
 }

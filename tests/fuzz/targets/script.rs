@@ -18,8 +18,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     match &outcome {
         Outcome::Passed { statements } => assert!(*statements <= 2 * text.len()),
         Outcome::Failed(failure) => assert!((1..=lines).contains(&failure.line), "{outcome}"),
-        Outcome::Wrong(error) => {
-            assert!((1..=lines.max(1)).contains(&error.line) && error.column > 0, "{outcome}");
+        Outcome::Wrong(errors) => {
+            let places = |line: usize, column| (1..=lines.max(1)).contains(&line) && column > 0;
+            assert!(errors.iter().all(|error| places(error.line, error.column)), "{outcome}");
+            assert!(!errors.is_empty());
         }
         Outcome::Unreadable(why) => panic!("there is no file: {why}"),
     }

@@ -13,6 +13,7 @@ use roxe_wire::{
     VlanTag, icrc, pad_for,
 };
 
+use super::mistake::Mistake;
 use super::parameters::NAK_CODES;
 use super::syntax::{Arguments, PacketForm, PacketName};
 use super::world::Numbers;
@@ -46,7 +47,7 @@ pub(super) fn build(
     form: &PacketForm,
     peer: &PeerSide,
     numbers: &Numbers<'_>,
-) -> Result<WireFrame, String> {
+) -> Result<WireFrame, Mistake> {
     let arguments = &form.arguments;
     let payload = arguments.bytes().unwrap_or_default();
     let row = row_of(form.name, peer.service)?;
@@ -61,7 +62,7 @@ pub(super) fn build(
         None => bth.emit().to_vec(),
     };
     if let Some(version) = numbers.get("tver")? {
-        packet[1] |= version as u8 & 0x0f;
+        packet[1] |= version as u8;
     }
     if let Some(syndrome) = numbers.get("syndrome")? {
         let place = packet.get_mut(Bth::LEN).ok_or("this packet has no syndrome")?;
@@ -74,7 +75,10 @@ pub(super) fn build(
 }
 
 /// The row of the opcode table; `None` for a raw opcode.
-fn row_of(name: PacketName, service: Service) -> Result<Option<&'static Opcode>, String> {
+pub(super) fn row_of(
+    name: PacketName,
+    service: Service,
+) -> Result<Option<&'static Opcode>, Mistake> {
     let short = match name {
         PacketName::Raw(_) => return Ok(None),
         PacketName::Row(row) => return Ok(Some(row)),
@@ -86,7 +90,7 @@ fn row_of(name: PacketName, service: Service) -> Result<Option<&'static Opcode>,
     };
     match OPCODES.iter().find(fits) {
         Some(row) => Ok(Some(row)),
-        None => Err(format!("{} has no {short}", service.name())),
+        None => Err(Mistake::at(name.text(), format!("{} has no {short}", service.name()))),
     }
 }
 
@@ -96,7 +100,7 @@ fn bth(
     peer: &PeerSide,
     payload: usize,
     numbers: &Numbers<'_>,
-) -> Result<Bth, String> {
+) -> Result<Bth, Mistake> {
     let code = match (row, name) {
         (Some(row), _) => row.code,
         (None, PacketName::Raw(code)) => code,
@@ -109,7 +113,7 @@ fn bth(
         opcode: code,
         solicited: numbers.arguments.has("solicited"),
         mig_req: numbers.or("mig", 1)? != 0,
-        pad: numbers.or("pad", u64::from(pad_for(payload)))? as u8 & 0x3,
+        pad: numbers.or("pad", u64::from(pad_for(payload)))? as u8,
         p_key: PKey(numbers.or("pkey", u64::from(peer.p_key.0))? as u16),
         fecn: numbers.or("fecn", 0)? != 0,
         becn: numbers.or("becn", u64::from(notice))? != 0,
@@ -128,7 +132,7 @@ fn headers(
     peer: &PeerSide,
     payload: usize,
     numbers: &Numbers<'_>,
-) -> Result<Headers, String> {
+) -> Result<Headers, Mistake> {
     use roxe_wire::opcode::Header as H;
     let mut headers = Headers { bth, ..Headers::default() };
     for header in row.headers {
@@ -138,9 +142,10 @@ fn headers(
                     va: numbers.need("va")?,
                     r_key: RKey(numbers.need("rkey")? as u32),
                     dma_len: match numbers.get("len")? {
-                        Some(len) => u32::try_from(len).map_err(|_| "`len` has 32 bits")?,
+                        Some(len) => u32::try_from(len)
+                            .map_err(|_| Mistake::at("len", "`len` has 32 bits"))?,
                         None if row.position.ends() && payload != 0 => payload as u32,
-                        None => return Err("this packet needs `len`".to_owned()),
+                        None => return Err("this packet needs `len`".into()),
                     },
                 });
             }
@@ -177,13 +182,15 @@ fn headers(
             }
             H::Feth => headers.feth = Some(flush(numbers.arguments)),
             H::CnpReserved => headers.cnp_reserved = Some(CnpReserved([0; CnpReserved::LEN])),
-            H::Rdeth | H::Xrceth => return Err(format!("{row} cannot be written in a script")),
+            H::Rdeth | H::Xrceth => {
+                return Err(format!("{row} cannot be written in a script").into());
+            }
         }
     }
     Ok(headers)
 }
 
-fn syndrome(name: PacketName, numbers: &Numbers<'_>) -> Result<Syndrome, String> {
+fn syndrome(name: PacketName, numbers: &Numbers<'_>) -> Result<Syndrome, Mistake> {
     match name {
         PacketName::RnrNak => {
             Ok(Syndrome::RnrNak(RnrTimer::from_bits(numbers.need("timer")? as u8)))
@@ -222,7 +229,7 @@ fn seal_and_frame(
     pad: usize,
     peer: &PeerSide,
     numbers: &Numbers<'_>,
-) -> Result<WireFrame, String> {
+) -> Result<WireFrame, Mistake> {
     let arguments = numbers.arguments;
     let from = arguments.address("from").unwrap_or(peer.from);
     let to = arguments.address("to").unwrap_or(peer.to);
@@ -253,7 +260,7 @@ fn seal_and_frame(
     if let Some(cut) = numbers.get("cut")? {
         let others = ["udp-length", "padding", "split", "checksum", "fragment", "outer-vlan"];
         if let Some(other) = others.into_iter().find(|name| arguments.has(name)) {
-            return Err(format!("`cut` and `{other}` do not go together"));
+            return Err(Mistake::at(other, format!("`cut` and `{other}` do not go together")));
         }
         return Ok(reframe(&template, packet, cut as usize));
     }
@@ -265,22 +272,20 @@ fn seal_and_frame(
     }
     let start = bytes.len();
     bytes.extend_from_slice(&packet);
-    let padding = u16::try_from(numbers.or("padding", 0)?);
-    let padding = padding.map_err(|_| "padding of more than 65535 bytes")?;
-    bytes.resize(bytes.len() + usize::from(padding), 0);
+    bytes.resize(bytes.len() + numbers.or("padding", 0)? as usize, 0);
     let split = match numbers.get("split")? {
-        Some(split) => start.saturating_add(split as usize).min(bytes.len()),
+        Some(split) => (start + split as usize).min(bytes.len()),
         None => bytes.len(),
     };
     Ok(WireFrame { bytes, split })
 }
 
 /// The VLAN tag of a frame: that of the queue pair's address, or what is said.
-fn tag(peer: &PeerSide, numbers: &Numbers<'_>) -> Result<Option<VlanTag>, String> {
+fn tag(peer: &PeerSide, numbers: &Numbers<'_>) -> Result<Option<VlanTag>, Mistake> {
     let (vlan, priority) = (numbers.get("vlan")?, numbers.or("pcp", 0)?);
     let vlan = vlan.map(|vlan| vlan as u16).or(peer.vlan);
     let vlan = vlan.filter(|_| !numbers.arguments.has("untagged"));
-    Ok(vlan.map(|vlan| VlanTag((priority as u16) << 13 | vlan & 0x0fff)))
+    Ok(vlan.map(|vlan| VlanTag((priority as u16) << 13 | vlan)))
 }
 
 /// A packet that ends `cut` bytes early, and whose outer headers say so.
@@ -295,7 +300,7 @@ fn reframe(template: &FrameTemplate, mut packet: Vec<u8>, cut: usize) -> WireFra
 }
 
 /// Faults of IP and UDP headers. `outer` ends with the UDP header.
-fn damage_outer(outer: &mut [u8], packet: &[u8], numbers: &Numbers<'_>) -> Result<(), String> {
+fn damage_outer(outer: &mut [u8], packet: &[u8], numbers: &Numbers<'_>) -> Result<(), Mistake> {
     let udp = outer.len() - 8;
     if let Some(len) = numbers.get("udp-length")? {
         outer[udp + 4..udp + 6].copy_from_slice(&(len as u16).to_be_bytes());

@@ -12,7 +12,8 @@ use roxe_wire::{
 
 use crate::peer::Peer;
 
-use super::parameters::NAK_CODES;
+use super::mistake::{Mistake, Stop};
+use super::parameters::{ATOMIC_ACK, NAK_CODES};
 use super::syntax::{Bytes, PacketForm, PacketName, Value};
 use super::world::Numbers;
 
@@ -20,7 +21,7 @@ use super::world::Numbers;
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     opcode: &'static Opcode,
-    name: String,
+    name: &'static str,
     facts: Vec<(&'static str, Fact)>,
     payload: Vec<u8>,
     /// Bytes between payload and ICRC.
@@ -72,7 +73,10 @@ pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String
         ("reserved-7", Fact::Number(u64::from(bth.reserved_7))),
         ("pad", Fact::Number(u64::from(bth.pad))),
     ];
-    let mut name = parsed.opcode.short_name().to_owned();
+    let mut name = match parsed.opcode.operation {
+        Operation::AtomicAcknowledge => ATOMIC_ACK,
+        _ => parsed.opcode.short_name(),
+    };
     if let Some(deth) = headers.deth {
         facts.push(("qkey", Fact::Number(u64::from(deth.q_key.0))));
         facts.push(("source-qp", Fact::Number(u64::from(deth.source_qp.get()))));
@@ -97,16 +101,16 @@ pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String
         match aeth.syndrome {
             Syndrome::Ack(credits) => {
                 if plain {
-                    "ACK".clone_into(&mut name);
+                    name = "ACK";
                 }
                 facts.push(("credits", Fact::Number(u64::from(credits.code()))));
             }
             Syndrome::RnrNak(timer) => {
-                "RNR_NAK".clone_into(&mut name);
+                name = "RNR_NAK";
                 facts.push(("timer", Fact::Number(u64::from(timer.code()))));
             }
             Syndrome::Nak(code) => {
-                "NAK".clone_into(&mut name);
+                name = "NAK";
                 facts.push(("code", Fact::Word(nak_name(code))));
             }
         }
@@ -197,7 +201,7 @@ impl Seen {
 
     /// The frame in one line, as a script would write it.
     pub(super) fn show(&self, ours: Option<&OurSide>) -> String {
-        let mut line = self.name.clone();
+        let mut line = self.name.to_owned();
         for (name, fact) in &self.facts {
             let usual = ours.and_then(|ours| self.default(name, ours));
             let silent = match usual {
@@ -224,21 +228,23 @@ impl Seen {
         form: &PacketForm,
         ours: &OurSide,
         numbers: &Numbers<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Stop> {
         let same_name = match form.name {
             PacketName::Ack => self.name == "ACK",
             PacketName::RnrNak => self.name == "RNR_NAK",
             PacketName::Nak => self.name == "NAK",
-            PacketName::Short(short) => self.name == short,
+            PacketName::Short(short) => self.opcode.short_name() == short,
             PacketName::Row(row) => self.opcode == row,
             PacketName::Raw(code) => self.opcode.code == code,
         };
         if !same_name {
-            return Err(format!("it is a {}", self.name));
+            let name = self.name;
+            let an = if name.starts_with(['A', 'R']) { "an" } else { "a" };
+            return Err(format!("it is {an} {name}").into());
         }
         for (name, _) in &form.arguments.named {
             if self.fact(name).is_none() {
-                return Err(format!("{} has no `{name}`", self.name));
+                return Err(Mistake::at(name, format!("{} has no `{name}`", self.name)).into());
             }
         }
         for (name, fact) in &self.facts {
@@ -248,15 +254,22 @@ impl Seen {
                 None => match self.default(name, ours) {
                     Some(Default::Any) => continue,
                     Some(Default::Must(usual)) => usual,
-                    None => return Err(format!("say `{name}`, or `{name} *`")),
+                    None => {
+                        let what = format!("{} needs `{name}`, or `{name} *`", self.name);
+                        return Err(Mistake::at(form.name.text(), what).into());
+                    }
                 },
             };
             if wanted != *fact {
                 let (is, wanted) = (show_fact(name, fact), show_fact(name, &wanted));
-                return Err(format!("{name} is {is}, not {wanted}"));
+                return Err(match fact {
+                    Fact::Flag(_) => format!("{name} is {is}"),
+                    _ => format!("{name} is {is}, not {wanted}"),
+                }
+                .into());
             }
         }
-        self.check_bytes(form.arguments.payload.as_ref())
+        Ok(self.check_bytes(form.arguments.payload.as_ref())?)
     }
 
     fn check_bytes(&self, said: Option<&Bytes>) -> Result<(), String> {
@@ -285,7 +298,7 @@ enum Default {
     Any,
 }
 
-fn said_fact(said: &Value, name: &str, numbers: &Numbers<'_>) -> Result<Fact, String> {
+fn said_fact(said: &Value, name: &str, numbers: &Numbers<'_>) -> Result<Fact, Mistake> {
     Ok(match said {
         Value::Flag => Fact::Flag(true),
         Value::Number(_) => Fact::Number(numbers.or(name, 0)?),
@@ -298,7 +311,7 @@ fn said_fact(said: &Value, name: &str, numbers: &Numbers<'_>) -> Result<Fact, St
             Fact::List(known.filter(|known| words.iter().any(|word| word == known)).collect())
         }
         Value::Address(address) => Fact::Address(*address),
-        Value::Any | Value::Pieces(_) => return Err(format!("`{name}` is no such thing")),
+        Value::Any | Value::Pieces(_) => return Err(Mistake::at(name, "it is no such thing")),
     })
 }
 
@@ -319,7 +332,7 @@ fn show_fact(name: &str, fact: &Fact) -> String {
 pub(super) fn differ(there: &[u8], wanted: &[u8]) -> Result<(), String> {
     if there.len() != wanted.len() {
         let (there, wanted) = (there.len(), wanted.len());
-        return Err(format!("it has {there} bytes of data, not {wanted}"));
+        return Err(format!("its data is {there} bytes long, not {wanted}"));
     }
     match there.iter().zip(wanted).position(|(a, b)| a != b) {
         Some(at) => Err(format!(

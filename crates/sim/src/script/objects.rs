@@ -14,6 +14,7 @@ use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceTy
 use roxe_transport::work::{AccessFlags, Attributes};
 use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, StaticRate};
 
+use super::mistake::Mistake;
 use super::parameters;
 use super::syntax::{Arguments, CallVerb, ObjectKind, Service};
 use super::world::{Object, Qp, Region, Settings, World};
@@ -27,18 +28,12 @@ pub(super) enum Refused {
     /// The device refused.
     Errno(&'static str, String),
     /// The script asks for something that cannot be.
-    Script(String),
+    Script(Mistake),
 }
 
-impl From<String> for Refused {
-    fn from(what: String) -> Self {
-        Self::Script(what)
-    }
-}
-
-impl From<&str> for Refused {
-    fn from(what: &str) -> Self {
-        Self::Script(what.to_owned())
+impl<M: Into<Mistake>> From<M> for Refused {
+    fn from(what: M) -> Self {
+        Self::Script(what.into())
     }
 }
 
@@ -88,7 +83,7 @@ impl World {
     /// `pd`, `cq`, `mr`, `mw`, `ah`, `srq`, `qp`.
     pub(super) fn make(&mut self, object: ObjectKind, name: &str, a: &Arguments) -> Verb {
         if self.objects.contains_key(name) || name == "peer" {
-            return Err(format!("{name} is there already").into());
+            return Err(Mistake::at(name, format!("{name} is there already")).into());
         }
         let made = match object {
             ObjectKind::Pd => Object::Pd(self.device.alloc_pd()?),
@@ -163,7 +158,7 @@ impl World {
             let name = a.word(which).unwrap_or(default);
             match world.objects.get(name) {
                 Some(Object::Cq(cq)) => Ok(*cq),
-                _ => Err(format!("{name} is no completion queue")),
+                _ => Err(world.no("completion queue", name)),
             }
         };
         let send_cq = cq(self, "cq", "cq")?;
@@ -171,7 +166,7 @@ impl World {
         let srq = match a.word("srq").map(|name| (name, self.objects.get(name))) {
             None => None,
             Some((_, Some(Object::Srq(srq)))) => Some(*srq),
-            Some((name, _)) => return Err(format!("{name} is no shared receive queue").into()),
+            Some((name, _)) => return Err(self.no("shared receive queue", name).into()),
         };
         let depth = self.number_or(a, "depth", 16)? as u32;
         let max_sge = self.number_or(a, "sge", 4)? as u32;
@@ -232,7 +227,7 @@ impl World {
         Ok(())
     }
 
-    fn default_attributes(&self, peer: u32) -> Result<Attributes, String> {
+    fn default_attributes(&self, peer: u32) -> Result<Attributes, Mistake> {
         Ok(Attributes {
             qpn: Qpn::default(),
             cur_state: QpState::default(),
@@ -253,7 +248,7 @@ impl World {
     }
 
     /// The values that are said, and those of `old` for the others.
-    fn attributes(&self, a: &Arguments, old: &Attributes) -> Result<Attributes, String> {
+    fn attributes(&self, a: &Arguments, old: &Attributes) -> Result<Attributes, Mistake> {
         let or = |name: &str, old: u64| self.number_or(a, name, old);
         Ok(Attributes {
             qpn: old.qpn,
@@ -277,7 +272,7 @@ impl World {
         })
     }
 
-    fn vector(&self, a: &Arguments) -> Result<AddressVector, String> {
+    fn vector(&self, a: &Arguments) -> Result<AddressVector, Mistake> {
         Ok(AddressVector {
             source_gid: self.number_or(a, "gid", 0)? as u32,
             destination: Gid::from_ip(a.address("to").unwrap_or(self.settings.peer)),
@@ -295,7 +290,7 @@ impl World {
             return self.call_device(verb, a);
         }
         let object = self.objects.get(target).cloned();
-        let object = object.ok_or_else(|| format!("nothing is called {target}"))?;
+        let object = object.ok_or_else(|| self.no("name of anything", target))?;
         match (verb, object) {
             (CallVerb::Modify, Object::Qp(qp)) => self.modify_qp(target, &qp, a),
             (CallVerb::Modify, Object::Srq(srq)) => {
@@ -342,7 +337,10 @@ impl World {
                 self.device.host_mut().release(region.host);
                 Ok(())
             }
-            _ => Err(format!("{target} is no object of this verb").into()),
+            _ => {
+                let what = format!("{target} is no object of this verb");
+                Err(Mistake::at(target, what).into())
+            }
         }
     }
 
@@ -472,18 +470,18 @@ fn rights_of_peers() -> AccessFlags {
 }
 
 /// A path MTU of so many bytes.
-pub(super) fn mtu(bytes: u64) -> Result<Mtu, String> {
-    u32::try_from(bytes)
-        .ok()
-        .and_then(Mtu::from_bytes)
-        .ok_or_else(|| format!("{bytes} is no path MTU: 256, 512, 1024, 2048 or 4096"))
+pub(super) fn mtu(bytes: u64) -> Result<Mtu, Mistake> {
+    u32::try_from(bytes).ok().and_then(Mtu::from_bytes).ok_or_else(|| {
+        let what = format!("{bytes} is no path MTU: 256, 512, 1024, 2048 or 4096");
+        Mistake::at("path-mtu", what)
+    })
 }
 
-fn ack_timeout(code: u64) -> Result<AckTimeout, String> {
+fn ack_timeout(code: u64) -> Result<AckTimeout, Mistake> {
     u8::try_from(code)
         .ok()
         .and_then(AckTimeout::new)
-        .ok_or_else(|| format!("{code} is no timeout: 0 to 31"))
+        .ok_or_else(|| Mistake::at("timeout", format!("{code} is no timeout: 0 to 31")))
 }
 
 const BUFFER_LEN: usize = 1 << 20;

@@ -10,8 +10,8 @@ pub(super) type Parameter = (&'static str, Kind);
 pub(super) enum Kind {
     /// Nothing.
     Flag,
-    /// A number or symbol.
-    Number,
+    /// A number from the first to the second, or a symbol.
+    Number(u64, u64),
     /// One of these words.
     Word(&'static [&'static str]),
     /// Some of these words, with commas.
@@ -23,6 +23,26 @@ pub(super) enum Kind {
 }
 
 use Kind::{Address, Flag, List, Name, Number, Pieces, Word};
+
+// Numbers of so many bits.
+const U1: Kind = bits(1);
+const U2: Kind = bits(2);
+const U3: Kind = bits(3);
+const U4: Kind = bits(4);
+const U5: Kind = bits(5);
+const U6: Kind = bits(6);
+const U7: Kind = bits(7);
+const U8: Kind = bits(8);
+const U12: Kind = bits(12);
+const U16: Kind = bits(16);
+const U20: Kind = bits(20);
+const U24: Kind = bits(24);
+const U32: Kind = bits(32);
+const U64: Kind = bits(64);
+
+const fn bits(width: u32) -> Kind {
+    Number(0, u64::MAX >> (64 - width))
+}
 
 /// Rights to memory, as `ibv_access_flags` has them.
 pub(super) const RIGHTS: &[&str] = &[
@@ -76,6 +96,9 @@ pub(super) const ERRORS: &[&str] = &["EINVAL", "ENOMEM", "EBUSY"];
 /// What may stand behind the dot of a symbol.
 pub(super) const SYMBOL_PARTS: &[&str] = &["va", "rkey", "lkey", "qpn", "peer"];
 
+/// The answer to an atomic, as explanations call it.
+pub(super) const ATOMIC_ACK: &str = "ATOMIC_ACK";
+
 pub(super) const NAK_CODES: &[&str] = &[
     "sequence-error",
     "invalid-request",
@@ -123,62 +146,41 @@ pub(super) const ATTRIBUTES: &[&str] = &[
 const PLACEMENTS: &[&str] = &["global", "persistent"];
 const SELECTIVITIES: &[&str] = &["range", "region"];
 
-/// How many bits the number has that is called so.
-pub(super) fn bits_of(name: &str) -> u32 {
-    match name {
-        "mig" | "fecn" | "becn" => 1,
-        "pad" => 2,
-        "pcp" => 3,
-        "tver" => 4,
-        "credits" | "timer" => 5,
-        "reserved-6" => 6,
-        "reserved-7" => 7,
-        "syndrome" | "tclass" | "hop" | "sl" | "timeout" | "retry" | "rnr-retry"
-        | "min-rnr-timer" | "max-rd-atomic" | "max-dest-rd-atomic" => 8,
-        "vlan" | "second-vlan" => 12,
-        "sport" | "udp-length" | "outer-vlan" | "pkey" => 16,
-        "psn" | "msn" | "qpn" | "source-qp" | "expect-psn" | "send-psn" | "peer" => 24,
-        "rkey" | "lkey" | "inv" | "key" | "imm" | "qkey" | "depth" | "limit" | "inline"
-        | "window" | "gid" | "flow-label" | "sge" => 32,
-        _ => 64,
-    }
-}
-
 pub(super) const DEVICE: &[Parameter] = &[
-    ("path-mtu", Number),
-    ("seed", Number),
+    ("path-mtu", Number(256, 4096)),
+    ("seed", U64),
     ("address", Address),
     ("second-address", Address),
     ("peer", Address),
     ("as", Word(&["roxe", "connectx", "rxe"])),
-    ("vlan", Number),
-    ("second-vlan", Number),
+    ("vlan", U12),
+    ("second-vlan", U12),
 ];
 
 const QP: &[Parameter] = &[
-    ("expect-psn", Number),
-    ("send-psn", Number),
-    ("peer", Number),
+    ("expect-psn", U24),
+    ("send-psn", U24),
+    ("peer", U24),
     ("to", Address),
-    ("gid", Number),
-    ("path-mtu", Number),
+    ("gid", U32),
+    ("path-mtu", Number(256, 4096)),
     ("access", List(RIGHTS)),
-    ("retry", Number),
-    ("rnr-retry", Number),
-    ("timeout", Number),
-    ("min-rnr-timer", Number),
-    ("max-rd-atomic", Number),
-    ("max-dest-rd-atomic", Number),
-    ("qkey", Number),
-    ("pkey", Number),
-    ("tclass", Number),
-    ("hop", Number),
-    ("flow-label", Number),
-    ("sl", Number),
-    ("depth", Number),
-    ("sge", Number),
-    ("inline", Number),
-    ("window", Number),
+    ("retry", U8),
+    ("rnr-retry", U8),
+    ("timeout", U5),
+    ("min-rnr-timer", U5),
+    ("max-rd-atomic", U8),
+    ("max-dest-rd-atomic", U8),
+    ("qkey", U32),
+    ("pkey", U16),
+    ("tclass", U8),
+    ("hop", U8),
+    ("flow-label", U20),
+    ("sl", U4),
+    ("depth", U32),
+    ("sge", U32),
+    ("inline", U32),
+    ("window", U32),
     ("signal-all", Flag),
     ("srq", Name),
     ("pd", Name),
@@ -190,81 +192,83 @@ const QP: &[Parameter] = &[
 pub(super) const fn of_object(object: ObjectKind) -> &'static [Parameter] {
     match object {
         ObjectKind::Pd => &[],
-        ObjectKind::Cq => &[("depth", Number)],
-        ObjectKind::Mr => &[
-            ("len", Number),
-            ("va", Number),
-            ("access", List(RIGHTS)),
-            ("pd", Name),
-            ("fast", Flag),
-        ],
-        ObjectKind::Mw => &[("type", Number), ("pd", Name)],
+        ObjectKind::Cq => &[("depth", U32)],
+        ObjectKind::Mr => {
+            &[("len", U64), ("va", U64), ("access", List(RIGHTS)), ("pd", Name), ("fast", Flag)]
+        }
+        ObjectKind::Mw => &[("type", Number(1, 2)), ("pd", Name)],
         ObjectKind::Ah => &[
             ("to", Address),
-            ("gid", Number),
-            ("tclass", Number),
-            ("hop", Number),
-            ("flow-label", Number),
-            ("sl", Number),
+            ("gid", U32),
+            ("tclass", U8),
+            ("hop", U8),
+            ("flow-label", U20),
+            ("sl", U4),
             ("pd", Name),
         ],
-        ObjectKind::Srq => &[("depth", Number), ("limit", Number), ("sge", Number), ("pd", Name)],
+        ObjectKind::Srq => &[("depth", U32), ("limit", U32), ("sge", U32), ("pd", Name)],
         ObjectKind::Qp(Service::Rc | Service::Uc | Service::Ud | Service::Gsi) => QP,
     }
 }
 
 pub(super) const POST_RECEIVE: &[Parameter] =
-    &[("id", Number), ("len", Number), ("sge", Pieces), ("lkey", Number)];
+    &[("id", U64), ("len", U32), ("sge", Pieces), ("lkey", U32)];
+
+/// What requests to the peer's memory have, and some others.
+macro_rules! remote {
+    ($($extra:expr),*) => {
+        &[
+            ("id", U64),
+            ("len", U32),
+            ("sge", Pieces),
+            ("lkey", U32),
+            ("va", U64),
+            ("rkey", U32),
+            ("inline", Flag),
+            ("unsignaled", Flag),
+            ("solicited", Flag),
+            ("fence", Flag),
+            $($extra,)*
+        ]
+    };
+}
 
 pub(super) const fn of_send(verb: SendVerb) -> &'static [Parameter] {
     match verb {
         SendVerb::Send => &[
-            ("id", Number),
-            ("len", Number),
+            ("id", U64),
+            ("len", U32),
             ("sge", Pieces),
-            ("lkey", Number),
-            ("imm", Number),
-            ("inv", Number),
+            ("lkey", U32),
+            ("imm", U32),
+            ("inv", U32),
             ("to", Name),
-            ("qpn", Number),
-            ("qkey", Number),
+            ("qpn", U24),
+            ("qkey", U32),
             ("inline", Flag),
             ("unsignaled", Flag),
             ("solicited", Flag),
             ("fence", Flag),
         ],
         SendVerb::Bind | SendVerb::Register => &[
-            ("id", Number),
+            ("id", U64),
             ("mw", Name),
             ("mr", Name),
-            ("key", Number),
-            ("va", Number),
-            ("len", Number),
+            ("key", U32),
+            ("va", U64),
+            ("len", U64),
             ("access", List(RIGHTS)),
             ("unsignaled", Flag),
             ("fence", Flag),
         ],
-        SendVerb::Invalidate => {
-            &[("id", Number), ("key", Number), ("unsignaled", Flag), ("fence", Flag)]
+        SendVerb::Invalidate => &[("id", U64), ("key", U32), ("unsignaled", Flag), ("fence", Flag)],
+        SendVerb::Write => remote![("imm", U32)],
+        SendVerb::Read | SendVerb::AtomicWrite => remote![],
+        SendVerb::CompareSwap => remote![("compare", U64), ("swap", U64)],
+        SendVerb::FetchAdd => remote![("add", U64)],
+        SendVerb::Flush => {
+            remote![("placement", List(PLACEMENTS)), ("selectivity", Word(SELECTIVITIES))]
         }
-        _ => &[
-            ("id", Number),
-            ("len", Number),
-            ("sge", Pieces),
-            ("lkey", Number),
-            ("imm", Number),
-            ("va", Number),
-            ("rkey", Number),
-            ("compare", Number),
-            ("swap", Number),
-            ("add", Number),
-            ("placement", List(PLACEMENTS)),
-            ("selectivity", Word(SELECTIVITIES)),
-            ("inline", Flag),
-            ("unsignaled", Flag),
-            ("solicited", Flag),
-            ("fence", Flag),
-        ],
     }
 }
 
@@ -274,85 +278,84 @@ pub(super) const fn of_call(verb: CallVerb) -> &'static [Parameter] {
             ("state", Word(STATES)),
             ("notify-drained", Flag),
             ("access", List(RIGHTS)),
-            ("retry", Number),
-            ("rnr-retry", Number),
-            ("timeout", Number),
-            ("min-rnr-timer", Number),
-            ("max-rd-atomic", Number),
-            ("max-dest-rd-atomic", Number),
-            ("expect-psn", Number),
-            ("send-psn", Number),
-            ("path-mtu", Number),
-            ("peer", Number),
+            ("retry", U8),
+            ("rnr-retry", U8),
+            ("timeout", U5),
+            ("min-rnr-timer", U5),
+            ("max-rd-atomic", U8),
+            ("max-dest-rd-atomic", U8),
+            ("expect-psn", U24),
+            ("send-psn", U24),
+            ("path-mtu", Number(256, 4096)),
+            ("peer", U24),
             ("to", Address),
-            ("gid", Number),
-            ("qkey", Number),
-            ("pkey", Number),
+            ("gid", U32),
+            ("qkey", U32),
+            ("pkey", U16),
             ("without", List(ATTRIBUTES)),
-            ("limit", Number),
-            ("depth", Number),
+            ("limit", U32),
+            ("depth", U32),
         ],
         CallVerb::Destroy | CallVerb::Lose | CallVerb::Hold | CallVerb::Release => &[],
-        CallVerb::AddGid | CallVerb::RemoveGid => {
-            &[("address", Address), ("vlan", Number), ("gid", Number)]
-        }
+        CallVerb::AddGid => &[("address", Address), ("vlan", U12)],
+        CallVerb::RemoveGid => &[("gid", U32)],
         CallVerb::Reregister => {
-            &[("pd", Name), ("access", List(RIGHTS)), ("va", Number), ("len", Number)]
+            &[("pd", Name), ("access", List(RIGHTS)), ("va", U64), ("len", U64)]
         }
         CallVerb::Attach | CallVerb::Detach => &[("group", Address)],
         CallVerb::Notify => &[("solicited", Flag)],
-        CallVerb::Resize => &[("depth", Number)],
+        CallVerb::Resize => &[("depth", U32)],
     }
 }
 
 pub(super) const COMPLETION: &[Parameter] = &[
-    ("id", Number),
-    ("len", Number),
-    ("imm", Number),
-    ("inv", Number),
+    ("id", U64),
+    ("len", U32),
+    ("imm", U32),
+    ("inv", U32),
     ("op", Word(OPERATIONS)),
-    ("source-qp", Number),
+    ("source-qp", U24),
     ("grh", Flag),
 ];
 
 macro_rules! frame {
     ($($extra:expr),* $(,)?) => {
         &[
-            ("psn", Number),
+            ("psn", U24),
             ("ack-req", Flag),
             ("solicited", Flag),
-            ("qpn", Number),
-            ("pkey", Number),
-            ("mig", Number),
-            ("fecn", Number),
-            ("becn", Number),
-            ("reserved-6", Number),
-            ("reserved-7", Number),
-            ("pad", Number),
-            ("va", Number),
-            ("rkey", Number),
-            ("len", Number),
-            ("compare", Number),
-            ("swap", Number),
-            ("add", Number),
-            ("value", Number),
-            ("imm", Number),
-            ("inv", Number),
-            ("credits", Number),
-            ("msn", Number),
-            ("timer", Number),
+            ("qpn", U24),
+            ("pkey", U16),
+            ("mig", U1),
+            ("fecn", U1),
+            ("becn", U1),
+            ("reserved-6", U6),
+            ("reserved-7", U7),
+            ("pad", U2),
+            ("va", U64),
+            ("rkey", U32),
+            ("len", U32),
+            ("compare", U64),
+            ("swap", U64),
+            ("add", U64),
+            ("value", U64),
+            ("imm", U32),
+            ("inv", U32),
+            ("credits", U5),
+            ("msn", U24),
+            ("timer", U5),
             ("code", Word(NAK_CODES)),
-            ("qkey", Number),
-            ("source-qp", Number),
+            ("qkey", U32),
+            ("source-qp", U24),
             ("placement", List(PLACEMENTS)),
             ("selectivity", Word(SELECTIVITIES)),
             ("from", Address),
             ("to", Address),
-            ("sport", Number),
-            ("tclass", Number),
-            ("hop", Number),
-            ("vlan", Number),
-            ("pcp", Number),
+            ("sport", U16),
+            ("tclass", U8),
+            ("hop", U8),
+            ("vlan", U12),
+            ("pcp", U3),
             $($extra,)*
         ]
     };
@@ -360,17 +363,17 @@ macro_rules! frame {
 
 /// What a frame into the device may say.
 pub(super) const FRAME_IN: &[Parameter] = frame![
-    ("tver", Number),
-    ("syndrome", Number),
+    ("tver", U4),
+    ("syndrome", U8),
     ("icrc", Word(&["bad", "big-endian", "without-pad"])),
-    ("cut", Number),
-    ("split", Number),
-    ("padding", Number),
-    ("udp-length", Number),
+    ("cut", U16),
+    ("split", U16),
+    ("padding", U16),
+    ("udp-length", U16),
     ("checksum", Word(&["right", "bad"])),
     ("fragment", Flag),
     ("untagged", Flag),
-    ("outer-vlan", Number),
+    ("outer-vlan", U16),
 ];
 
 /// What a frame out of the device may say.

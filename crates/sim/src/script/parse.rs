@@ -5,73 +5,61 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use roxe_wire::opcode::{OPCODES, Operation};
 use roxe_wire::{Instant, Opcode};
 
-use super::parameters::{self, Kind, Parameter};
+use super::mistake::{ParseError, suggest};
+use super::parameters::{self, ATOMIC_ACK, Kind, Parameter};
 use super::syntax::{
     Arguments, Bytes, CallVerb, Expression, Line, ObjectKind, PacketForm, PacketName, Place,
     Script, SendVerb, Service, Statement, Value, When,
 };
 use super::words::{self, Token, Word};
 
-/// A script that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseError {
-    /// The file's name, as it was given.
-    pub file: String,
-    /// From 1 on.
-    pub line: usize,
-    /// In characters, from 1 on.
-    pub column: usize,
-    /// What should stand there.
-    pub expected: String,
-    /// What does.
-    pub found: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, column, expected, found } = self;
-        write!(f, "{file}:{line}:{column}: expected {expected}, found {found}")
-    }
-}
-
-impl std::error::Error for ParseError {}
-
-/// Reads a script.
-pub(super) fn parse(file: &str, text: &str) -> Result<Script, ParseError> {
+/// Reads a script, or says what is wrong with each of its lines.
+pub(super) fn parse(file: &str, text: &str) -> Result<Script, Vec<ParseError>> {
     let mut lines = Vec::new();
+    let mut errors = Vec::new();
     let room = Cell::new(MOST_BYTES_IN_ALL);
     for (number, line) in (1..).zip(text.lines()) {
-        let error = |(column, expected, found)| ParseError {
-            file: file.to_owned(),
-            line: number,
-            column,
-            expected,
-            found,
-        };
-        let (words, shown) = words::split(line)
-            .map_err(|column| error((column, "a second quote".to_owned(), "none".to_owned())))?;
-        let end = shown.chars().count() + 1;
-        let text: Rc<str> = shorten(shown.trim(), 400).into();
-        let mut cursor = Cursor { words: &words, at: 0, end, room: &room };
-        while !cursor.is_done() {
-            let (when, statement) = if cursor.at == 0 {
-                cursor.line().map_err(error)?
-            } else {
-                (When::SAME, cursor.event().map_err(error)?)
-            };
-            lines.push(Line { number, text: Rc::clone(&text), when, statement });
-            if !cursor.is_done() {
-                cursor.separator().map_err(error)?;
-            }
+        if let Err((column, what)) = parse_line(number, line, &room, &mut lines) {
+            errors.push(ParseError { file: file.to_owned(), line: number, column, what });
         }
     }
-    Ok(Script { lines })
+    if errors.is_empty() { Ok(Script { lines }) } else { Err(errors) }
 }
 
-/// Column, what was expected, what was found.
-type Wrong = (usize, String, String);
+/// Adds the statements of a line.
+fn parse_line(
+    number: usize,
+    line: &str,
+    room: &Cell<usize>,
+    lines: &mut Vec<Line>,
+) -> Result<(), Wrong> {
+    let split = words::split(line);
+    let (words, shown) =
+        split.map_err(|column| (column, "a second quote is missing".to_owned()))?;
+    let end = shown.chars().count() + 1;
+    let text: Rc<str> = shorten(shown.trim(), 400).into();
+    let mut cursor = Cursor { words: &words, at: 0, end, room };
+    while !cursor.is_done() {
+        let first = cursor.at;
+        let (when, statement) =
+            if first == 0 { cursor.line()? } else { (When::SAME, cursor.event()?) };
+        // The time is none of the statement's own words.
+        let timed =
+            first == 0 && !matches!(statement, Statement::Device(_) | Statement::Make { .. });
+        let words = words[first + usize::from(timed)..cursor.at].to_vec();
+        lines.push(Line { number, text: Rc::clone(&text), words, when, statement });
+        if !cursor.is_done() {
+            cursor.separator()?;
+        }
+    }
+    Ok(())
+}
+
+/// Column, and what is wrong there.
+type Wrong = (usize, String);
 
 /// The words of a line and how far they are read.
 struct Cursor<'a> {
@@ -100,20 +88,34 @@ impl<'a> Cursor<'a> {
     }
 
     /// The error at the next word.
-    fn wrong(&self, expected: impl Into<String>) -> Wrong {
+    fn wrong(&self, expected: impl fmt::Display) -> Wrong {
         match self.words.get(self.at) {
-            None => (self.end, expected.into(), "the end of the line".to_owned()),
+            None => (self.end, format!("expected {expected}, found the end of the line")),
             Some(Word { column, token: Token::Bare(word) }) => {
-                (*column, expected.into(), format!("`{}`", shorten(word, 60)))
+                (*column, format!("expected {expected}, found `{}`", shorten(word, 60)))
             }
             Some(Word { column, token: Token::Quoted(text) }) => {
-                (*column, expected.into(), format!("\"{}\"", shorten(text, 60)))
+                (*column, format!("expected {expected}, found \"{}\"", shorten(text, 60)))
             }
         }
     }
 
+    /// The same where one of some words is expected: with that which may be meant.
+    fn wrong_word<'b>(
+        &self,
+        expected: impl fmt::Display,
+        known: impl IntoIterator<Item = &'b str>,
+    ) -> Wrong {
+        let (column, what) = self.wrong(expected);
+        (column, what + &suggest(self.peek_bare().unwrap_or_default(), known))
+    }
+
     /// The next bare word, if `read` makes something of it.
-    fn take<T>(&mut self, expected: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, Wrong> {
+    fn take<T>(
+        &mut self,
+        expected: impl fmt::Display,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, Wrong> {
         let value = self.peek_bare().and_then(read).ok_or_else(|| self.wrong(expected))?;
         self.at += 1;
         Ok(value)
@@ -125,15 +127,17 @@ impl<'a> Cursor<'a> {
 
     /// One of the words of a table.
     fn one_of<T: Copy>(&mut self, what: &str, table: &[(&str, T)]) -> Result<T, Wrong> {
-        let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
-        let expected = format!("{what}: {}", names.join(", "));
-        self.take(&expected, |word| {
-            table.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
-        })
+        let word = self.peek_bare().unwrap_or_default();
+        let Some((_, value)) = table.iter().find(|(name, _)| *name == word) else {
+            let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+            return Err(self.wrong_word(format_args!("{what}: {}", names.join(", ")), names));
+        };
+        self.at += 1;
+        Ok(*value)
     }
 
     fn separator(&mut self) -> Result<(), Wrong> {
-        self.take("`·` or the end of the line", |word| (word == "·").then_some(()))
+        self.take("`;` or the end of the line", |word| is_separator(word).then_some(()))
     }
 
     /// A whole line's beginning: set-up, or a time and what happens then.
@@ -146,8 +150,26 @@ impl<'a> Cursor<'a> {
         if OBJECTS.iter().any(|(name, _)| *name == word) {
             return Ok((When::SAME, self.make()?));
         }
-        let when = self.take("a time (+0, +1us, 1ms..2ms) or what to set up", parse_when)?;
-        Ok((when, self.event()?))
+        if parse_number(word.trim_start_matches('+')).is_some_and(|number| number != 0) {
+            return Err(self.wrong("a time with its unit: ns, us, ms or s"));
+        }
+        let Some(when) = parse_when(word) else {
+            let objects = OBJECTS.iter().map(|(name, _)| *name);
+            let expected = "a time (+0, +1us, 1ms..2ms) or what to set up";
+            return Err(self.wrong_word(expected, objects.chain(["device"])));
+        };
+        self.at += 1;
+        let first = self.at;
+        let statement = self.event()?;
+        let device_does = matches!(
+            statement,
+            Statement::Out { .. } | Statement::Completion { .. } | Statement::Event { .. }
+        );
+        if matches!(when, When::Between(_, _)) && !device_does {
+            self.at = first;
+            return Err(self.wrong("`>`, completion or event behind a time range"));
+        }
+        Ok((when, statement))
     }
 
     fn make(&mut self) -> Result<Statement, Wrong> {
@@ -243,7 +265,7 @@ impl<'a> Cursor<'a> {
             _ => None,
         };
         let receive = self.one_of("a queue", &[("send", false), ("recv", true)])?;
-        let mut arguments = self.arguments(parameters::COMPLETION)?;
+        let mut arguments = self.arguments_until(parameters::STATUSES, parameters::COMPLETION)?;
         // The status is a word by itself, anywhere among the others.
         let status = self.one_of("a status", &pairs(parameters::STATUSES))?;
         let more = self.arguments(parameters::COMPLETION)?;
@@ -271,13 +293,27 @@ impl<'a> Cursor<'a> {
             })?;
             PacketName::Raw(code)
         } else {
-            self.take("a packet's name: SEND_ONLY, ACK, RNR_NAK, NAK, OPCODE n …", packet_name)?
+            let Some(name) = self.peek_bare().and_then(packet_name) else {
+                let expected = "a packet's name: SEND_ONLY, ACK, RNR_NAK, NAK, OPCODE n …";
+                return Err(self.wrong_word(expected, packet_names()));
+            };
+            self.at += 1;
+            name
         };
         Ok(PacketForm { name, arguments: self.arguments(parameters)? })
     }
 
-    /// Arguments up to the first word that is none.
+    /// Arguments up to the end of the statement.
     fn arguments(&mut self, parameters: &'static [Parameter]) -> Result<Arguments, Wrong> {
+        self.arguments_until(&[], parameters)
+    }
+
+    /// Arguments up to one of some words that are none, or to the end.
+    fn arguments_until(
+        &mut self,
+        others: &[&str],
+        parameters: &'static [Parameter],
+    ) -> Result<Arguments, Wrong> {
         let mut arguments = Arguments::default();
         while let Some(token) = self.peek() {
             match token {
@@ -290,14 +326,21 @@ impl<'a> Cursor<'a> {
                 Token::Bare(word) => {
                     let known = parameters.iter().find(|(name, _)| name == word);
                     let Some((name, kind)) = known else {
-                        if is_end(word) || parameters::STATUSES.contains(&word.as_str()) {
+                        if is_end(word) || others.contains(&word.as_str()) {
                             break;
                         }
-                        let names: Vec<_> = parameters.iter().map(|(name, _)| *name).collect();
-                        return Err(self.wrong(format!("one of {}", names.join(", "))));
+                        let names =
+                            parameters.iter().map(|(name, _)| *name).chain(others.iter().copied());
+                        let names: Vec<_> = names.collect();
+                        let expected = match names[..] {
+                            [] => "the end of the statement".to_owned(),
+                            _ => format!("one of {}", names.join(", ")),
+                        };
+                        return Err(self.wrong_word(expected, names));
                     };
                     if arguments.has(name) {
-                        return Err(self.wrong(format!("`{name}` only once")));
+                        let (column, _) = self.wrong("");
+                        return Err((column, format!("`{name}` stands here twice")));
                     }
                     self.at += 1;
                     let value = self.value(*kind)?;
@@ -315,9 +358,7 @@ impl<'a> Cursor<'a> {
         }
         match kind {
             Kind::Flag => Ok(Value::Flag),
-            Kind::Number => self
-                .take("a number, or a symbol as in m1.va+8", parse_expression)
-                .map(Value::Number),
+            Kind::Number(least, most) => self.number(least, most).map(Value::Number),
             Kind::Word(words) => {
                 let word = self.one_of("a word", &pairs(words))?;
                 Ok(Value::Word(word.to_owned()))
@@ -325,7 +366,7 @@ impl<'a> Cursor<'a> {
             Kind::Name => self.name("a name").map(Value::Word),
             Kind::List(words) => {
                 let expected = format!("a list of {}, or none", words.join(","));
-                self.take(&expected, |list| parse_list(list, words)).map(Value::List)
+                self.take(expected, |list| parse_list(list, words)).map(Value::List)
             }
             Kind::Address => {
                 self.take("an IP address", |word| word.parse().ok()).map(Value::Address)
@@ -334,6 +375,18 @@ impl<'a> Cursor<'a> {
                 self.take("pieces of memory as in m1+0:64,m2+8:16", parse_pieces).map(Value::Pieces)
             }
         }
+    }
+
+    fn number(&mut self, least: u64, most: u64) -> Result<Expression, Wrong> {
+        let word = self.peek_bare().unwrap_or_default();
+        let Some(expression) = parse_expression(word) else {
+            return Err(self.wrong("a number, or a symbol as in m1.va+8"));
+        };
+        if expression.symbol.is_none() && !(least..=most).contains(&expression.plus) {
+            return Err(self.wrong(format_args!("a number {}", show_range(least, most))));
+        }
+        self.at += 1;
+        Ok(Expression { most, ..expression })
     }
 
     fn place(&mut self) -> Result<Place, Wrong> {
@@ -371,7 +424,7 @@ impl<'a> Cursor<'a> {
 
 /// What opens an event.
 #[derive(Clone, Copy)]
-enum EventWord {
+pub(super) enum EventWord {
     Post,
     Call,
     Fill,
@@ -387,7 +440,7 @@ enum EventWord {
     Quiet,
 }
 
-const EVENTS: &[(&str, EventWord)] = &[
+pub(super) const EVENTS: &[(&str, EventWord)] = &[
     ("post", EventWord::Post),
     ("call", EventWord::Call),
     ("fill", EventWord::Fill),
@@ -403,7 +456,7 @@ const EVENTS: &[(&str, EventWord)] = &[
     ("quiet", EventWord::Quiet),
 ];
 
-const OBJECTS: &[(&str, ObjectKind)] = &[
+pub(super) const OBJECTS: &[(&str, ObjectKind)] = &[
     ("pd", ObjectKind::Pd),
     ("cq", ObjectKind::Cq),
     ("mr", ObjectKind::Mr),
@@ -413,10 +466,10 @@ const OBJECTS: &[(&str, ObjectKind)] = &[
     ("qp", ObjectKind::Qp(Service::Rc)),
 ];
 
-const SERVICES: &[(&str, Service)] =
+pub(super) const SERVICES: &[(&str, Service)] =
     &[("rc", Service::Rc), ("uc", Service::Uc), ("ud", Service::Ud), ("gsi", Service::Gsi)];
 
-const SENDS: &[(&str, SendVerb)] = &[
+pub(super) const SENDS: &[(&str, SendVerb)] = &[
     ("send", SendVerb::Send),
     ("write", SendVerb::Write),
     ("read", SendVerb::Read),
@@ -429,7 +482,7 @@ const SENDS: &[(&str, SendVerb)] = &[
     ("invalidate", SendVerb::Invalidate),
 ];
 
-const CALLS: &[(&str, CallVerb)] = &[
+pub(super) const CALLS: &[(&str, CallVerb)] = &[
     ("modify", CallVerb::Modify),
     ("destroy", CallVerb::Destroy),
     ("rereg", CallVerb::Reregister),
@@ -463,7 +516,12 @@ fn is_name(word: &str) -> bool {
 
 /// Whether a word ends a list of arguments.
 fn is_end(word: &str) -> bool {
-    matches!(word, "·" | "|" | "fails")
+    is_separator(word) || matches!(word, "|" | "fails")
+}
+
+/// What joins statements of one time.
+fn is_separator(word: &str) -> bool {
+    matches!(word, "·" | ";")
 }
 
 fn is_payload(word: &str) -> bool {
@@ -482,13 +540,36 @@ fn packet_name(word: &str) -> Option<PacketName> {
         "ACK" => return Some(PacketName::Ack),
         "RNR_NAK" => return Some(PacketName::RnrNak),
         "NAK" => return Some(PacketName::Nak),
+        ATOMIC_ACK => return Some(PacketName::Short("ATOMIC_ACKNOWLEDGE")),
         _ => {}
     }
     let row = |row: &&'static Opcode| row.short_name() == word;
-    if let Some(row) = roxe_wire::opcode::OPCODES.iter().find(row) {
+    if let Some(row) = OPCODES.iter().find(row) {
         return Some(PacketName::Short(row.short_name()));
     }
     Opcode::by_name(word).map(PacketName::Row)
+}
+
+/// The short names of packets, each once, as explanations have them.
+pub(super) fn packet_names() -> Vec<&'static str> {
+    let mut names = vec!["ACK", "RNR_NAK", "NAK", ATOMIC_ACK];
+    for row in OPCODES {
+        let acknowledges =
+            matches!(row.operation, Operation::Acknowledge | Operation::AtomicAcknowledge);
+        if !acknowledges && !names.contains(&row.short_name()) {
+            names.push(row.short_name());
+        }
+    }
+    names
+}
+
+/// From where to where a number may go.
+pub(super) fn show_range(least: u64, most: u64) -> String {
+    if most < 10_000 {
+        format!("from {least} to {most}")
+    } else {
+        format!("from {least} to 0x{most:x}")
+    }
 }
 
 /// Decimal or `0x…`, with `_` anywhere between the digits.
@@ -504,7 +585,7 @@ fn parse_number(word: &str) -> Option<u64> {
 /// `8`, `m1.va`, `m1.va+8`, `m1.rkey-1`.
 fn parse_expression(word: &str) -> Option<Expression> {
     if let Some(plus) = parse_number(word) {
-        return Some(Expression { symbol: None, plus });
+        return Some(Expression { symbol: None, plus, most: u64::MAX });
     }
     let dot = word.find('.')?;
     let (symbol, plus) = match word[dot..].find(['+', '-']) {
@@ -518,8 +599,8 @@ fn parse_expression(word: &str) -> Option<Expression> {
     };
     let (object, part) = symbol.split_once('.')?;
     let known = parameters::SYMBOL_PARTS.contains(&part);
-    (is_name(object) && known)
-        .then(|| Expression { symbol: Some((object.to_owned(), part.to_owned())), plus })
+    let symbol = Some((object.to_owned(), part.to_owned()));
+    (is_name(object) && known).then_some(Expression { symbol, plus, most: u64::MAX })
 }
 
 fn parse_place(word: &str) -> Option<Place> {

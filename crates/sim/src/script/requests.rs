@@ -7,6 +7,7 @@ use roxe_transport::work::{
 };
 use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, QKey, Qpn, RKey};
 
+use super::mistake::Mistake;
 use super::objects::{Refused, Verb, rights};
 use super::syntax::{Arguments, SendVerb, Value};
 use super::world::{HostPiece, Object, World};
@@ -33,7 +34,7 @@ impl World {
         match self.objects.get(queue) {
             Some(Object::Qp(qp)) => self.device.post_receive(qp.qpn, &request)?,
             Some(Object::Srq(srq)) => self.device.post_shared_receive(*srq, &request)?,
-            _ => return Err(format!("{queue} takes no receives").into()),
+            _ => return Err(self.no("queue that takes receives", queue).into()),
         }
         self.posted.insert((true, id), places);
         Ok(())
@@ -73,10 +74,10 @@ impl World {
         Ok(())
     }
 
-    fn target(&self, qp: &str, a: &Arguments) -> Result<Option<DatagramTarget>, String> {
+    fn target(&self, qp: &str, a: &Arguments) -> Result<Option<DatagramTarget>, Mistake> {
         let Some(handle) = a.word("to") else { return Ok(None) };
         let Some(Object::Handle(path)) = self.objects.get(handle) else {
-            return Err(format!("{handle} is no address handle"));
+            return Err(self.no("address handle", handle));
         };
         let values = &self.qp(qp)?.values;
         let qpn = self.number_or(a, "qpn", u64::from(values.dest_qp.get()))?;
@@ -88,11 +89,13 @@ impl World {
         }))
     }
 
-    fn operation(&self, verb: SendVerb, qp: &str, a: &Arguments) -> Result<SendOperation, String> {
+    fn operation(&self, verb: SendVerb, qp: &str, a: &Arguments) -> Result<SendOperation, Mistake> {
         let number = |name: &str| self.number(a, name, Some(qp));
-        let need = |name: &str| number(name)?.ok_or_else(|| format!("this request needs `{name}`"));
+        let need = |name: &str| {
+            number(name)?.ok_or_else(|| Mistake::from(format!("this request needs `{name}`")))
+        };
         let remote =
-            || Ok::<_, String>(Remote { va: need("va")?, r_key: RKey(need("rkey")? as u32) });
+            || Ok::<_, Mistake>(Remote { va: need("va")?, r_key: RKey(need("rkey")? as u32) });
         let imm = number("imm")?.map(|imm| ImmDt(imm as u32));
         Ok(match verb {
             SendVerb::Send => match (imm, number("inv")?) {
@@ -136,10 +139,10 @@ impl World {
         })
     }
 
-    fn bind(&self, a: &Arguments) -> Result<LocalOperation, String> {
+    fn bind(&self, a: &Arguments) -> Result<LocalOperation, Mistake> {
         let name = a.word("mw").ok_or("a bind needs `mw`")?;
         let Some(Object::Window { key: window }) = self.objects.get(name) else {
-            return Err(format!("{name} is no memory window"));
+            return Err(self.no("memory window", name));
         };
         let region = self.region(a.word("mr").ok_or("a bind needs `mr`")?)?;
         let new_key = self.number_or(a, "key", u64::from(next_key(window.0)))?;
@@ -153,7 +156,7 @@ impl World {
         })
     }
 
-    fn register(&self, a: &Arguments) -> Result<LocalOperation, String> {
+    fn register(&self, a: &Arguments) -> Result<LocalOperation, Mistake> {
         let region = self.region(a.word("mr").ok_or("a registration needs `mr`")?)?;
         let new_key = self.number_or(a, "key", u64::from(next_key(region.key.0)))?;
         let access = match a.has("access") {

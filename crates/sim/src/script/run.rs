@@ -5,18 +5,22 @@ use std::fmt;
 use roxe_device::HostMemory;
 use roxe_transport::work::{Completion, Extra};
 use roxe_wire::opcode::Service as WireService;
-use roxe_wire::{Frame, Instant, Mtu, RawFrame, Start};
+use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
 
 use crate::peer::Peer;
+use crate::phrase;
+
+use super::{Options, Outcome, Played, PlayedFrame};
 
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
+use super::mistake::{Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
 use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
-use super::world::{Done, Numbers, Object, Pending, Settings, World, is_receive, operation};
+use super::world::{Done, Numbers, Object, Pending, Settings, World, is_receive};
 
 /// A line that did not come true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub struct Failure {
     pub file: String,
     /// From 1 on.
     pub line: usize,
+    /// Where in it the statement begins, in characters from 1 on.
+    pub column: usize,
     /// The line, without comment.
     pub text: String,
     /// What is wrong.
@@ -45,37 +51,62 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs a script to its end, or to the first line that does not come true. Says how many lines
-/// there were.
-pub(super) fn run(file: &str, script: &Script, before: usize) -> Result<usize, Failure> {
-    let mut world = None;
-    for line in &script.lines {
-        step(&mut world, line).map_err(|what| failure(file, line, what, &world, before))?;
-        if let Some(world) = &mut world {
-            world.forget(before);
+/// Runs a script to its end, or to the first line that does not come true.
+pub(super) fn run(file: &str, script: &Script, options: &Options) -> Played {
+    let Some(first) = script.lines.first() else { return Outcome::Passed { statements: 0 }.into() };
+    let wrong = |line: &Line, mistake| Outcome::Wrong(vec![line.place(file, mistake)]);
+    let mut world = match begin(first) {
+        Ok(world) => world,
+        Err(mistake) => return wrong(first, mistake).into(),
+    };
+    world.frames = options.frames.then(Vec::new);
+    let outcome = match play(&mut world, script, options) {
+        Ok(()) => Outcome::Passed { statements: script.lines.len() },
+        Err((line, Stop::Mistake(mistake))) => wrong(line, mistake),
+        Err((line, Stop::Difference(what))) => {
+            Outcome::Failed(failure(file, line, what, &world, options.before))
         }
-    }
-    if let (Some(world), Some(last)) = (&mut world, script.lines.last()) {
-        world.collect();
-        let left = leftover(world, Instant::MAX);
-        if let Some(what) = left {
-            let what = format!("the script ends here, but the device did more: {what}");
-            return Err(failure(file, last, what, &Some(std::mem::take(world)), before));
-        }
-    }
-    Ok(script.lines.len())
+    };
+    Played { outcome, history: world.history, frames: world.frames.unwrap_or_default() }
 }
 
-fn failure(file: &str, line: &Line, what: String, world: &Option<World>, before: usize) -> Failure {
-    let history = world.as_ref().map_or(&[][..], |world| &world.history);
-    let from = history.len().saturating_sub(before);
-    let ended = world.as_ref().map_or_else(Vec::new, World::ended);
+fn play<'a>(
+    world: &mut World,
+    script: &'a Script,
+    options: &Options,
+) -> Result<(), (&'a Line, Stop)> {
+    for line in &script.lines {
+        let come = world.frames.as_ref().map_or(0, Vec::len);
+        world.line(line).map_err(|stop| (line, stop))?;
+        for frame in world.frames.iter_mut().flat_map(|frames| &mut frames[come..]) {
+            frame.comment = format!("line {}: {}", line.number, line.text);
+        }
+        let shown = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
+        world.history.push(shown);
+        if !options.transcript {
+            world.forget(options.before);
+        }
+    }
+    world.collect();
+    match (script.lines.last(), leftover(world, Instant::MAX)) {
+        (Some(last), Some(what)) => {
+            let what = format!("the script ends here, but the device did more: {what}");
+            Err((last, Stop::Difference(what)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn failure(file: &str, line: &Line, what: String, world: &World, before: usize) -> Failure {
+    let from = world.history.len().saturating_sub(before);
+    let ended = world.ended();
     Failure {
         file: file.to_owned(),
         line: line.number,
+        column: line.column(),
         text: line.text.to_string(),
         what,
-        before: history[from..].iter().cloned().chain(ended).collect(),
+        before: world.history[from..].iter().cloned().chain(ended).collect(),
     }
 }
 
@@ -85,28 +116,13 @@ fn leftover(world: &World, until: Instant) -> Option<String> {
     Some(format!("{} (at {})", world.show(&pending.what), show_instant(pending.at)))
 }
 
-fn step(place: &mut Option<World>, line: &Line) -> Result<(), String> {
-    if let Statement::Device(arguments) = &line.statement {
-        if place.is_some() {
-            return Err("`device` comes first".to_owned());
-        }
-        let world = new_world(arguments)?;
-        *place = Some(world);
-        return Ok(());
-    }
-    if place.is_none() {
-        *place = Some(new_world(&Arguments::default())?);
-    }
-    let Some(world) = place else { return Ok(()) };
-    let result = world.line(line);
-    let shown = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
-    if result.is_ok() {
-        world.history.push(shown);
-    }
-    result
-}
-
-fn new_world(arguments: &Arguments) -> Result<World, String> {
+/// The world of a script whose first line may be about it.
+fn begin(line: &Line) -> Result<World, Mistake> {
+    let nothing = Arguments::default();
+    let arguments = match &line.statement {
+        Statement::Device(arguments) => arguments,
+        _ => &nothing,
+    };
     let mut settings = Settings::default();
     let blank = World::new(settings);
     let path_mtu = u64::from(settings.path_mtu.bytes());
@@ -119,8 +135,11 @@ fn new_world(arguments: &Arguments) -> Result<World, String> {
     settings.vlan = blank.number(arguments, "vlan", None)?.map(|vlan| vlan as u16);
     settings.second_vlan = blank.number(arguments, "second-vlan", None)?.map(|vlan| vlan as u16);
     let mut world = World::new(settings);
-    expect(world.prepare(), None)?;
-    Ok(world)
+    match world.prepare() {
+        Ok(()) => Ok(world),
+        Err(Refused::Script(mistake)) => Err(mistake),
+        Err(Refused::Errno(errno, why)) => Err(format!("{errno}, {why}").into()),
+    }
 }
 
 impl Default for Settings {
@@ -138,28 +157,23 @@ impl Default for Settings {
     }
 }
 
-impl Default for World {
-    fn default() -> Self {
-        Self::new(Settings::default())
-    }
-}
-
 /// Whether a verb ended as the script says.
-fn expect(outcome: Verb, fails: Option<&str>) -> Result<(), String> {
-    match (outcome, fails) {
-        (Err(Refused::Script(what)), _) => Err(what),
-        (Ok(()), None) => Ok(()),
-        (Ok(()), Some(errno)) => Err(format!("it succeeded, and should have failed: {errno}")),
-        (Err(Refused::Errno(errno, why)), None) => Err(format!("it failed: {errno}, {why}")),
-        (Err(Refused::Errno(is, _)), Some(errno)) if is == errno => Ok(()),
+fn expect(outcome: Verb, fails: Option<&str>) -> Result<(), Stop> {
+    let difference = match (outcome, fails) {
+        (Err(Refused::Script(mistake)), _) => return Err(mistake.into()),
+        (Ok(()), None) => return Ok(()),
+        (Ok(()), Some(errno)) => format!("it succeeded, and should have failed: {errno}"),
+        (Err(Refused::Errno(errno, why)), None) => format!("it failed: {errno}, {why}"),
+        (Err(Refused::Errno(is, _)), Some(errno)) if is == errno => return Ok(()),
         (Err(Refused::Errno(is, why)), Some(errno)) => {
-            Err(format!("it failed with {is} ({why}), not with {errno}"))
+            format!("it failed with {is} ({why}), not with {errno}")
         }
-    }
+    };
+    Err(difference.into())
 }
 
 impl World {
-    fn line(&mut self, line: &Line) -> Result<(), String> {
+    fn line(&mut self, line: &Line) -> Result<(), Stop> {
         match &line.statement {
             Statement::Out { qp, forms } => {
                 self.qp(qp)?;
@@ -187,17 +201,13 @@ impl World {
                 })?;
                 match pending.what {
                     Done::Event { name: is, .. } if is == name => Ok(()),
-                    other => Err(format!("instead: {}", self.show(&other))),
+                    other => Err(format!("instead: {}", self.show(&other)).into()),
                 }
             }
             _ => {
-                let after = match line.when {
-                    When::After(after) => after,
-                    When::Between(_, _) => {
-                        return Err("only what the device does can have a time range".to_owned());
-                    }
-                };
-                if !after.is_zero() {
+                if let When::After(after) = line.when
+                    && !after.is_zero()
+                {
                     self.move_on(self.now + after)?;
                 }
                 self.act(&line.statement)
@@ -222,7 +232,8 @@ impl World {
             When::Between(from, until) => (start + from, start + until),
         };
         self.collect();
-        if until > start
+        // What happens at once counts as between, so only a later time has a before.
+        if from > start
             && let Some(what) = leftover(self, Instant::MAX)
         {
             return Err(format!("before this line the device did more: {what}"));
@@ -234,7 +245,15 @@ impl World {
         let Some(index) = self.pending.iter().position(&wanted) else {
             return Err(match leftover(self, Instant::MAX) {
                 Some(what) => format!("instead the device did this: {what}"),
-                None => "the device did nothing".to_owned(),
+                None => match self.device.poll_timeout() {
+                    Some(at) => {
+                        format!(
+                            "the device did nothing; its next timer ends at {}",
+                            show_instant(at)
+                        )
+                    }
+                    None => "the device did nothing, and waits for nothing".to_owned(),
+                },
             });
         };
         let found = self.pending.remove(index);
@@ -250,7 +269,7 @@ impl World {
     }
 
     /// What happens at once: everything that the device does not do by itself.
-    fn act(&mut self, statement: &Statement) -> Result<(), String> {
+    fn act(&mut self, statement: &Statement) -> Result<(), Stop> {
         match statement {
             Statement::Make { object, name, arguments, fails } => {
                 expect(self.make(*object, name, arguments), fails.as_deref())
@@ -267,9 +286,9 @@ impl World {
             Statement::Fill { place, bytes } => {
                 let region = self.region(&place.region)?;
                 let filled = self.device.host_mut().write(region.host, place.offset, bytes);
-                filled.map_err(|gone| gone.to_string())
+                Ok(filled.map_err(|gone| gone.to_string())?)
             }
-            Statement::Into { qp, packet } => self.inject(qp, packet),
+            Statement::Into { qp, packet } => Ok(self.inject(qp, packet)?),
             Statement::Counter { qp, name, value } => {
                 self.check_counter(qp.as_deref(), name, *value)
             }
@@ -277,12 +296,12 @@ impl World {
             Statement::State { qp, name } => {
                 let info = self.device.query_queue_pair(self.qp(qp)?.qpn);
                 let state = info.map_err(|error| error.to_string())?.state.name();
-                if state == name { Ok(()) } else { Err(format!("{qp} is in state {state}")) }
+                holds(state == name, || format!("{qp} is in state {state}"))
             }
             Statement::Why { qp, sentence } => {
                 let story = self.device.queue_pair_story(self.qp(qp)?.qpn);
                 let told = story.map_or_else(String::new, |story| story.sentence());
-                if is_like(&told, sentence) { Ok(()) } else { Err(format!("instead: {told}")) }
+                holds(is_like(&told, sentence), || format!("instead: {told}"))
             }
             Statement::Turn => {
                 self.collect();
@@ -290,10 +309,8 @@ impl World {
             }
             Statement::Quiet => {
                 self.collect();
-                match leftover(self, Instant::MAX) {
-                    Some(what) => Err(format!("the device did this: {what}")),
-                    None => Ok(()),
-                }
+                let left = leftover(self, Instant::MAX).unwrap_or_default();
+                holds(left.is_empty(), || format!("the device did this: {left}"))
             }
             Statement::Device(_)
             | Statement::Out { .. }
@@ -302,7 +319,7 @@ impl World {
         }
     }
 
-    fn inject(&mut self, name: &str, form: &PacketForm) -> Result<(), String> {
+    fn inject(&mut self, name: &str, form: &PacketForm) -> Result<(), Mistake> {
         let qp = self.qp(name)?;
         let peer = PeerSide {
             service: match qp.service {
@@ -318,11 +335,16 @@ impl World {
             to: qp.own_address,
             vlan: qp.vlan,
         };
-        let numbers = Numbers { world: self, arguments: &form.arguments, qp: name };
+        let numbers = Numbers { world: Some(self), arguments: &form.arguments, qp: name };
         let frame = frame_in::build(form, &peer, &numbers)?;
         let (first, second) = frame.bytes.split_at(frame.split);
         let wire_len = frame.bytes.len();
         let raw = RawFrame { start: Start::Ethernet, first, second, wire_len };
+        let (time, bytes) = (self.now, &frame.bytes);
+        if let Some(frames) = &mut self.frames {
+            let (bytes, comment) = (bytes.clone(), String::new());
+            frames.push(PlayedFrame { time, outbound: false, bytes, comment });
+        }
         let parsed = Frame::parse(raw).and_then(|frame| match frame.check_udp_checksum() {
             Some(Err(reason)) => Err(reason),
             _ => Ok(frame),
@@ -339,24 +361,25 @@ impl World {
         name: &str,
         forms: &[PacketForm],
         pending: Pending,
-    ) -> Result<(), String> {
+    ) -> Result<(), Stop> {
         let Done::Frame { seen: Ok(seen), .. } = &pending.what else {
-            return Err(self.show(&pending.what));
+            return Err(self.show(&pending.what).into());
         };
         let ours = self.our_side(name)?;
         let mut differences = Vec::new();
         for form in forms {
-            let numbers = Numbers { world: self, arguments: &form.arguments, qp: name };
+            let numbers = Numbers { world: Some(self), arguments: &form.arguments, qp: name };
             match seen.compare(form, &ours, &numbers) {
                 Ok(()) => {
                     let port = seen.source_port();
-                    return self.check_source_port(name, port);
+                    return Ok(self.check_source_port(name, port)?);
                 }
-                Err(difference) => differences.push(difference),
+                Err(Stop::Difference(difference)) => differences.push(difference),
+                Err(mistake) => return Err(mistake),
             }
         }
         let differences = differences.join("; ");
-        Err(format!("instead: {}\n  {differences}", self.show(&pending.what)))
+        Err(format!("instead: {}\n  {differences}", self.show(&pending.what)).into())
     }
 
     /// All frames of a connection have one UDP source port, so that they take one way.
@@ -372,73 +395,79 @@ impl World {
         Ok(())
     }
 
-    fn check_completion(&self, a: &Arguments, pending: Pending) -> Result<(), String> {
+    fn check_completion(&self, a: &Arguments, pending: Pending) -> Result<(), Stop> {
         let Done::Completion(completion) = &pending.what else { return Ok(()) };
-        let shown =
-            |difference: String| format!("instead: {}\n  {difference}", self.show(&pending.what));
-        self.compare_completion(a, completion).map_err(shown)
+        self.compare_completion(a, completion).map_err(|stop| match stop {
+            Stop::Difference(difference) => {
+                Stop::Difference(format!("instead: {}\n  {difference}", self.show(&pending.what)))
+            }
+            mistake => mistake,
+        })
     }
 
-    fn compare_completion(&self, a: &Arguments, is: &Completion) -> Result<(), String> {
+    fn compare_completion(&self, a: &Arguments, is: &Completion) -> Result<(), Stop> {
         let number = |name: &str| match a.get(name) {
             Some(Value::Any) => Ok(None),
             _ => self.number(a, name, None),
         };
         let check = |name: &str, is: u64| match number(name)? {
-            Some(wanted) if wanted != is => Err(format!("{name} is {is}, not {wanted}")),
-            _ => Ok(()),
+            Some(wanted) => holds(wanted == is, || format!("{name} is {is}, not {wanted}")),
+            None => Ok(()),
         };
         let status = a.word("status").unwrap_or("ok");
-        if is.status.name() != status {
-            return Err(format!("it is {}, not {status}", is.status.name()));
-        }
+        let name = is.status.name();
+        holds(name == status, || format!("it is {name}, not {status}"))?;
         check("id", is.wr_id)?;
         if status != "ok" {
             return Ok(());
         }
         check("len", u64::from(is.byte_len))?;
         check("source-qp", u64::from(is.source_qp.get()))?;
-        if let Some(wanted) = a.word("op").filter(|wanted| *wanted != operation(is.opcode)) {
-            return Err(format!("op is {}, not {wanted}", operation(is.opcode)));
-        }
+        let op = phrase::operation(is.opcode);
+        let wanted = a.word("op").unwrap_or(op);
+        holds(op == wanted, || format!("op is {op}, not {wanted}"))?;
         let extra = match (number("imm")?, number("inv")?) {
-            (Some(imm), _) => Extra::Imm(roxe_wire::ImmDt(imm as u32)),
-            (None, Some(key)) => Extra::Invalidated(roxe_wire::RKey(key as u32)),
+            (Some(imm), _) => Extra::Imm(ImmDt(imm as u32)),
+            (None, Some(key)) => Extra::Invalidated(RKey(key as u32)),
             (None, None) => Extra::None,
         };
-        if is.extra != extra {
-            return Err(format!("with it came {:x?}, not {extra:x?}", is.extra));
-        }
-        if is.grh != a.has("grh") {
-            return Err(format!("grh is {}", if is.grh { "set" } else { "not set" }));
-        }
+        holds(is.extra == extra, || {
+            let [is, wanted] = [is.extra, extra].map(|extra| match phrase::extra(extra) {
+                nothing if nothing.is_empty() => "nothing".to_owned(),
+                shown => shown,
+            });
+            format!("with it came {is}, not {wanted}")
+        })?;
+        holds(is.grh == a.has("grh"), || {
+            format!("it has {} GRH", if is.grh { "a" } else { "no" })
+        })?;
         match a.bytes() {
             Some(wanted) => {
                 let skip = if is.grh { 40 } else { 0 };
                 let len = (is.byte_len as usize).saturating_sub(skip);
                 let there = self.posted_bytes(is_receive(is), is.wr_id, skip, len)?;
-                differ(&there, wanted)
+                Ok(differ(&there, wanted)?)
             }
             None => Ok(()),
         }
     }
 
-    fn check_counter(&mut self, qp: Option<&str>, name: &str, wanted: u64) -> Result<(), String> {
+    fn check_counter(&mut self, qp: Option<&str>, name: &str, wanted: u64) -> Result<(), Stop> {
         self.collect();
-        let (counted, refused) = match qp {
+        let value = match qp {
             Some(qp) => {
                 let counters = self.device.queue_pair_counters(self.qp(qp)?.qpn);
-                (counters.and_then(|counters| counters.by_name(name)), None)
+                counters.and_then(|counters| counters.by_name(name))
             }
-            None => (self.device.counters().by_name(name), self.refused.get(name).copied()),
+            None => {
+                let refused = self.refused.get(name).copied().unwrap_or(0);
+                self.device.counters().by_name(name).map(|counted| counted + refused)
+            }
         };
-        match (counted, refused) {
-            (None, None) => Err(format!("no counter is called {name}")),
-            (counted, refused) => match counted.unwrap_or(0) + refused.unwrap_or(0) {
-                value if value == wanted => Ok(()),
-                value => Err(format!("{name} is {value}")),
-            },
-        }
+        holds(value == Some(wanted), || match value {
+            Some(value) => format!("{name} is {value}"),
+            None => format!("{name} is counted no more"),
+        })
     }
 
     /// What queue pairs that ended say of it, a line each.
@@ -451,14 +480,19 @@ impl World {
         told.collect()
     }
 
-    fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), String> {
+    fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), Stop> {
         self.collect();
         let region = self.region(&place.region)?;
         let mut there = vec![0; wanted.len()];
         let read = self.device.host().read(region.host, place.offset, &mut there);
         read.map_err(|gone| gone.to_string())?;
-        differ(&there, wanted)
+        Ok(differ(&there, wanted)?)
     }
+}
+
+/// A difference, unless all is well.
+fn holds(well: bool, otherwise: impl FnOnce() -> String) -> Result<(), Stop> {
+    if well { Ok(()) } else { Err(Stop::Difference(otherwise())) }
 }
 
 /// Whether a sentence is the wanted one, where `*` is any text.

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use roxe_wire::Opcode;
 
+use super::mistake::{Mistake, ParseError};
+use super::words::{Token, Word};
+
 /// A script: its lines that say something, in order.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -19,9 +22,31 @@ pub(super) struct Line {
     pub(super) number: usize,
     /// As it stands in the file, without comment, and not longer than can be read.
     pub(super) text: Rc<str>,
+    /// The statement's own words.
+    pub(super) words: Vec<Word>,
     /// When, counted from the line before.
     pub(super) when: When,
     pub(super) statement: Statement,
+}
+
+impl Line {
+    /// In characters, from 1 on.
+    pub(super) fn column(&self) -> usize {
+        self.words.first().map_or(1, |word| word.column)
+    }
+
+    /// Where in the file a mistake is.
+    pub(super) fn place(&self, file: &str, mistake: Mistake) -> ParseError {
+        let Mistake { word, what } = mistake;
+        let bare = |place: &&Word| match &place.token {
+            Token::Bare(bare) => {
+                !word.is_empty() && bare.split(['.', '+', ':', ',']).any(|part| part == word)
+            }
+            Token::Quoted(_) => false,
+        };
+        let column = self.words.iter().find(bare).map_or_else(|| self.column(), |word| word.column);
+        ParseError { file: file.to_owned(), line: self.number, column, what }
+    }
 }
 
 /// When something happens or must happen.
@@ -158,6 +183,20 @@ pub(super) enum PacketName {
     Raw(u8),
 }
 
+impl PacketName {
+    /// As a script writes it.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Ack => "ACK",
+            Self::RnrNak => "RNR_NAK",
+            Self::Nak => "NAK",
+            Self::Short(short) => short,
+            Self::Row(row) => row.name,
+            Self::Raw(_) => "OPCODE",
+        }
+    }
+}
+
 /// What stands behind the words that open a statement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
@@ -195,6 +234,8 @@ pub(super) struct Expression {
     pub(super) symbol: Option<(String, String)>,
     /// Added, modulo 2⁶⁴.
     pub(super) plus: u64,
+    /// What it may be at the most.
+    pub(super) most: u64,
 }
 
 impl Arguments {

@@ -12,15 +12,19 @@ use roxe_transport::Outlet;
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
-    Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, PathId, Sge,
+    Attributes, Completion, CompletionOpcode, CompletionStatus, PathId, Sge,
 };
-use roxe_wire::{ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room};
+use roxe_wire::{Addressing, FrameTemplate, ICRC_LEN, Instant, LKey, Mtu, Qpn, RKey, Room, icrc};
 
 use crate::peer::Peer;
+use crate::phrase;
+use crate::world::path_of;
+
+use super::PlayedFrame;
 
 use super::frame_out::{self, OurSide, Seen};
-use super::parameters;
-use super::parse::show_instant;
+use super::mistake::{Mistake, suggest};
+use super::parse::{show_instant, show_range};
 use super::syntax::{Arguments, Expression, Value};
 
 /// Everything a script is about.
@@ -42,6 +46,8 @@ pub(super) struct World {
     pub(super) refused: BTreeMap<&'static str, u64>,
     /// The port takes no packets.
     pub(super) held: bool,
+    /// Every frame so far, if somebody wants them.
+    pub(super) frames: Option<Vec<PlayedFrame>>,
     /// How many bytes further regions may have.
     pub(super) memory_left: usize,
 }
@@ -143,6 +149,7 @@ impl World {
             buffer: Buffer { host: HostRegion(0), key: LKey(0), va: 0, used: 0 },
             refused: BTreeMap::new(),
             held: false,
+            frames: None,
             memory_left: MOST_MEMORY,
         }
     }
@@ -226,11 +233,17 @@ impl World {
 
     fn frame(&mut self, transmit: &Transmit, room: &[u8]) -> Done {
         let packet = &room[..transmit.packet.len + ICRC_LEN];
-        let path = self.device.paths().get(transmit.path);
-        let seen = match path {
-            Some(path) => frame_out::see(packet, &path.addressing),
+        let addressing = self.device.paths().get(transmit.path).map(|path| path.addressing);
+        let seen = match &addressing {
+            Some(addressing) => frame_out::see(packet, addressing),
             None => Err("it has no path".to_owned()),
         };
+        if let (Some(frames), Some(addressing)) = (&mut self.frames, &addressing)
+            && let Some(bytes) = on_the_wire(packet, addressing)
+        {
+            let time = self.now;
+            frames.push(PlayedFrame { time, outbound: true, bytes, comment: String::new() });
+        }
         let datagram = seen.as_ref().ok().and_then(Seen::source_qp);
         let sender = self.objects.iter().find(|(_, object)| match object {
             Object::Qp(qp) => match datagram {
@@ -322,46 +335,39 @@ impl World {
             .find(|(_, object)| matches!(object, Object::Qp(qp) if qp.qpn == completion.qpn));
         let name = qp.map_or("?", |(name, _)| name);
         let queue = if is_receive(completion) { "recv" } else { "send" };
-        let mut line = format!(
-            "completion {name} {queue} id {} {}",
-            completion.wr_id,
-            completion.status.name()
-        );
-        if completion.status == CompletionStatus::Success {
-            line += &format!(" op {} len {}", operation(completion.opcode), completion.byte_len);
-            match completion.extra {
-                Extra::None => {}
-                Extra::Imm(imm) => line += &format!(" imm 0x{:x}", imm.0),
-                Extra::Invalidated(key) => line += &format!(" inv 0x{:x}", key.0),
-            }
-        }
-        line
+        format!("completion {name} {queue} {}", phrase::completion(completion))
     }
 
-    pub(super) fn qp(&self, name: &str) -> Result<&Qp, String> {
+    /// A name that is nothing of this kind.
+    pub(super) fn no(&self, kind: &str, name: &str) -> Mistake {
+        let known = self.objects.keys().map(String::as_str);
+        Mistake::at(name, format!("{name} is no {kind}{}", suggest(name, known)))
+    }
+
+    pub(super) fn qp(&self, name: &str) -> Result<&Qp, Mistake> {
         match self.objects.get(name) {
             Some(Object::Qp(qp)) => Ok(qp),
-            _ => Err(format!("{name} is no queue pair")),
+            _ => Err(self.no("queue pair", name)),
         }
     }
 
-    pub(super) fn region(&self, name: &str) -> Result<Region, String> {
+    pub(super) fn region(&self, name: &str) -> Result<Region, Mistake> {
         match self.objects.get(name) {
             Some(Object::Region(region)) => Ok(*region),
-            _ => Err(format!("{name} is no memory region")),
+            _ => Err(self.no("memory region", name)),
         }
     }
 
-    pub(super) fn pd(&self, arguments: &Arguments) -> Result<Pd, String> {
+    pub(super) fn pd(&self, arguments: &Arguments) -> Result<Pd, Mistake> {
         let name = arguments.word("pd").unwrap_or("pd");
         match self.objects.get(name) {
             Some(Object::Pd(pd)) => Ok(*pd),
-            _ => Err(format!("{name} is no protection domain")),
+            _ => Err(self.no("protection domain", name)),
         }
     }
 
     /// What stands in frames of a queue pair if a script says nothing.
-    pub(super) fn our_side(&self, name: &str) -> Result<OurSide, String> {
+    pub(super) fn our_side(&self, name: &str) -> Result<OurSide, Mistake> {
         let qp = self.qp(name)?;
         Ok(OurSide {
             own_qp: qp.qpn,
@@ -384,19 +390,16 @@ impl World {
         arguments: &Arguments,
         name: &str,
         qp: Option<&str>,
-    ) -> Result<Option<u64>, String> {
+    ) -> Result<Option<u64>, Mistake> {
         match arguments.get(name) {
-            Some(Value::Number(expression)) => {
-                let number = self.evaluate(expression, qp)?;
-                match number.checked_shr(parameters::bits_of(name)) {
-                    None | Some(0) => Ok(Some(number)),
-                    Some(_) => Err(format!(
-                        "`{name}` has {} bits: {number} is too large",
-                        parameters::bits_of(name)
-                    )),
+            Some(Value::Number(expression)) => match self.evaluate(expression, qp)? {
+                value if value <= expression.most => Ok(Some(value)),
+                value => {
+                    let range = show_range(0, expression.most);
+                    Err(Mistake::at(name, format!("`{name}` must be {range}, and is 0x{value:x}")))
                 }
-            }
-            Some(_) => Err(format!("`{name}` must be a number here")),
+            },
+            Some(_) => Err(Mistake::at(name, format!("`{name}` must be a number here"))),
             None => Ok(None),
         }
     }
@@ -407,25 +410,26 @@ impl World {
         arguments: &Arguments,
         name: &str,
         default: u64,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, Mistake> {
         Ok(self.number(arguments, name, None)?.unwrap_or(default))
     }
 
-    fn evaluate(&self, expression: &Expression, context: Option<&str>) -> Result<u64, String> {
+    fn evaluate(&self, expression: &Expression, context: Option<&str>) -> Result<u64, Mistake> {
         let Some((object, part)) = &expression.symbol else { return Ok(expression.plus) };
         if object == "peer" && part == "qpn" {
-            let qp = self.qp(context.ok_or("peer.qpn belongs to a line about a queue pair")?)?;
+            let qp = self.qp(context.ok_or_else(|| {
+                Mistake::at("peer", "peer.qpn belongs to a line about a queue pair")
+            })?)?;
             return Ok(u64::from(qp.values.dest_qp.get()).wrapping_add(expression.plus));
         }
-        let found =
-            self.objects.get(object).ok_or_else(|| format!("nothing is called {object}"))?;
+        let found = self.objects.get(object).ok_or_else(|| self.no("name of anything", object))?;
         let value = match (found, part.as_str()) {
             (Object::Region(region), "va") => region.va,
             (Object::Region(region), "rkey" | "lkey") => u64::from(region.key.0),
             (Object::Window { key }, "rkey") => u64::from(key.0),
             (Object::Qp(qp), "qpn") => u64::from(qp.qpn.get()),
             (Object::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
-            _ => return Err(format!("{object} has no {part}")),
+            _ => return Err(Mistake::at(object, format!("{object} has no {part}"))),
         };
         Ok(value.wrapping_add(expression.plus))
     }
@@ -459,49 +463,49 @@ impl World {
     }
 }
 
-/// The numbers among a frame's arguments. `qp` is whose frame it is.
+/// The numbers among a frame's arguments.
 pub(super) struct Numbers<'a> {
-    pub(super) world: &'a World,
+    /// Without it every symbol stands for 0, so that a frame can be tried before there is a device.
+    pub(super) world: Option<&'a World>,
     pub(super) arguments: &'a Arguments,
+    /// Whose frame it is.
     pub(super) qp: &'a str,
 }
 
 impl Numbers<'_> {
     /// A number, if it is said.
-    pub(super) fn get(&self, name: &str) -> Result<Option<u64>, String> {
-        self.world.number(self.arguments, name, Some(self.qp))
+    pub(super) fn get(&self, name: &str) -> Result<Option<u64>, Mistake> {
+        match (self.world, self.arguments.get(name)) {
+            (Some(world), _) => world.number(self.arguments, name, Some(self.qp)),
+            (None, Some(Value::Number(Expression { symbol: None, plus, .. }))) => Ok(Some(*plus)),
+            (None, Some(Value::Number(_))) => Ok(Some(0)),
+            (None, Some(_)) => Err(Mistake::at(name, format!("`{name}` must be a number here"))),
+            (None, None) => Ok(None),
+        }
     }
 
     /// The same, or what it is otherwise.
-    pub(super) fn or(&self, name: &str, default: u64) -> Result<u64, String> {
+    pub(super) fn or(&self, name: &str, default: u64) -> Result<u64, Mistake> {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
     /// A number that must be said.
-    pub(super) fn need(&self, name: &str) -> Result<u64, String> {
-        self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`"))
+    pub(super) fn need(&self, name: &str) -> Result<u64, Mistake> {
+        self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`").into())
     }
+}
+
+/// A packet with the headers of its path and its ICRC.
+fn on_the_wire(packet: &[u8], addressing: &Addressing) -> Option<Vec<u8>> {
+    let template = FrameTemplate::new(&path_of(addressing)?);
+    let mut bytes = vec![0; template.headers_len()];
+    let cover = template.write(u16::try_from(packet.len()).ok()?, 0, &mut bytes)?;
+    let start = bytes.len();
+    bytes.extend_from_slice(packet);
+    icrc::seal(&cover, Room::whole(&mut bytes[start..])).then_some(bytes)
 }
 
 /// Whether a completion is a receive queue's.
 pub(super) const fn is_receive(completion: &Completion) -> bool {
     matches!(completion.opcode, CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm)
-}
-
-/// What a completion is about, as scripts say it.
-pub(super) const fn operation(opcode: CompletionOpcode) -> &'static str {
-    match opcode {
-        CompletionOpcode::Send => "send",
-        CompletionOpcode::RdmaWrite => "write",
-        CompletionOpcode::RdmaRead => "read",
-        CompletionOpcode::CompSwap => "cmp-swap",
-        CompletionOpcode::FetchAdd => "fetch-add",
-        CompletionOpcode::BindMw => "bind",
-        CompletionOpcode::LocalInv => "invalidate",
-        CompletionOpcode::RegMr => "reg",
-        CompletionOpcode::AtomicWrite => "atomic-write",
-        CompletionOpcode::Flush => "flush",
-        CompletionOpcode::Recv => "recv",
-        CompletionOpcode::RecvRdmaWithImm => "recv-imm",
-    }
 }

@@ -4,7 +4,14 @@ use roxe_trace::IcrcVerdict;
 use roxe_wire::opcode::Operation;
 use roxe_wire::{Credits, Syndrome};
 
+use std::collections::VecDeque;
+
+use roxe_wire::{Frame, Packet, RawFrame};
+
+use crate::world::Recorded;
+
 use super::*;
+use std::time::Duration;
 
 /// The frames of a lossy world of two devices, and that nothing was wrong in it.
 fn frames(peers: &[Peer]) -> VecDeque<Recorded> {
@@ -13,7 +20,7 @@ fn frames(peers: &[Peer]) -> VecDeque<Recorded> {
     let mut all = VecDeque::new();
     for seed in 0..20 {
         let options = Options { devices: 2, peers, ..Options::new(seed, profile) };
-        let mut world = build(&options);
+        let mut world = build(&options, &Conditions::default());
         world.record = Some(VecDeque::new());
         assert_eq!(live(&mut world, &mut Workload::new(&options)), Ok(()), "{options}");
         all.extend(world.record.unwrap_or_default());
@@ -104,27 +111,75 @@ fn a_failure_is_made_small_and_can_be_made_again() {
     assert_eq!(smallest.features, Features::of(&[Feature::Six]));
     assert_eq!(smallest.peers.kinds(), 0);
     let frames = frames(&[Peer::Roxe]).into_iter().take(10).collect();
-    let failure = Failure { options: smallest, what: "x".to_owned(), ended: Vec::new(), frames };
+    let mut conditions = Conditions::default();
+    conditions.set_faults("drop psn 5 once").expect("a rule");
+    let (what, ended) = ("x".to_owned(), Vec::new());
+    let failure = Failure { options: smallest, conditions, what, ended, frames };
     let text = failure.to_string();
     let change = text.split('"').nth(1).unwrap_or_default();
     assert_eq!(whole.changed(change), Ok(smallest), "{text}");
-    let mut capture = Vec::new();
-    assert!(failure.capture(&mut capture).is_ok() && capture.len() > 600);
+    assert!(
+        text.contains("--change \"") && text.contains(" --faults \"drop psn 5 once\"\n"),
+        "{text}"
+    );
+    assert!(text.contains(" 0 192.0.2.1 → 1 192.0.2.2 RC_"), "{text}");
+}
+
+/// Links do what is said, and worlds allow for it.
+#[test]
+fn what_is_said_of_links_is_done() {
+    let clean = Options::new(5, Profile::by_name("clean").expect("a profile"));
+    let lossy = Options::new(5, Profile::by_name("lossy").expect("a profile"));
+    let mut conditions = Conditions::default();
+    assert_eq!(run(clean, &conditions, false).retransmissions, 0);
+    assert!(conditions.set_faults("lose 2%").is_err());
+    conditions.set_faults("drop 10%").expect("a rule");
+    conditions.latency = Some(Duration::from_micros(1));
+    conditions.picos_per_byte = Some(80);
+    let outcome = run(clean, &conditions, true);
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure.map(|failure| failure.what));
+    let told = outcome.to_string();
+    assert!(told.contains("links 1000 ns, 100 Gb/s"), "{told}");
+    assert!(outcome.recorded.iter().any(|frame| frame.passage.arrives.is_none()), "{told}");
+    conditions.set_faults("").expect("no rule");
+    let outcome = run(lossy, &conditions, true);
+    assert!(!outcome.options.features.has(Feature::Drop), "{outcome}");
+    assert!(outcome.recorded.iter().all(|frame| frame.passage.arrives.is_some()), "{outcome}");
+}
+
+/// What did not hold is said for people: without the names of our types.
+#[test]
+fn failures_are_told_in_words() {
+    let profile = Profile::by_name("clean").expect("a profile");
+    let mut conditions = Conditions::default();
+    conditions.set_faults("drop 30%; corrupt 10%").expect("rules");
+    let failed = (0..20).filter_map(|seed| {
+        // Nobody told this world that it would be bad.
+        attempt(Options::new(seed, profile), &conditions, true).failure
+    });
+    let told: Vec<String> = failed.map(|failure| failure.to_string()).collect();
+    assert!(told.len() > 10, "{}", told.len());
+    for text in told {
+        let debug = ["Some(", "None", " { ", "(0x"];
+        assert!(debug.iter().all(|mark| !text.contains(mark)), "{text}");
+    }
 }
 
 #[test]
 fn a_change_is_refused_if_no_world_can_have_it() {
     let whole = Options::new(3, Profile::by_name("lossy").unwrap());
     for (change, told) in [
-        ("devices=0", "\"devices=0\": from 1 to 256"),
-        ("pairs=1001", "\"pairs=1001\": from 0 to 1000"),
-        ("requests=4294967295", "\"requests=4294967295\": from 0 to 100000"),
-        ("requests=-1", "\"requests=-1\": no number"),
+        ("devices=0", "\"devices=0\": a number is needed from 2 to 254"),
+        ("pairs=1001", "\"pairs=1001\": a number is needed from 1 to 1000"),
+        ("requests=4294967295", "\"requests=4294967295\": a number is needed from 1 to 100000"),
+        ("requests=-1", "\"requests=-1\": a number is needed from 1 to 100000"),
+        ("devices=255", "\"devices=255\": a number is needed from 2 to 254"),
         ("requests", "\"requests\": no `=`"),
         ("hosts=1", "\"hosts\" is no option"),
         ("without=", "\"\" is no feature"),
     ] {
         assert_eq!(whole.changed(change), Err(told.to_owned()));
     }
-    assert_eq!(whole.changed("devices=1 pairs=0 requests=0").map(|it| it.requests), Ok(0));
+    let changed = whole.changed("devices=254 pairs=1 requests=1").expect("possible");
+    assert_eq!((changed.devices, changed.pairs, changed.requests), (254, 1, 1));
 }

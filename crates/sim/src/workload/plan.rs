@@ -1,6 +1,7 @@
 //! What a pair will be asked for, drawn before anything happens.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use roxe_device::memory::WindowType;
 use roxe_transport::qp_state::ServiceType;
@@ -41,6 +42,34 @@ pub(super) struct Request {
     pub(super) expected: Option<u64>,
 }
 
+impl fmt::Display for Request {
+    /// What it is, in words: `a READ of 300 bytes, own memory 0, theirs 512, posted`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, len, own, remote, mistake, state, .. } = self;
+        write!(f, "{kind} of {len} bytes, own memory {own}, theirs {remote}")?;
+        for (is, word) in [
+            (self.inline, "inline"),
+            (!self.signaled, "unsignaled"),
+            (self.solicited, "solicited"),
+            (self.fence, "fenced"),
+            (self.through_window, "through a window"),
+        ] {
+            if is {
+                write!(f, ", {word}")?;
+            }
+        }
+        if let Some(mistake) = mistake {
+            write!(f, ", with {mistake}")?;
+        }
+        f.write_str(match state {
+            State::Planned => ", not posted",
+            State::Posted => ", posted",
+            State::Succeeded => ", done",
+            State::Ended => ", may have failed",
+        })
+    }
+}
+
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -57,6 +86,24 @@ pub(super) enum Kind {
     FetchAdd(usize),
     AtomicWrite,
     Flush,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "SEND",
+            Self::SendImmediate => "SEND with immediate data",
+            Self::SendInvalidate(_) => "SEND with invalidate",
+            Self::Write => "WRITE",
+            Self::WriteImmediate => "WRITE with immediate data",
+            Self::Overwrite => "WRITE over others",
+            Self::Read => "READ",
+            Self::CompareSwap => "compare and swap",
+            Self::FetchAdd(_) => "fetch and add",
+            Self::AtomicWrite => "ATOMIC WRITE",
+            Self::Flush => "FLUSH",
+        })
+    }
 }
 
 impl Kind {
@@ -86,6 +133,17 @@ pub(super) enum Mistake {
     LocalKey,
     /// Longer than any receive buffer.
     TooLong,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RemoteKey => "a wrong remote key",
+            Self::RemoteRange => "a range beyond the region",
+            Self::LocalKey => "a wrong local key",
+            Self::TooLong => "a message too long for its receive",
+        })
+    }
 }
 
 /// How far a request has come.

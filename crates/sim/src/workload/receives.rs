@@ -248,8 +248,9 @@ impl Workload {
                     let alike = (0..peer.next).filter(|&sent| {
                         peer.plan[sent].len + header == completion.byte_len as usize
                     });
-                    let why: Vec<_> = alike.map(|sent| (sent, fits(sent).err())).collect();
-                    format!("no message is like that: {why:?}")
+                    let why =
+                        alike.filter_map(|sent| Some(format!("; {sent} {}", fits(sent).err()?)));
+                    format!("no message is like that{}", why.collect::<String>())
                 })?
             }
         };
@@ -269,7 +270,7 @@ impl Workload {
                 let key = request.invalidates.unwrap_or_default();
                 (CompletionOpcode::Recv, Extra::Invalidated(key))
             }
-            kind => return Err(format!("message {which} is a {kind:?}")),
+            kind => return Err(format!("message {which} is a {kind}")),
         };
         let len = header + request.len;
         let right = completion.opcode == opcode
@@ -278,7 +279,7 @@ impl Workload {
             && completion.solicited == request.solicited
             && completion.grh == (header != 0);
         if !right {
-            return Err(format!("does not fit {request:?}"));
+            return Err(format!("does not fit {request}"));
         }
         if request.mistake == Some(Mistake::TooLong) {
             return Err("it is longer than its buffer".to_owned());

@@ -10,6 +10,7 @@ use roxe_transport::work::{
 use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Qpn, RKey};
 
 use crate::checker::{self, UNTOUCHED, USED};
+use crate::phrase;
 
 use super::plan::{Kind, Mistake, Request, State};
 use super::{Action, Q_KEY, Workload, World};
@@ -289,7 +290,7 @@ impl Workload {
             Kind::Flush => CompletionOpcode::Flush,
         };
         if completion.opcode != opcode {
-            return Err(format!("the opcode should be {opcode:?}"));
+            return Err(format!("it should be of a {}", phrase::operation(opcode)));
         }
         if completion.byte_len as usize != request.len {
             return Err(format!("the length should be {}", request.len));
@@ -312,7 +313,7 @@ impl Workload {
         let request = &mut end.plan[number];
         request.state = State::Succeeded;
         if let (true, Some(mistake)) = (rc, request.mistake) {
-            return Err(format!("it succeeded in spite of {mistake:?}"));
+            return Err(format!("it succeeded in spite of {mistake}"));
         }
         let range = |at: usize| at..at + request.len;
         let theirs = world.nodes[peer.device].device.host().bytes(peer.shared.host);
@@ -330,7 +331,9 @@ impl Workload {
             }
             Kind::CompareSwap if Some(number_here()) != request.expected => {
                 let found = number_here();
-                return Err(format!("found {found}, expected {:?}", request.expected));
+                let expected =
+                    request.expected.map_or_else(|| "?".to_owned(), |value| format!("0x{value:x}"));
+                return Err(format!("found 0x{found:x}, expected {expected}"));
             }
             Kind::FetchAdd(which) => {
                 let host = &mut self.hosts[peer.device];
@@ -393,7 +396,7 @@ impl Workload {
         };
         if !justified && !pair.abandoned {
             return Err(format!(
-                "no reason to fail: {} frames impaired, retry_cnt {}, {request:?}",
+                "no reason to fail: {} frames impaired, retry_cnt {}, {request}",
                 impaired, pair.retry_cnt
             ));
         }
@@ -481,7 +484,7 @@ impl Workload {
             for request in requests {
                 let bytes = gaps.up_to(request.own, request.len)?;
                 own_bytes(request, bytes)
-                    .map_err(|what| format!("end {side}, own bytes of {request:?}: {what}"))?;
+                    .map_err(|what| format!("end {side}, own bytes of {request}: {what}"))?;
             }
             gaps.up_to(end.pool.place(), 0)?;
             if self.hosts[end.device].srq.is_none() {
@@ -498,7 +501,7 @@ impl Workload {
             for request in requests.into_iter().filter(apart) {
                 let bytes = gaps.up_to(request.remote, request.len)?;
                 remote_bytes(request, bytes, pair.service)
-                    .map_err(|what| format!("end {side}, remote bytes of {request:?}: {what}"))?;
+                    .map_err(|what| format!("end {side}, remote bytes of {request}: {what}"))?;
             }
             gaps.up_to(shared.len(), 0)?;
         }

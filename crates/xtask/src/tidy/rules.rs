@@ -40,6 +40,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     [
         forbids_unsafe(source),
         is_sealed(source),
+        takes_only_rules_of_net(source),
         no_drawers(source),
         no_leftovers(source),
         no_marks(source),
@@ -80,6 +81,17 @@ fn is_sealed(source: &Source) -> Vec<Finding> {
     findings.sort();
     findings.dedup_by_key(|finding| (finding.line, finding.rule));
     findings
+}
+
+/// What `sim` links against knows no port: of `net` it may name the pure fault rules.
+fn takes_only_rules_of_net(source: &Source) -> Vec<Finding> {
+    if !source.path.starts_with("crates/sim/src/") {
+        return Vec::new();
+    }
+    let named = occurrences(&source.code, "roxe_net");
+    let other = named.filter(|at| !source.code[*at..].starts_with("roxe_net::fault"));
+    let what = "sim may name roxe_net::fault only";
+    other.map(|at| finding(source, at, "edge", what)).collect()
 }
 
 fn no_drawers(source: &Source) -> Vec<Finding> {

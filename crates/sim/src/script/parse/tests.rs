@@ -1,40 +1,70 @@
 use super::*;
 
 fn error(text: &str) -> String {
-    parse("x.roce", text).expect_err(text).to_string()
+    let errors = parse("x.roce", text).expect_err(text);
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn errors_say_where_and_what_was_expected() {
     assert_eq!(
         error("qp q1 rc\n+0 post recv q1 idd 4"),
-        "x.roce:2:17: expected one of id, len, sge, lkey, found `idd`"
+        "x.roce:2:17: expected one of id, len, sge, lkey, found `idd`; did you mean `id`?"
     );
-    assert_eq!(error("qp q1 xrc"), "x.roce:1:7: expected a service: rc, uc, ud, gsi, found `xrc`");
+    assert_eq!(
+        error("qp q1 xrc"),
+        "x.roce:1:7: expected a service: rc, uc, ud, gsi, found `xrc`; did you mean `rc`?"
+    );
     assert_eq!(
         error("+0 <"),
         "x.roce:1:5: expected a queue pair's name, found the end of the line"
     );
-    assert_eq!(error("+0 memory m1 \"open"), "x.roce:1:14: expected a second quote, found none");
+    assert_eq!(error("+0 memory m1 \"open"), "x.roce:1:14: a second quote is missing");
     assert_eq!(
         error("+0 quiet quiet"),
-        "x.roce:1:10: expected `·` or the end of the line, found `quiet`"
+        "x.roce:1:10: expected `;` or the end of the line, found `quiet`"
     );
     let wrong_time = error("1us quiet");
     assert!(wrong_time.starts_with("x.roce:1:1: expected a time (+0, +1us, 1ms..2ms)"));
     assert!(error("+0 post recv q1 id").contains("expected a number"));
-    assert!(error("+0 post recv q1 id 1 id 2").contains("`id` only once"));
+    assert!(error("+0 post recv q1 id 1 id 2").ends_with("`id` stands here twice"));
     assert!(error("+0 > q1 NAK psn 1 code nonsense").contains("sequence-error"));
     assert!(error("+0 call modify q1 state rts fails EWHAT").contains("EINVAL, ENOMEM, EBUSY"));
     assert!(error("+0 > q1 ACK psn 1 || ACK psn 2").contains("found `||`"));
+    assert!(error("0..1us quiet").contains(":8: expected `>`, completion or event behind a time"));
+    assert!(error("qp q1 rc expct-psn 4").ends_with("`expct-psn`; did you mean `expect-psn`?"));
+    assert!(error("+0 < q1 SEND_ONY psn 4").ends_with("`SEND_ONY`; did you mean `SEND_ONLY`?"));
+    assert!(error("devise seed 4").ends_with("did you mean `device`?"));
+    assert!(error("+0 completion recv id 1 okay").contains("did you mean `ok`?"));
+}
+
+#[test]
+fn numbers_fit_where_they_go() {
+    for (text, range) in [
+        ("qp q1 rc expect-psn 0x1000005", "expected a number from 0 to 0xffffff"),
+        ("qp q1 rc timeout 32", "expected a number from 0 to 31"),
+        ("mw w1 type 3", "expected a number from 1 to 2"),
+        ("+0 < q1 SEND_ONLY psn 0x1000005", "expected a number from 0 to 0xffffff"),
+        ("+0 < q1 SEND_ONLY psn 0 qpn 0x1000011", "expected a number from 0 to 0xffffff"),
+        ("+0 > q1 SEND_ONLY_IMM psn 0 imm 0x1ffffffff", "expected a number from 0 to 0xffffffff"),
+        ("+0 < q1 RNR_NAK psn 0 timer 40", "expected a number from 0 to 31"),
+        ("+0 < q1 ACK psn 0 padding 65536", "expected a number from 0 to 0xffff"),
+        ("+0 post recv q1 len 0x100000000", "expected a number from 0 to 0xffffffff"),
+    ] {
+        let told = error(text);
+        let (_, word) = told.split_once(", found `").expect("what was found");
+        let column = text.find(word.trim_end_matches('`')).expect("a word of it") + 1;
+        assert!(told.starts_with(&format!("x.roce:1:{column}: {range}, found ")), "{told}");
+    }
+    assert!(parse("x", "qp q1 rc expect-psn 0xffffff\n+0 < q1 RNR_NAK psn 0 timer 31").is_ok());
 }
 
 #[test]
 fn several_statements_share_a_line_and_its_time() {
-    let script = parse("x", "+1us event q1 drained · counter icrc_bad 1 · quiet # so").unwrap();
+    let script = parse("x", "+1us event q1 drained · counter icrc_bad 1 ; quiet # so").unwrap();
     let whens: Vec<_> = script.lines.iter().map(|line| line.when).collect();
     assert_eq!(whens, [When::After(Duration::from_micros(1)), When::SAME, When::SAME]);
-    assert_eq!(&*script.lines[2].text, "+1us event q1 drained · counter icrc_bad 1 · quiet");
+    assert_eq!(&*script.lines[2].text, "+1us event q1 drained · counter icrc_bad 1 ; quiet");
 }
 
 #[test]
@@ -67,7 +97,8 @@ fn bytes_and_numbers_are_read() {
     assert_eq!(parse_number("0xdead_0000"), Some(0xdead_0000));
     assert_eq!((parse_number("_1"), parse_number("+1"), parse_number("0x")), (None, None, None));
     let symbol = |object: &str, part: &str| Some((object.to_owned(), part.to_owned()));
-    let minus = Expression { symbol: symbol("m-1", "va"), plus: 8u64.wrapping_neg() };
+    let minus =
+        Expression { symbol: symbol("m-1", "va"), plus: 8u64.wrapping_neg(), most: u64::MAX };
     assert_eq!(parse_expression("m-1.va-8"), Some(minus));
     assert_eq!(parse_expression("m1.size"), None);
     assert_eq!(parse_pieces("m1+8:4,m2:1").map(|pieces| pieces.len()), Some(2));

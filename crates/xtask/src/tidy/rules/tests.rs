@@ -64,6 +64,15 @@ fn tests_inside_a_source_are_free_and_what_follows_is_not() {
 }
 
 #[test]
+fn sim_takes_only_the_fault_rules_of_net() {
+    let path = "crates/sim/src/world.rs";
+    assert_eq!(broken(path, "use roxe_net::fault::Subject;\n// roxe_net::port"), NONE);
+    assert_eq!(broken(path, "use roxe_net::capture_file::CaptureWriter;"), ["1 edge"]);
+    assert_eq!(broken(path, "use roxe_net::{fault, port};"), ["1 edge"]);
+    assert_eq!(broken("crates/sim/tests/replay.rs", "use roxe_net::port;"), NONE);
+}
+
+#[test]
 fn net_speaks_to_the_system_but_not_to_its_clock() {
     let path = "crates/net/src/udp.rs";
     assert_eq!(broken(path, "let socket: UdpSocket; thread::spawn(f);"), NONE);

@@ -1,0 +1,78 @@
+//! All words of the language, as its tables have them.
+
+use std::fmt::Write as _;
+
+use roxe_device::counters::{NAMES, QpCounters};
+
+use super::parameters::{self, Kind, Parameter};
+use super::parse::{CALLS, EVENTS, OBJECTS, SENDS, SERVICES, packet_names, show_range};
+
+/// A line a word: where it belongs, the word, and what may follow it.
+pub fn words() -> String {
+    let mut all = Words(String::new());
+    all.parameters("device", parameters::DEVICE);
+    for (name, kind) in OBJECTS {
+        all.parameters(name, parameters::of_object(*kind));
+    }
+    for (name, _) in SERVICES {
+        all.row("qp", name, "its service");
+    }
+    for (name, _) in EVENTS {
+        all.row("statement", name, "");
+    }
+    all.parameters("post recv", parameters::POST_RECEIVE);
+    for (name, verb) in SENDS {
+        all.parameters(&format!("post {name}"), parameters::of_send(*verb));
+    }
+    for (name, verb) in CALLS {
+        all.parameters(&format!("call {name}"), parameters::of_call(*verb));
+    }
+    all.parameters("completion", parameters::COMPLETION);
+    all.list("completion", parameters::STATUSES);
+    all.parameters("< and >", parameters::FRAME_OUT);
+    all.parameters("<", &parameters::FRAME_IN[parameters::FRAME_OUT.len()..]);
+    all.list("packet", &packet_names());
+    all.row("packet", "OPCODE", &show_range(0, 255));
+    all.list("event", parameters::EVENT_NAMES);
+    all.list("state", parameters::STATES);
+    all.list("fails", parameters::ERRORS);
+    all.list("access", parameters::RIGHTS);
+    all.list("symbol", parameters::SYMBOL_PARTS);
+    let of_queue_pairs = QpCounters::new();
+    for row in NAMES {
+        let too = of_queue_pairs.by_name(row.name).map_or("", |_| "of the device, or a queue pair");
+        all.row("counter", row.name, too);
+    }
+    all.0
+}
+
+struct Words(String);
+
+impl Words {
+    fn row(&mut self, place: &str, word: &str, what: &str) {
+        let line = format!("{place:<18} {word:<30} {what}");
+        let _ = writeln!(self.0, "{}", line.trim_end());
+    }
+
+    fn list(&mut self, place: &str, words: &[&str]) {
+        words.iter().for_each(|word| self.row(place, word, ""));
+    }
+
+    fn parameters(&mut self, place: &str, parameters: &[Parameter]) {
+        if parameters.is_empty() {
+            self.row(place, "", "");
+        }
+        for (name, kind) in parameters {
+            let what = match kind {
+                Kind::Flag => String::new(),
+                Kind::Number(least, most) => show_range(*least, *most),
+                Kind::Word(words) => words.join(" or "),
+                Kind::List(words) => format!("none, or some of {}", words.join(",")),
+                Kind::Name => "the name of an object".to_owned(),
+                Kind::Address => "an IP address".to_owned(),
+                Kind::Pieces => "pieces of memory as in m1+0:64,m2+8:16".to_owned(),
+            };
+            self.row(place, name, &what);
+        }
+    }
+}

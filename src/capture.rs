@@ -1,0 +1,57 @@
+//! Frames of virtual time into a capture.
+
+use std::path::Path;
+
+use roxe_net::capture_file::{
+    CaptureWriter, Direction, LinkType, NewInterface, NewRecord, Timestamp, WriteError,
+};
+use roxe_wire::Instant;
+
+use crate::outcome::{Outcome, complain};
+
+/// A frame and what is known of it.
+pub(crate) struct Frame<'a> {
+    pub(crate) time: Instant,
+    /// From its Ethernet header on.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) direction: Option<Direction>,
+    /// Nothing when it is empty.
+    pub(crate) comment: String,
+}
+
+/// Writes frames as pcapng; complains where that is not possible.
+pub(crate) fn write<'a>(
+    path: &Path,
+    name: &str,
+    frames: impl Iterator<Item = Frame<'a>>,
+) -> Outcome {
+    match try_write(path, name, frames) {
+        Ok(()) => Outcome::Right,
+        Err(error) => {
+            complain(format_args!("{}: {error}", path.display()));
+            Outcome::Unreadable
+        }
+    }
+}
+
+fn try_write<'a>(
+    path: &Path,
+    name: &str,
+    frames: impl Iterator<Item = Frame<'a>>,
+) -> Result<(), WriteError> {
+    let mut writer = CaptureWriter::create(path)?;
+    let interface =
+        NewInterface { name, description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let interface = writer.add_interface(interface)?;
+    for frame in frames {
+        writer.write(&NewRecord {
+            interface,
+            time: Timestamp::from_nanos(frame.time.nanos()),
+            data: frame.bytes,
+            wire_len: 0,
+            direction: frame.direction,
+            comment: Some(frame.comment.as_str()).filter(|comment| !comment.is_empty()),
+        })?;
+    }
+    writer.flush()
+}
