@@ -5,8 +5,9 @@ use std::num::ParseIntError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
@@ -152,7 +153,10 @@ Exit status (of several files the greatest):
 ///
 /// Nothing has to be told: queue pairs, PSNs, path MTU, keys, memory and what is in it, rights and
 /// receives are inferred from the frames. So is what a capture cannot show: which frames were lost
-/// between the host where it was taken and the other one. They are counted, as "not arrived".
+/// between the host where it was taken and the other one. They are counted, as "not arrived". A
+/// capture may begin late, end with answers outstanding, or lack frames: what is due then is
+/// counted as "not recorded" or "not captured", and is no difference. Q_Keys of receivers are not
+/// on the wire: the one that most datagrams have is assumed to be right.
 ///
 /// What is compared is meaning: which PSNs are acknowledged, NAK codes, data of READs, results of
 /// atomics, MSNs; opcodes, keys, addresses, lengths, immediate data and payload of requests. How
@@ -163,10 +167,21 @@ pub(crate) struct ReplayArguments {
     /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// What our adapter behaves like: roxe, rxe or connectx
+    ///
+    /// Differences are those against that device. As roxe, those that another device is known for
+    /// say so.
+    #[arg(long = "as", value_name = "DEVICE", default_value = "roxe", value_parser = device())]
+    pub(crate) like: Peer,
     /// JSON Lines: a flat object a difference, a frame that cannot be compared and a side, then one
     /// for the file
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn device() -> impl TypedValueParser<Value = Peer> {
+    let names = Peer::ALL.map(Peer::name);
+    PossibleValuesParser::new(names).map(|name| Peer::by_name(&name).unwrap_or_default())
 }
 
 /// How to read the lines, and how it ends.
@@ -180,7 +195,8 @@ Lines:
     coalesced      our ACKs that the recorded side gave together with a later one
     sent more      packets that ours sent again and the recorded side did not
     needless       packets that the recorded side sent again though they were acknowledged
-    not recorded   parts of READ data that ours sent and that are missing in the capture
+    not recorded   answers that are missing in the capture, which lost them or ended before them
+    not captured   recorded answers whose requests are missing in the capture
     older          requests that belong to what began before the capture: not played
     begun anew     packets are missing in the capture, and ours went on behind them
     app changed    reads that found other bytes than were written before: the application's doing
@@ -191,7 +207,9 @@ Lines:
     opcode, psn, destination, p_key, solicited, q_key, reth, operands, imm, ieth, feth, data:
                    the request's
     memory, delivery, end: what became of memory, of a message, of the connection
+  frame N … (Linux rxe does this; …): the recorded device is known to differ there
   from frame N     cannot be compared, and why
+  why              our queue pair ended, as the recorded one did: why
   FILE             how many RoCE frames and sides, and what all sides together differ in; then, if
                    there are any: places that cannot be compared, malformed and cut frames, CNPs
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use roxe_net::capture_file::CaptureReader;
-use roxe_sim::replay::{Recording, Report, Side};
+use roxe_sim::peer::Peer;
+use roxe_sim::replay::{Difference, Recording, Report, Role, Side};
 use roxe_trace::Endpoint;
 use roxe_wire::FieldValue;
 
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<Outcome> {
     let mut outcome = Outcome::Right;
     for file in &arguments.files {
         outcome = outcome.max(match CaptureReader::open(file) {
-            Ok(reader) => replay(file, reader, arguments.json, &mut out)?,
+            Ok(reader) => replay(file, reader, arguments, &mut out)?,
             Err(error) => in_file(file, &error, false),
         });
     }
@@ -37,7 +38,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<Outcome> {
 fn replay(
     file: &Path,
     mut reader: CaptureReader,
-    json: bool,
+    arguments: &ReplayArguments,
     out: &mut impl Write,
 ) -> Result<Outcome> {
     let mut recording = Recording::default();
@@ -51,10 +52,13 @@ fn replay(
         progress.at(&reader);
     };
     drop(progress);
-    let report = recording.replay();
+    let report = match arguments.like {
+        Peer::Roxe => recording.replay(),
+        other => recording.replay_as(other),
+    };
     let name = name_of(file);
     let mut ink = Ink::new(false);
-    if json {
+    if arguments.json {
         tell_json(&name, &report, &mut ink);
     } else {
         tell(&name, &report, &mut ink);
@@ -105,15 +109,35 @@ fn tell(name: &str, report: &Report, ink: &mut Ink) {
         ink.display(format_args!("{}\n", verdict(side)));
         for difference in &side.differences {
             ink.display(format_args!(
-                "      frame {}: {}: recorded {}; ours {}\n",
-                difference.frame, difference.what, difference.recorded, difference.ours
+                "      frame {}: {}: recorded {}; ours {}{}\n",
+                difference.frame,
+                difference.what,
+                difference.recorded,
+                difference.ours,
+                known(difference).map(|known| format!(" ({known})")).unwrap_or_default(),
             ));
         }
         for stop in &side.not_comparable {
             ink.display(format_args!("      from frame {}: {}\n", stop.frame, stop.why));
         }
+        for why in &side.why {
+            ink.display(format_args!("      why: {why}\n"));
+        }
+    }
+    if report.sides.iter().any(|side| side.role == Role::Receiver) {
+        ink.display(format_args!("  {Q_KEYS}\n"));
     }
     summary(name, report, ink);
+}
+
+/// No frame tells a receiver's key.
+const Q_KEYS: &str =
+    "A receiver's Q_Key is not on the wire: that of most datagrams is assumed to be right.";
+
+/// Of whom a difference is known.
+fn known(difference: &Difference) -> Option<String> {
+    let known = difference.known?;
+    Some(format!("{} does this; {}", known.peer.title(), known.why))
 }
 
 fn row(side: &Side) -> [String; 6] {
@@ -158,7 +182,7 @@ fn verdict(side: &Side) -> String {
     words
 }
 
-fn happenings(side: &Side) -> [(u64, &'static str); 10] {
+fn happenings(side: &Side) -> [(u64, &'static str); 11] {
     [
         (side.delivered, "delivered"),
         (side.dropped, "dropped"),
@@ -167,6 +191,7 @@ fn happenings(side: &Side) -> [(u64, &'static str); 10] {
         (side.extra, "sent more"),
         (side.needless, "needless"),
         (side.unseen, "not recorded"),
+        (side.uncaptured, "not captured"),
         (side.older, "older"),
         (side.gaps, "begun anew"),
         (side.changed, "app changed"),
@@ -210,6 +235,10 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
             object.text("differs", difference.what);
             object.text("recorded", &difference.recorded);
             object.text("ours", &difference.ours);
+            if let Some(known) = difference.known {
+                object.text("known_of", known.peer.name());
+                object.text("known", known.why);
+            }
             object.end();
         }
         for stop in &side.not_comparable {
@@ -243,6 +272,12 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
             object.number(&what.replace(' ', "_"), count);
         }
         object.number("differences", side.differences.len() as u64);
+        if !side.why.is_empty() {
+            object.text("why", &side.why.join("; "));
+        }
+        if side.role == Role::Receiver {
+            object.text("assumed", "q_key");
+        }
         object.end();
     }
     let mut object = Object::begin(ink);

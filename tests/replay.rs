@@ -111,6 +111,56 @@ fn a_difference_is_told_with_its_frame_and_both_words() {
     let line = "frame 2: code: recorded NAK psn 4096 remote operational error; \
                 ours NAK psn 4096 invalid request";
     assert!(said.contains(line), "{said}");
+    let known = format!("{line} (Linux rxe does this; ours follows the specification: ");
+    assert!(said.contains(&known), "{said}");
+}
+
+#[test]
+fn as_another_device_its_habits_are_no_differences() {
+    for capture in ["err_toolong_send.pcap", "err_toolong_multi.pcap", "err_rnr_multi.pcap"] {
+        let rxe = replay(&["--as", "rxe", capture]);
+        assert_eq!(rxe.status.code(), Some(0), "{}", text(&rxe.stdout));
+        let connectx = replay(&["--as", "connectx", capture]);
+        assert_eq!(connectx.status.code(), Some(1), "{}", text(&connectx.stdout));
+        assert!(!text(&connectx.stdout).contains("Linux rxe"), "{}", text(&connectx.stdout));
+        // As ours, every one of them is known.
+        let output = replay(&["--json", capture]);
+        let objects = objects(&output);
+        let differences: Vec<_> = objects.iter().filter(|one| one["differs"].is_string()).collect();
+        assert!(!differences.is_empty(), "{capture}");
+        assert!(differences.iter().all(|one| one["known_of"] == "rxe"), "{differences:#?}");
+    }
+    let output = replay(&["--as", "a-switch", "rc_mix.pcap"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_queue_pair_that_ended_says_why() {
+    for (capture, why) in [
+        ("err_rkey_write.pcap", "why: access error: the peer's RC_WRITE_ONLY, PSN 4096"),
+        ("err_rkey_write.pcap", "why: remote access error: WRITE of 64 bytes"),
+        ("err_rnr_exceeded.pcap", "if it gave up at the end of the recording: RNR retry exceeded"),
+        ("err_dead_qpn.pcap", "if it gave up at the end of the recording: retry exceeded"),
+        ("err_qp_closed.pcap", "PSN 4096 was sent 3 times, timed out 3 times; the peer never"),
+    ] {
+        let output = replay(&[capture]);
+        assert_eq!(output.status.code(), Some(0), "{capture}");
+        assert!(text(&output.stdout).contains(why), "{why}: {}", text(&output.stdout));
+    }
+    let output = replay(&["--json", "err_rkey_write.pcap"]);
+    let whys = objects(&output).iter().filter(|side| side["why"].is_string()).count();
+    assert_eq!(whys, 2, "{}", text(&output.stdout));
+    let output = replay(&["rc_mix.pcap"]);
+    assert!(!text(&output.stdout).contains("why:"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn what_is_assumed_of_datagrams_is_said() {
+    let output = replay(&["ud_bad_qkey.pcap"]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stdout);
+    assert!(said.contains("Q_Key is not on the wire"), "{said}");
+    assert!(said.contains("assumed to be right"), "{said}");
 }
 
 #[test]
@@ -132,7 +182,7 @@ fn what_cannot_be_read_or_replayed_is_no_success() {
     let output = replay(&[empty.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("no RoCE frame"), "{}", text(&output.stderr));
-    // A capture that ends in the middle of a record.
+    // A capture that ends in the middle of a record, with an answer outstanding.
     let half = folder.join("half.pcap");
     let whole = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_send.pcap"));
     let whole = whole.unwrap();
@@ -140,6 +190,7 @@ fn what_cannot_be_read_or_replayed_is_no_success() {
     let output = replay(&[half.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("7 RoCE frames"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).ends_with("no difference\n"), "{}", text(&output.stdout));
 }
 
 /// Only what its UDP port says is for RoCEv2 counts as such, as in `roxe explain`.

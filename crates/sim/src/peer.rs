@@ -38,6 +38,15 @@ impl Peer {
         }
     }
 
+    /// Its name in a sentence.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Roxe => "roxe",
+            Self::ConnectX => "ConnectX",
+            Self::Rxe => "Linux rxe",
+        }
+    }
+
     /// The kind with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)

@@ -11,15 +11,20 @@
 //! | question | file |
 //! |---|---|
 //! | which frames reached the responder | `replay/reached.rs` |
+//! | what was not captured | `replay/places.rs`, `responder/`, `requester/` |
 //! | what memory, rights and receives it had | `replay/inferred.rs`, `memory.rs` |
 //! | which answers the requester heard | `replay/heard.rs` |
 //! | what is the same by meaning | `replay/meaning.rs` |
+//! | which differences are known of another device | `replay/known.rs` |
 //! | which numbers are changed in played frames, and why | `replay/rig.rs` |
 //! | how time passes | `replay/requester.rs` |
 //!
 //! A recording is one observer's view: frames may be lost behind it or before it, and the two sides
-//! do not see the same. What was lost out of sight is inferred, and its number is told. All RoCE
-//! frames of a recording are held in memory.
+//! do not see the same. What was lost out of sight is inferred, and its number is told. Nor need a
+//! recording have all that passed by: it begins late, ends with answers outstanding, lacks frames.
+//! An answer is missed only where the requester asks once more while it is answered around it; an
+//! answer to what is not recorded is wrong only where the rest contradicts it. All frames of a
+//! recording are held in memory.
 //!
 //! Not here: extended reliable connections and reliable datagrams, which the device does not know;
 //! congestion notifications; outer headers; the pace of packets and the length of timers.
@@ -27,9 +32,11 @@
 mod datagram;
 mod heard;
 mod inferred;
+mod known;
 mod likely;
 mod meaning;
 mod memory;
+mod places;
 mod reached;
 mod record;
 mod requester;
@@ -37,14 +44,16 @@ mod responder;
 mod rig;
 mod sequence;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::{Operation, Position, Service};
 use roxe_wire::{Mtu, Qpn, RawFrame};
 
+use crate::peer::Peer;
 use datagram::Datagrams;
 use record::{ByConversation, Flow, Gathered, Item};
 
@@ -88,6 +97,17 @@ pub struct Difference {
     pub recorded: String,
     /// What ours did.
     pub ours: String,
+    /// Whose habit it is, if it is one that is known.
+    pub known: Option<Known>,
+}
+
+/// A device that is known to do what was recorded, and ours not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The device.
+    pub peer: Peer,
+    /// What ours does, and why.
+    pub why: &'static str,
 }
 
 /// A frame from which on a side could not be played, or not be compared.
@@ -124,8 +144,11 @@ pub struct Side {
     pub extra: u64,
     /// Packets that the recorded side sent again though they were acknowledged.
     pub needless: u64,
-    /// Parts of READ data that ours sent, and that are missing in the recording.
+    /// Answers of ours that are missing in the recording, and that nobody missed: it lost them, or
+    /// ended before.
     pub unseen: u64,
+    /// Recorded answers to requests that are missing in the recording.
+    pub uncaptured: u64,
     /// Requests that belong to what began before the recording: not played.
     pub older: u64,
     /// How often packets are missing in the recording, so that ours had to begin anew.
@@ -140,6 +163,8 @@ pub struct Side {
     pub differences: Vec<Difference>,
     /// What could not be compared.
     pub not_comparable: Vec<NotComparable>,
+    /// Why a queue pair of ours ended in it, in a sentence each.
+    pub why: Vec<String>,
     /// Receives posted.
     receives: u64,
 }
@@ -188,6 +213,7 @@ impl Side {
             extra: 0,
             needless: 0,
             unseen: 0,
+            uncaptured: 0,
             older: 0,
             gaps: 0,
             changed: 0,
@@ -195,12 +221,13 @@ impl Side {
             dropped: 0,
             differences: Vec::new(),
             not_comparable: Vec::new(),
+            why: Vec::new(),
             receives: 0,
         }
     }
 
     fn differs(&mut self, frame: u64, what: &'static str, recorded: String, ours: String) {
-        self.differences.push(Difference { frame, what, recorded, ours });
+        self.differences.push(Difference { frame, what, recorded, ours, known: None });
     }
 
     fn cut_at(&mut self, frame: Option<u64>) {
@@ -243,6 +270,8 @@ impl Report {
 struct Connection<'a> {
     conversation: Option<NonZeroU32>,
     service: ServiceType,
+    /// How our device behaves.
+    conduct: Conduct,
     /// The requester.
     source: IpAddr,
     source_qp: Option<Qpn>,
@@ -260,15 +289,39 @@ impl Recording {
         self.0.add(number, frame);
     }
 
-    /// Plays every side of every conversation.
+    /// Plays every side of every conversation to a device of ours.
     pub fn replay(&self) -> Report {
-        let flows = self.0.flows();
+        let mut report = self.replay_as(Peer::Roxe);
+        known::mark(self, &mut report);
+        report
+    }
+
+    /// The same to a device that behaves like another one.
+    pub fn replay_as(&self, peer: Peer) -> Report {
+        Report {
+            sides: self.sides(peer.conduct(), None),
+            roce: self.0.roce,
+            roce_v1: self.0.roce_v1,
+            malformed: self.0.malformed,
+            cut: self.0.cut,
+            notifications: self.0.notifications,
+        }
+    }
+
+    /// Plays the sides of these conversations, or all of them.
+    fn sides(&self, conduct: Conduct, only: Option<&BTreeSet<Option<NonZeroU32>>>) -> Vec<Side> {
+        let mut flows = self.0.flows();
+        flows.retain(|flow| only.is_none_or(|only| only.contains(&flow.conversation)));
         let by_conversation = ByConversation::new(&flows);
         let mut sides = Vec::new();
         for flow in &flows {
             match flow.service {
-                Service::Rc => connected(flow, &by_conversation, ServiceType::Rc, &mut sides),
-                Service::Uc => connected(flow, &by_conversation, ServiceType::Uc, &mut sides),
+                Service::Rc => {
+                    connected(flow, &by_conversation, ServiceType::Rc, conduct, &mut sides);
+                }
+                Service::Uc => {
+                    connected(flow, &by_conversation, ServiceType::Uc, conduct, &mut sides);
+                }
                 _ => {}
             }
         }
@@ -285,14 +338,7 @@ impl Recording {
             side.differences.sort_by_key(|difference| difference.frame);
         }
         sides.sort_by_key(|side| side.conversation);
-        Report {
-            sides,
-            roce: self.0.roce,
-            roce_v1: self.0.roce_v1,
-            malformed: self.0.malformed,
-            cut: self.0.cut,
-            notifications: self.0.notifications,
-        }
+        sides
     }
 }
 
@@ -301,7 +347,13 @@ const fn is_played(service: Service) -> bool {
 }
 
 /// Plays both sides of what one direction asks for.
-fn connected(flow: &Flow, flows: &ByConversation<'_>, service: ServiceType, sides: &mut Vec<Side>) {
+fn connected(
+    flow: &Flow,
+    flows: &ByConversation<'_>,
+    service: ServiceType,
+    conduct: Conduct,
+    sides: &mut Vec<Side>,
+) {
     let is_request = |item: &Item| item.opcode.operation.is_request() && !item.is_bad();
     if !flow.items.iter().any(is_request) {
         return;
@@ -310,6 +362,7 @@ fn connected(flow: &Flow, flows: &ByConversation<'_>, service: ServiceType, side
     let connection = Connection {
         conversation: flow.conversation,
         service,
+        conduct,
         source: flow.source,
         source_qp: flow.source_qp.or_else(|| back.map(|back| back.dest_qp)),
         destination: flow.destination,

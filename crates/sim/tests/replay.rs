@@ -77,7 +77,7 @@ fn expect(
 #[test]
 fn a_responder_that_acknowledges_what_never_came_differs() {
     let how = |headers: &mut Headers, _: &mut [u8]| headers.bth.psn = headers.bth.psn.next();
-    expect("rc_send.pcap", 2, how, Role::Responder, (2, "answer"));
+    expect("rc_send.pcap", 2, how, Role::Responder, (2, "psn"));
 }
 
 #[test]

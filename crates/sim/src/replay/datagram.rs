@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
     AccessFlags, CompletionStatus, DatagramTarget, Extra, PathId, SendOperation, Sge,
@@ -12,7 +13,7 @@ use roxe_wire::{Gid, Grh, Mtu, QKey, Qpn};
 
 use super::meaning::{View, requests_differ};
 use super::record::Item;
-use super::rig::{Rig, Setup};
+use super::rig::{Retries, Rig, Setup};
 use super::{Role, Side};
 
 /// Datagrams that have one end in common.
@@ -41,6 +42,7 @@ impl Datagrams<'_> {
             access: AccessFlags::NONE,
             min_rnr_timer: Default::default(),
             is_gsi,
+            retries: Retries::ENDLESS,
         }
     }
 
@@ -72,7 +74,7 @@ fn try_receive(datagrams: &Datagrams<'_>, side: &mut Side) -> Result<(), String>
         true => group_member(address),
         false => address,
     };
-    let mut rig = Rig::new(own)?;
+    let mut rig = Rig::new(own, Conduct::DEFAULT)?;
     let is_gsi = qpn == Some(Qpn::GSI);
     let q_key = if is_gsi { QKey::GSI } else { datagrams.usual_key() };
     let to =
@@ -143,7 +145,7 @@ pub(super) fn send(datagrams: &Datagrams<'_>) -> Side {
 
 fn try_send(datagrams: &Datagrams<'_>, side: &mut Side) -> Result<(), String> {
     let (address, qpn) = datagrams.source;
-    let mut rig = Rig::new(address)?;
+    let mut rig = Rig::new(address, Conduct::DEFAULT)?;
     let is_gsi = qpn == Some(Qpn::GSI);
     let first = datagrams.items[0];
     let q_key = first.headers.deth.map(|deth| deth.q_key).unwrap_or_default();

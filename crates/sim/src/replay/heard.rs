@@ -48,8 +48,8 @@ struct State {
 mod price {
     /// A timer ran out.
     pub(super) const TIMEOUT: u32 = 5;
-    /// PSNs were passed over that could have been sent again.
-    pub(super) const PASSED_OVER: u32 = 50;
+    /// PSNs were passed over that could have been sent again, or their frames not recorded.
+    pub(super) const PASSED_OVER: u32 = 30;
     /// Sent again from a PSN that is neither asked for nor the oldest one.
     pub(super) const WHY_THERE: u32 = 60;
     /// The answer was not heard.

@@ -8,6 +8,7 @@ use roxe_wire::{Mtu, NakCode, packets_for};
 
 use super::meaning::{Says, View};
 use super::memory::{Plan, Use, Wanted};
+use super::places::Places;
 use super::reached::{Answered, Asked, Fate, Kind, Then, What};
 use super::record::Item;
 use super::sequence::Turns;
@@ -17,7 +18,9 @@ pub(super) struct Inferred<'a> {
     pub(super) requests: &'a [&'a Item],
     pub(super) answers: &'a [&'a Item],
     pub(super) asked: Vec<Asked>,
+    pub(super) answered: Vec<Answered>,
     pub(super) fates: Vec<Fate>,
+    pub(super) places: Places,
 }
 
 /// Requests and answers with their PSNs counted without turns.

@@ -258,6 +258,16 @@ impl Memory {
         self.put(key, va, &value.to_ne_bytes(), Known::Atomically);
     }
 
+    /// Requests are missing in the recording: there may have been atomics among them.
+    pub(super) fn doubt(&mut self) {
+        let pages = self.regions.values_mut().flat_map(|region| region.pages.values_mut());
+        for (_, known) in pages.flatten() {
+            if *known == Known::Atomically {
+                *known = Known::Once;
+            }
+        }
+    }
+
     /// A peer wrote these bytes.
     pub(super) fn written(&mut self, key: u32, va: u64, bytes: &[u8]) {
         self.put(key, va, bytes, Known::Once);

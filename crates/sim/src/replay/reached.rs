@@ -14,6 +14,7 @@ use roxe_wire::opcode::Operation;
 
 use super::likely::Stories;
 use super::meaning::Says;
+use super::places::{FAR, Places, Unasked};
 
 /// A request as far as this is concerned.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,12 @@ pub(super) enum Kind {
     Value,
 }
 
+impl Kind {
+    pub(super) const fn is_refusal(self) -> bool {
+        matches!(self, Self::NotReady | Self::Sequence | Self::Fatal)
+    }
+}
+
 impl From<Says<'_>> for Kind {
     fn from(says: Says<'_>) -> Self {
         match says {
@@ -70,6 +77,15 @@ impl Answered {
             Kind::NotReady | Kind::Sequence | Kind::Fatal => self.at - 1,
             Kind::Ack | Kind::Data | Kind::Value => self.at,
         }
+    }
+}
+
+impl Answered {
+    /// The PSN that the responder waits for behind this answer, to what was not recorded, if it
+    /// waited for `expected` before.
+    pub(super) fn goes_on_from(&self, expected: i64) -> i64 {
+        let is_near = (0..=FAR).contains(&(self.at - expected));
+        if is_near { expected.max(self.level() + 1) } else { expected }
     }
 }
 
@@ -134,10 +150,18 @@ mod price {
     pub(super) const LOST: u32 = 40;
     /// It came, should have been answered, and was not.
     pub(super) const SILENCE: u32 = 50;
+    /// The same, but the requester did not miss the answer, or the recording ended before it.
+    pub(super) const NOT_MISSED: u32 = 30;
     /// An acknowledgement that leaves out the READs after the newest SEND or WRITE.
     pub(super) const OLDER: u32 = 3;
     /// An answer that nobody owed.
     pub(super) const UNASKED: u32 = 500;
+    /// An answer whose request was not recorded.
+    pub(super) const NO_REQUEST: u32 = 60;
+    /// A refusal of a request that was not recorded.
+    pub(super) const NO_REFUSED: u32 = 150;
+    /// An answer before its request, or behind all of them.
+    pub(super) const TOO_EARLY: u32 = 200;
     /// A gap without a NAK.
     pub(super) const NO_NAK: u32 = 300;
     /// Requests came that were not recorded.
@@ -147,8 +171,14 @@ mod price {
 /// So many acknowledgements that say nothing new may stand before an answer.
 const MOST_EXTRA: usize = 4;
 
-/// What became of each request; `expected` is the first one's PSN.
-pub(super) fn fates(asked: &[Asked], answers: &[Answered], expected: i64) -> Vec<Fate> {
+/// What became of each request; `expected` is the first one's PSN. A `late` recording has not the
+/// beginning of its connection.
+pub(super) fn fates(
+    asked: &[Asked],
+    answers: &[Answered],
+    expected: i64,
+    late: bool,
+) -> (Vec<Fate>, Places) {
     let mut newest = i64::MIN;
     let mut levels: Vec<i64> = answers
         .iter()
@@ -159,7 +189,7 @@ pub(super) fn fates(asked: &[Asked], answers: &[Answered], expected: i64) -> Vec
         })
         .collect();
     levels.reverse();
-    let teller = Teller { answers, levels };
+    let teller = Teller { answers, levels, places: Places::new(asked, late) };
     let solid = expected - 1;
     let first = State { answers: 0, expected, solid, refusing: false, broken: false };
     let mut stories = Stories::new(first);
@@ -177,13 +207,15 @@ pub(super) fn fates(asked: &[Asked], answers: &[Answered], expected: i64) -> Vec
     decisions.truncate(asked.len());
     let fate =
         |decision: &Decision| Fate { what: decision.what, answers: decision.first..decision.end };
-    decisions.iter().map(fate).collect()
+    let fates = decisions.iter().map(fate).collect();
+    (fates, teller.places)
 }
 
 struct Teller<'a> {
     answers: &'a [Answered],
     /// The newest PSN that an answer from here on acknowledges.
     levels: Vec<i64>,
+    places: Places,
 }
 
 impl Teller<'_> {
@@ -191,8 +223,20 @@ impl Teller<'_> {
     fn skip(&self, state: &mut State, before: u64) -> u32 {
         let mut sum = 0;
         while let Some(answer) = self.answers.get(state.answers).filter(|a| a.number < before) {
-            let known = answer.kind == Kind::Ack && answer.at < state.expected;
-            sum += if known { price::EXTRA } else { price::UNASKED };
+            let why = self.places.unasked(answer, state.expected);
+            sum += match why {
+                _ if state.broken => price::UNASKED,
+                Unasked::KnownAgain => price::EXTRA,
+                Unasked::NotCaptured if answer.kind.is_refusal() => price::NO_REFUSED,
+                Unasked::NotCaptured => price::NO_REQUEST,
+                Unasked::Beyond => price::TOO_EARLY,
+                Unasked::Wrong => price::UNASKED,
+            };
+            if why == Unasked::NotCaptured && !state.broken {
+                state.expected = answer.goes_on_from(state.expected);
+                state.broken = answer.kind == Kind::Fatal;
+                state.refusing |= answer.kind.is_refusal();
+            }
             state.answers += 1;
         }
         sum
@@ -206,9 +250,19 @@ impl Teller<'_> {
     }
 
     /// The price of silence where an acknowledgement up to `level` is owed.
-    fn silence(&self, answers: usize, level: i64) -> (u32, bool) {
+    fn silence(&self, answers: usize, level: i64, request: &Asked) -> (u32, bool) {
         let covered = self.levels.get(answers).is_some_and(|newest| *newest >= level);
-        (if covered { price::COVERED } else { price::SILENCE }, covered)
+        (if covered { price::COVERED } else { self.missing(request) }, covered)
+    }
+
+    /// The price of an answer that is not there.
+    fn missing(&self, request: &Asked) -> u32 {
+        let last = request.at + request.span - 1;
+        let is_first = self.places.first(request.at).is_some_and(|(n, _)| n == request.number);
+        match self.places.is_asked_again(request.at, last, request.number) {
+            false if is_first => price::NOT_MISSED,
+            _ => price::SILENCE,
+        }
     }
 
     fn tell(&self, mut state: State, request: &Asked, to: &mut dyn FnMut(State, u32, Decision)) {
@@ -219,17 +273,29 @@ impl Teller<'_> {
             self.tell_from(state, request, &mut |state: State, price: u32, what: What| {
                 to(state, skipped + price, Decision { what, first, end: state.answers });
             });
-            let front = self.answers.get(state.answers);
-            if front.is_none_or(|a| a.kind != Kind::Ack || a.at >= state.expected) {
+            let mut passed = 0;
+            while let Some(front) = self.answers.get(state.answers).filter(|_| !state.broken) {
+                skipped += match self.places.unasked(front, state.expected) {
+                    Unasked::KnownAgain if passed == 0 => price::EXTRA,
+                    Unasked::NotCaptured if front.kind.is_refusal() => break,
+                    Unasked::NotCaptured if passed == 0 => price::NO_REQUEST,
+                    Unasked::NotCaptured => 1,
+                    _ => break,
+                };
+                state.expected = front.goes_on_from(state.expected);
+                state.answers += 1;
+                passed += 1;
+                if front.kind == Kind::Ack {
+                    break;
+                }
+            }
+            if passed == 0 {
                 return;
             }
-            state.answers += 1;
-            skipped += price::EXTRA;
         }
     }
 
     fn tell_from(&self, state: State, request: &Asked, tell: &mut dyn FnMut(State, u32, What)) {
-        let first = state.answers;
         let came = |then: Then| What::Came { then, covered: false };
         if request.bad {
             return tell(state, 0, came(Then::Otherwise));
@@ -241,21 +307,30 @@ impl Teller<'_> {
         let ahead = request.at - state.expected;
         if ahead > 0 {
             self.too_early(state, request, tell);
-            if request.starts {
-                let anew = State { expected: request.at, ..state };
-                self.executed(anew, request, price::NOT_RECORDED, Then::ExecutedAnew, tell);
-            }
+            let anew = State { expected: request.at, ..state };
+            self.refused(anew, request, price::NOT_RECORDED, tell);
+            self.executed(anew, request, price::NOT_RECORDED, Then::ExecutedAnew, tell);
         } else if ahead < 0 {
             self.again(state, request, tell);
         } else {
-            for (kind, broken) in [(Kind::NotReady, false), (Kind::Fatal, true)] {
-                if self.is_next(first, request, kind, request.at) {
-                    let answers = first + 1;
-                    let refused = State { answers, refusing: true, broken, ..state };
-                    tell(refused, 0, came(Then::Refused));
-                }
-            }
+            self.refused(state, request, 0, tell);
             self.executed(state, request, 0, Then::Executed, tell);
+        }
+    }
+
+    fn refused(
+        &self,
+        state: State,
+        request: &Asked,
+        price: u32,
+        tell: &mut dyn FnMut(State, u32, What),
+    ) {
+        for (kind, broken) in [(Kind::NotReady, false), (Kind::Fatal, true)] {
+            if self.is_next(state.answers, request, kind, request.at) {
+                let answers = state.answers + 1;
+                let refused = State { answers, refusing: true, broken, ..state };
+                tell(refused, price, What::Came { then: Then::Refused, covered: false });
+            }
         }
     }
 
@@ -286,13 +361,13 @@ impl Teller<'_> {
                 }
                 let (price, covered) = match state.refusing {
                     true => (price::COVERED, true),
-                    false => self.silence(state.answers, newest),
+                    false => self.silence(state.answers, newest, request),
                 };
                 tell(state, price, What::Came { then, covered });
             }
             _ => {
                 let (answers, missing) = self.own_answers(state.answers, request);
-                let price = if missing == 0 { 0 } else { price::SILENCE };
+                let price = if missing == 0 { 0 } else { self.missing(request) };
                 let what = What::Came { then, covered: false };
                 tell(State { answers, ..state }, price, what);
             }
@@ -306,9 +381,8 @@ impl Teller<'_> {
         let mut wanted = request.at;
         let end = request.at + request.span;
         while let Some(answer) = self.answers.get(at).filter(|a| a.number > request.number) {
-            // One that was lost before the recording leaves a hole, but not at the beginning.
-            let follows = answer.at == wanted || at != from && (wanted..end).contains(&answer.at);
-            if answer.kind != kind || wanted == end || !follows {
+            // One that was lost before the recording leaves a hole.
+            if answer.kind != kind || !(wanted..end).contains(&answer.at) {
                 break;
             }
             wanted = answer.at + 1;
@@ -332,7 +406,7 @@ impl Teller<'_> {
         let next = State { expected, solid, refusing: false, ..state };
         if !matches!(request.operation, Operation::Send | Operation::Write) {
             let (answers, missing) = self.own_answers(state.answers, request);
-            let silence = if missing == 0 { 0 } else { price::SILENCE };
+            let silence = if missing == 0 { 0 } else { self.missing(request) };
             let what = What::Came { then, covered: false };
             return tell(State { answers, ..next }, price + silence, what);
         }
@@ -341,7 +415,7 @@ impl Teller<'_> {
             tell(State { answers, ..next }, price, What::Came { then, covered: false });
         }
         let (silence, covered) = match request.ack_req {
-            true => self.silence(state.answers, request.at),
+            true => self.silence(state.answers, request.at, request),
             false => (0, true),
         };
         tell(next, price + silence, What::Came { then, covered });

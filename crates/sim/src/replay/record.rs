@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Seen, Tracer};
 use roxe_wire::opcode::Service;
 use roxe_wire::{
-    Addressing, Body, DropReason, Frame, Headers, IcrcCover, IpHeader, Opcode, Outline, Packet,
-    Psn, Qpn, RawFrame,
+    Addressing, Body, DropReason, Frame, Headers, ICRC_LEN, IcrcCover, IpHeader, Opcode, Outline,
+    Packet, Psn, Qpn, RawFrame,
 };
 
 /// A recorded frame, with all that is needed to play it.
@@ -30,6 +30,8 @@ pub(super) struct Item {
     pub(super) doubled: bool,
     /// The numbering starts anew here.
     pub(super) restarts: bool,
+    /// It is not recorded: it stands for a frame that is missing.
+    pub(super) made_up: bool,
 }
 
 /// The bytes of an IP header.
@@ -71,7 +73,18 @@ impl Item {
             icrc,
             doubled: false,
             restarts: false,
+            made_up: false,
         }
+    }
+
+    /// A frame that is missing in the recording, between the same two as this one. Its payload is
+    /// zeros.
+    pub(super) fn made_up(&self, opcode: &'static Opcode, headers: Headers, len: usize) -> Self {
+        let start = opcode.headers_len;
+        let body = vec![0; start + len + usize::from(headers.bth.pad) + ICRC_LEN];
+        let payload = (start, start + len);
+        let icrc = IcrcVerdict::Good;
+        Self { opcode, headers, body, payload, icrc, made_up: true, doubled: false, ..self.clone() }
     }
 
     pub(super) fn psn(&self) -> Psn {

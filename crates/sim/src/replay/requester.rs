@@ -4,20 +4,23 @@
 //! So neither pace nor window matters. Where the recording goes back, ours must by itself; if
 //! nothing that was played made it, the recorded one's timer ran out, and ours is let run out too.
 
-use std::collections::BTreeMap;
+mod unseen;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use roxe_device::HostRegion;
 use roxe_transport::work::{AccessFlags, Completion, CompletionStatus, Remote, SendOperation, Sge};
 use roxe_wire::opcode::{Header, Operation};
-use roxe_wire::{LKey, NakCode, Qpn, packets_for};
+use roxe_wire::{LKey, NakCode, Psn, Qpn, packets_for};
 
 use super::heard::{Became, Event, heard};
 use super::meaning::{Says, View, requests_differ};
 use super::reached::Kind;
 use super::record::Item;
-use super::rig::{Rig, Sent, Setup};
+use super::rig::{Retries, Rig, Sent, Setup};
 use super::sequence::{Session, Turns, sessions};
 use super::{Connection, Role, Side};
+use unseen::retries;
 
 /// Does the work of one direction again; `connection.answers` is what was recorded in return.
 pub(super) fn play(connection: &Connection<'_>) -> Side {
@@ -74,7 +77,7 @@ fn play_session(
         side.not_comparable(number, "no message begins in the recording".to_owned());
         return Ok(());
     }
-    let mut rig = Rig::new(connection.source)?;
+    let mut rig = Rig::new(connection.source, connection.conduct)?;
     let setup = Setup {
         service: connection.service,
         peer_address: connection.destination,
@@ -87,9 +90,10 @@ fn play_session(
         access: AccessFlags::NONE,
         min_rnr_timer: Default::default(),
         is_gsi: false,
+        retries: retries(session),
     };
     let qpn = rig.queue_pair(&setup)?;
-    let player = Player {
+    let mut player = Player {
         side,
         rig,
         setup,
@@ -100,10 +104,22 @@ fn play_session(
         done: 0,
         fetched: BTreeMap::new(),
         data: BTreeMap::new(),
+        unknown: BTreeSet::new(),
         refused: None,
         over: false,
     };
-    player.play(session, &asked, turns)
+    let played = player.play(session, &asked, turns);
+    player.give_up();
+    let gave_up = player.setup.retries != Retries::ENDLESS && player.refused.is_none();
+    let endings = player.rig.endings().map(|why| match gave_up {
+        true => {
+            let why = why.replace(&Rig::patience(), "");
+            format!("if it gave up at the end of the recording: {why}")
+        }
+        false => why,
+    });
+    player.side.why.extend(endings);
+    played
 }
 
 /// The messages of a session, put together from the first good copy of each packet.
@@ -182,15 +198,18 @@ fn message(
     let mut bytes = Vec::new();
     let mut last = first;
     let mut end = at;
-    while let Some(item) = packets.get(&end) {
-        if (end != at && item.opcode.position.starts())
+    let reach = headers.reth.map_or(FAR, |reth| i64::from(packets_for(reth.dma_len, mtu.bytes())));
+    while let Some((&place, item)) = packets.range(end..at + reach).next() {
+        if (place != at && item.opcode.position.starts())
             || item.opcode.operation != first.opcode.operation
         {
             break;
         }
+        // What is missing in the recording is not compared.
+        bytes.resize((place - at) as usize * mtu.bytes() as usize, 0);
         bytes.extend_from_slice(item.payload());
         last = item;
-        end += 1;
+        end = place + 1;
         if item.opcode.position.ends() {
             break;
         }
@@ -232,7 +251,7 @@ struct Player<'a> {
     rig: Rig,
     setup: Setup,
     qpn: Qpn,
-    first: roxe_wire::Psn,
+    first: Psn,
     messages: Vec<Message>,
     posted: usize,
     /// How many of them are done with.
@@ -241,13 +260,15 @@ struct Player<'a> {
     fetched: BTreeMap<u64, (i64, i64, HostRegion)>,
     /// Recorded data of READs, by PSN.
     data: BTreeMap<i64, Vec<Vec<u8>>>,
+    /// PSNs of data that came and is not recorded.
+    unknown: BTreeSet<i64>,
     refused: Option<NakCode>,
     over: bool,
 }
 
 impl Player<'_> {
     fn play(
-        mut self,
+        &mut self,
         session: &Session<'_>,
         asked: &[super::reached::Asked],
         mut turns: Turns,
@@ -274,6 +295,16 @@ impl Player<'_> {
             let at = turns.at(answer.psn());
             steps.push((answer, at, at));
         }
+        let unseen = self.unseen(&steps);
+        let mut all: Vec<(&Item, i64, i64)> = Vec::with_capacity(steps.len() + unseen.len());
+        let mut unseen_steps = unseen.iter().peekable();
+        for (place, step) in steps.into_iter().enumerate() {
+            while let Some((_, at, item)) = unseen_steps.next_if(|(before, ..)| *before <= place) {
+                all.push((item, *at, *at));
+            }
+            all.push(step);
+        }
+        let steps = all;
         let event = |(item, at, end): &(&Item, i64, i64)| match View::from(*item).says() {
             Some(says) => Event::Answer { at: *at, kind: Kind::from(says) },
             None => Event::Request { at: *at, end: *end },
@@ -291,6 +322,13 @@ impl Player<'_> {
                 break;
             }
             match View::from(*item).says() {
+                Some(_) if item.made_up && became == Became::Heard => {
+                    self.side.unseen += 1;
+                    self.unknown.insert(*at);
+                    self.rig.feed(item, self.qpn, &BTreeMap::new());
+                    self.completions(item.number);
+                }
+                Some(_) if item.made_up => {}
                 Some(says) if became == Became::Heard => self.answer(item, *at, says),
                 Some(_) => self.side.lost += 1,
                 None => self.request(item, *at, became)?,
@@ -438,7 +476,8 @@ impl Player<'_> {
         let Some((at, end, host)) = self.fetched.remove(&completion.wr_id) else { return };
         let mtu = self.setup.path_mtu.bytes() as usize;
         for place in at..end {
-            let Some(recorded) = self.data.get(&place) else { continue };
+            let recorded = self.data.get(&place).filter(|_| !self.unknown.contains(&place));
+            let Some(recorded) = recorded else { continue };
             let offset = (place - at) as usize * mtu;
             let same = |data: &Vec<u8>| self.rig.read(host, offset as u64, data.len()) == *data;
             if !recorded.iter().any(same) {
@@ -458,7 +497,9 @@ impl Player<'_> {
             _ => CompletionStatus::Success,
         };
         self.over = true;
-        if status != expected {
+        let gives_up = status == CompletionStatus::RnrRetryExceeded
+            && self.setup.retries.not_ready < Retries::ENDLESS.not_ready;
+        if status != expected && !gives_up {
             let recorded = match self.refused {
                 Some(code) => format!("a NAK: {}", code.name()),
                 None => "a connection that goes on".to_owned(),
@@ -467,6 +508,9 @@ impl Player<'_> {
         }
     }
 }
+
+/// The rest of a SEND of which packets are missing is looked for among so many.
+const FAR: i64 = 1 << 12;
 
 /// A READ of more bytes is not done again.
 const MOST: u32 = 1 << 28;

@@ -1,20 +1,23 @@
 //! Recorded requests, played to our responder.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+mod answers;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use roxe_device::HostRegion;
+use roxe_transport::conduct::Acknowledge;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{Completion, CompletionStatus, Extra};
 use roxe_wire::opcode::{Header, Operation};
-use roxe_wire::{Qpn, RnrTimer};
+use roxe_wire::{Psn, Qpn, RnrTimer};
 
 use super::inferred::{Inferred, count};
-use super::meaning::{Says, View, answers_differ};
+use super::meaning::{Says, View};
 use super::memory::{Memory, Plan, Revoked, without};
+use super::places::Places;
 use super::reached::{Fate, Then, What, fates};
 use super::record::Item;
-use super::rig::{Rig, Sent, Setup};
+use super::rig::{Retries, Rig, Sent, Setup};
 use super::sequence::{Turns, sessions};
 use super::{Connection, Role, Side};
 
@@ -38,23 +41,27 @@ fn play_session(
 ) -> Result<(), String> {
     let Some((first, turns)) = Turns::first(requests, answers) else { return Ok(()) };
     let (asked, answered) = count(requests, answers, turns, connection.path_mtu);
-    let fates = match connection.service {
-        ServiceType::Rc => fates(&asked, &answered, turns.at(first)),
+    let late = begins_late(requests, answers);
+    let (fates, places) = match connection.service {
+        ServiceType::Rc => fates(&asked, &answered, turns.at(first), late),
         // Nothing tells: all of them came.
-        _ => asked
-            .iter()
-            .map(|asked| Fate {
-                what: What::Came {
-                    then: if asked.bad { Then::Otherwise } else { Then::Executed },
-                    covered: true,
-                },
-                answers: 0..0,
-            })
-            .collect(),
+        _ => (
+            asked
+                .iter()
+                .map(|asked| Fate {
+                    what: What::Came {
+                        then: if asked.bad { Then::Otherwise } else { Then::Executed },
+                        covered: true,
+                    },
+                    answers: 0..0,
+                })
+                .collect(),
+            Places::default(),
+        ),
     };
     let lost = fates.iter().filter(|fate| fate.what == What::Lost).count();
     side.lost += lost as u64;
-    let session = Inferred { requests, answers, asked, fates };
+    let session = Inferred { requests, answers, asked, answered, fates, places };
     let plan = session.plan()?;
     let recorded: u64 = answers.iter().map(|item| item.payload().len() as u64).sum();
     let read = requests.iter().filter(|item| item.opcode.operation == Operation::ReadRequest);
@@ -65,7 +72,7 @@ fn play_session(
     for (number, why) in &plan.unexplained {
         side.not_comparable(*number, why.clone());
     }
-    let mut rig = Rig::new(connection.destination)?;
+    let mut rig = Rig::new(connection.destination, connection.conduct)?;
     let setup = Setup {
         service: connection.service,
         peer_address: connection.source,
@@ -78,10 +85,11 @@ fn play_session(
         access: plan.rights,
         min_rnr_timer: answers.iter().find_map(|item| wait_of(item)).unwrap_or_default(),
         is_gsi: false,
+        retries: Retries::ENDLESS,
     };
     let qpn = rig.queue_pair(&setup)?;
     let memory = plan.set_up(&mut rig, qpn)?;
-    let player = Player {
+    let mut player = Player {
         side,
         session: &session,
         rig,
@@ -90,7 +98,9 @@ fn play_session(
         memory,
         plan: &plan,
         expected: 0,
+        next: 0,
         begun: 0,
+        asked_for: 0,
         solid: -1,
         suspended: false,
         in_message: false,
@@ -98,9 +108,22 @@ fn play_session(
         message: Vec::new(),
         receives: BTreeMap::new(),
         msn_offset: None,
+        first_msn: None,
+        early: BTreeSet::new(),
+        late,
+        uncaptured_msn: None,
+        completed: 0,
+        left: Vec::new(),
+        given: BTreeMap::new(),
+        broken: false,
+        over: false,
         uc_next: None,
+        holds: matches!(connection.conduct.acknowledge, Acknowledge::Held { .. }),
     };
-    player.play()
+    let played = player.play();
+    let endings = player.rig.endings();
+    player.side.why.extend(endings);
+    played
 }
 
 /// So many bytes are read though no answer shows them: each costs as much as one that is recorded.
@@ -113,6 +136,32 @@ fn wait_of(item: &Item) -> Option<RnrTimer> {
     }
 }
 
+/// An answer of ours that is not recorded.
+struct Left {
+    /// The request, and its PSN and the answer's counted without turns.
+    number: u64,
+    from: i64,
+    at: i64,
+    sent: Sent,
+    /// A later answer says as much, or other parts of the same READ are recorded.
+    covered: bool,
+    /// The request was carried out before.
+    again: bool,
+}
+
+/// Whether more messages were done before the first answer than were asked for in the recording.
+fn begins_late(requests: &[&Item], answers: &[&Item]) -> bool {
+    let first = answers.iter().find_map(|answer| Some((answer.number, answer.headers.aeth?)));
+    let Some((number, aeth)) = first else { return false };
+    let ends = |item: &&&Item| item.number < number && item.opcode.position.ends();
+    aeth.msn.get() as usize > requests.iter().filter(ends).count()
+}
+
+/// Whether a request got the connection's last answer.
+fn session_ends(session: &Inferred<'_>, index: usize, then: Then) -> bool {
+    then == Then::Refused && session.refusal(index).is_some()
+}
+
 /// One device and where in its session it is.
 struct Player<'a> {
     side: &'a mut Side,
@@ -122,9 +171,13 @@ struct Player<'a> {
     qpn: Qpn,
     memory: Memory,
     plan: &'a Plan,
-    /// The PSN that comes next, and the one that the queue pair began with.
+    /// The PSN that the recorded responder waits for, that ours does, and the one that ours began
+    /// with.
     expected: i64,
+    next: i64,
     begun: i64,
+    /// The PSN behind all that was asked for so far.
+    asked_for: i64,
     /// The newest PSN executed that is not a READ's: acknowledging a READ says nothing.
     solid: i64,
     /// A message is under way whose beginning is not recorded.
@@ -139,30 +192,72 @@ struct Player<'a> {
     receives: BTreeMap<u64, HostRegion>,
     /// What has to be added to our MSN.
     msn_offset: Option<u32>,
+    /// The MSN of the first pair of answers.
+    first_msn: Option<u32>,
+    /// Recorded refusals that ours gave to an earlier one of the packets that ask for them.
+    early: BTreeSet<usize>,
+    /// Something came before what is recorded, or between: ours may do once more what was done
+    /// then, so that not all can be judged.
+    late: bool,
+    /// The MSN of the last answer to what is not recorded.
+    uncaptured_msn: Option<u32>,
+    /// How many messages ours has carried out.
+    completed: u32,
+    /// Answers of ours that are not recorded, since the last one that is.
+    left: Vec<Left>,
+    /// The data and values that were answered, by PSN.
+    given: BTreeMap<i64, usize>,
+    /// The connection ended with a refusal, of what is recorded or not.
+    broken: bool,
+    over: bool,
     /// The PSN that an unreliable connection expects, and whether a message is whole so far.
     uc_next: Option<(i64, bool)>,
+    /// It waits with its acknowledgements.
+    holds: bool,
 }
 
 impl Player<'_> {
-    fn play(mut self) -> Result<(), String> {
+    fn play(&mut self) -> Result<(), String> {
         let mut seen = 0;
+        let mut explained = self.session.fates.iter().filter(|fate| !fate.answers.is_empty());
+        let mut next = explained.next();
         for index in 0..self.session.requests.len() {
             let fate = &self.session.fates[index];
-            if !fate.answers.is_empty() {
-                self.unasked(seen..fate.answers.start);
-                seen = fate.answers.end;
+            let number = self.session.requests[index].number;
+            let end = next.map_or(self.session.answers.len(), |next| next.answers.start);
+            let due = !fate.answers.is_empty();
+            while seen < end && (due || self.session.answers[seen].number < number) {
+                self.unasked(seen);
+                seen += 1;
             }
+            if due {
+                for place in fate.answers.clone() {
+                    self.find_early(place);
+                }
+                self.settle();
+                seen = fate.answers.end;
+                next = explained.next();
+            }
+            let asked = &self.session.asked[index];
+            self.asked_for = self.asked_for.max(asked.at + asked.span);
             let What::Came { then, covered } = fate.what else { continue };
+            if self.over && fate.answers.is_empty() {
+                self.side.older += 1;
+                continue;
+            }
             let item = self.session.requests[index];
             if self.plan.unexplained.iter().any(|(number, _)| *number == item.number) {
                 return Ok(()); // The connection ended here.
             }
             self.came(index, then, covered)?;
             if matches!(then, Then::Executed | Then::ExecutedAnew) {
-                self.expected = self.session.asked[index].at + self.session.asked[index].span;
+                self.expected = asked.at + asked.span;
+                self.next = self.expected;
             }
+            self.broken |= session_ends(self.session, index, then);
         }
-        self.unasked(seen..self.session.answers.len());
+        (seen..self.session.answers.len()).for_each(|index| self.unasked(index));
+        self.side.unseen += self.left.iter().filter(|left| !left.covered).count() as u64;
         let last = self.session.requests.last().map_or(0, |item| item.number);
         for key in self.memory.wrong_keys(&self.rig) {
             let what = format!("memory of key 0x{key:x} as the WRITEs left it");
@@ -179,9 +274,14 @@ impl Player<'_> {
         // What was carried out before the recording began, and the rest of a message that began
         // there, ours cannot answer.
         let starts = item.opcode.position.starts();
-        self.suspended |= executed && !starts && !self.in_message && !self.is_unreliable();
+        let expected = if executed { at } else { self.expected };
+        let gap = then == Then::ExecutedAnew || expected != self.next;
+        let follows = self.in_message && !gap;
+        // Refused behind a gap: from which message on, and why, cannot be told.
+        self.suspended |= then == Then::Refused && at != self.expected;
+        self.suspended |= executed && !starts && !follows && !self.is_unreliable();
         let resumes = self.suspended && executed && starts;
-        if (at < 0 && !item.is_bad()) || (self.suspended && !resumes) {
+        if (at < self.begun && !item.is_bad()) || (self.suspended && !resumes) {
             self.side.older += 1;
             return Ok(());
         }
@@ -196,9 +296,9 @@ impl Player<'_> {
             None => {}
         }
         self.side.played += 1;
-        if then == Then::ExecutedAnew || resumes {
-            self.begin_anew(item)?;
-            self.begun = at;
+        if (gap || resumes) && !item.is_bad() && !self.is_unreliable() {
+            self.begin_anew(item.psn().advance((expected - at) as u32))?;
+            (self.begun, self.next) = (expected, expected);
         }
         if self.is_unreliable() && !item.is_bad() {
             return self.take_in_unreliable(index, item);
@@ -209,8 +309,11 @@ impl Player<'_> {
         if executed && item.opcode.operation != Operation::ReadRequest {
             self.solid = at;
         }
+        if executed && item.opcode.position.ends() {
+            self.completed += 1;
+        }
         let answers = self.session.fates[index].answers.clone();
-        self.compare(item, ours, answers.clone(), covered);
+        self.compare(index, ours, answers.clone(), covered);
         if executed {
             let mut answers = self.session.answers[answers].iter();
             let recorded = answers.find_map(|answer| match View::from(*answer).says() {
@@ -230,12 +333,15 @@ impl Player<'_> {
     }
 
     /// Packets are missing in the recording: a queue pair that expects the next one takes over.
-    fn begin_anew(&mut self, item: &Item) -> Result<(), String> {
+    fn begin_anew(&mut self, psn: Psn) -> Result<(), String> {
         self.suspended = false;
-        self.setup.rq_psn = item.psn();
+        self.late = true;
+        self.setup.rq_psn = psn;
         self.qpn = self.rig.queue_pair(&self.setup)?;
         self.side.gaps += 1;
-        self.msn_offset = None;
+        (self.msn_offset, self.first_msn) = (None, None);
+        self.completed = 0;
+        self.memory.doubt();
         self.write = None;
         self.message.clear();
         self.receives.clear();
@@ -283,81 +389,11 @@ impl Player<'_> {
 
     fn collect(&mut self) -> Vec<Sent> {
         let mut ours = Vec::new();
-        while let Some(sent) = self.rig.poll() {
-            ours.push(sent);
+        ours.extend(std::iter::from_fn(|| self.rig.poll()));
+        if ours.is_empty() && self.holds && self.rig.wait() {
+            ours.extend(std::iter::from_fn(|| self.rig.poll()));
         }
         ours
-    }
-
-    /// Recorded answers that no request accounts for. To acknowledge again what has come says
-    /// nothing new.
-    fn unasked(&mut self, range: Range<usize>) {
-        for answer in &self.session.answers[range] {
-            let view = View::from(*answer);
-            let expected = self.setup.rq_psn.advance((self.expected - self.begun) as u32);
-            if view.says() != Some(Says::Ack) || view.psn().since(expected) >= 0 {
-                let ours = "nothing".to_owned();
-                self.side.differs(answer.number, "answer", view.words(), ours);
-            }
-        }
-    }
-
-    fn compare(&mut self, item: &Item, ours: Vec<Sent>, range: Range<usize>, covered: bool) {
-        let answered = !range.is_empty();
-        let mut ours: Vec<_> = ours.into_iter().map(Some).collect();
-        for answer in &self.session.answers[range] {
-            let recorded = View::from(*answer);
-            let same = |sent: &Option<Sent>| {
-                sent.as_ref().is_some_and(|sent| sent.headers.bth.psn == answer.psn())
-            };
-            let at = ours.iter().position(same).or_else(|| ours.iter().position(Option::is_some));
-            let Some(sent) = at.and_then(|at| ours[at].take()) else {
-                // An acknowledgement that nobody had asked for tells no more than the next one.
-                if recorded.says() != Some(Says::Ack) || item.headers.bth.ack_req {
-                    let words = recorded.words();
-                    self.side.differs(answer.number, "answer", words, "nothing".to_owned());
-                }
-                continue;
-            };
-            self.side.compared += 1;
-            let view = View::from(&sent);
-            let apart = view.psn().since(recorded.psn());
-            let newest = self.setup.rq_psn.advance((self.solid - self.begun) as u32);
-            let only_reads_between = [recorded, view]
-                .iter()
-                .all(|one| one.says() == Some(Says::Ack) && one.psn().since(newest) >= 0);
-            let same_by_meaning = apart != 0 && only_reads_between;
-            let what = answers_differ(recorded, view).filter(|_| !same_by_meaning);
-            if let Some(what) = what {
-                self.side.differs(answer.number, what, recorded.words(), view.words());
-            } else {
-                self.compare_msn(answer, &sent);
-            }
-        }
-        for sent in ours.into_iter().flatten() {
-            let view = View::from(&sent);
-            if view.says() == Some(Says::Ack) && covered {
-                self.side.coalesced += 1;
-            } else if answered && matches!(view.says(), Some(Says::Data(..))) {
-                self.side.unseen += 1; // Other parts of the same READ are there.
-            } else {
-                let recorded = "nothing".to_owned();
-                self.side.differs(item.number, "answer", recorded, view.words());
-            }
-        }
-    }
-
-    /// MSNs count from the beginning of a connection, which the recording need not hold: the first
-    /// pair of answers tells how far apart they are.
-    fn compare_msn(&mut self, answer: &Item, ours: &Sent) {
-        let (Some(recorded), Some(sent)) = (answer.headers.aeth, ours.headers.aeth) else { return };
-        let apart = recorded.msn.get().wrapping_sub(sent.msn.get()) & 0x00ff_ffff;
-        if *self.msn_offset.get_or_insert(apart) != apart {
-            let expected = sent.msn.advance(self.msn_offset.unwrap_or(0));
-            let recorded = format!("msn {}", recorded.msn.get());
-            self.side.differs(answer.number, "msn", recorded, format!("msn {}", expected.get()));
-            self.msn_offset = Some(apart);
-        }
     }
 
     /// Whether a request did to memory what it should. `recorded` is the value that an atomic was

@@ -20,6 +20,7 @@ use roxe_device::{
     CqId, Device, HostMemory, HostRegion, Limits, QueuePairInit, ReceiveCapacity, VecMemory,
 };
 use roxe_trace::IcrcVerdict;
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType, TRANSITIONS};
 use roxe_transport::work::{
     AccessFlags, Attributes, Completion, Data, LocalOperation, ReceiveRequest, SendOperation,
@@ -55,6 +56,21 @@ pub(super) struct Setup {
     pub(super) access: AccessFlags,
     pub(super) min_rnr_timer: RnrTimer,
     pub(super) is_gsi: bool,
+    pub(super) retries: Retries,
+}
+
+/// How often a requester tries once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Retries {
+    /// When its timer ran out.
+    pub(super) timeouts: u8,
+    /// After RNR NAKs.
+    pub(super) not_ready: u8,
+}
+
+impl Retries {
+    /// As often as there is; after RNR NAKs always.
+    pub(super) const ENDLESS: Self = Self { timeouts: 7, not_ready: 7 };
 }
 
 /// The device.
@@ -78,8 +94,9 @@ pub(super) struct Rig {
 
 impl Rig {
     /// A device with one address.
-    pub(super) fn new(own: IpAddr) -> Result<Self, String> {
+    pub(super) fn new(own: IpAddr, conduct: Conduct) -> Result<Self, String> {
         let mut device = Device::new(Limits::DEFAULT, SEED, VecMemory::new());
+        device.set_conduct(conduct);
         let gid = Gid::from_ip(own);
         let entry = GidEntry { gid, gid_type: GidType::RoceV2, vlan: None };
         device.add_gid(entry).map_err(|error| error.to_string())?;
@@ -131,8 +148,8 @@ impl Rig {
             max_rd_atomic: MOST_READS,
             max_dest_rd_atomic: MOST_READS,
             timeout: AckTimeout::new(LONGEST_TIMEOUT).unwrap_or_default(),
-            retry_cnt: 7,
-            rnr_retry: 7,
+            retry_cnt: setup.retries.timeouts,
+            rnr_retry: setup.retries.not_ready,
             min_rnr_timer: setup.min_rnr_timer,
         };
         let vector = self.vector(setup.peer_address);
@@ -294,6 +311,17 @@ impl Rig {
             headers: packet.headers,
             payload: packet.payload.pieces().concat(),
         })
+    }
+
+    /// How the device says how long its timers run: no frame tells how long the recorded ones did.
+    pub(super) fn patience() -> String {
+        let longest = AckTimeout::new(LONGEST_TIMEOUT).unwrap_or_default();
+        format!(" after {:?}", longest.duration().unwrap_or_default())
+    }
+
+    /// Why queue pairs of the device ended.
+    pub(super) fn endings(&self) -> impl Iterator<Item = String> {
+        self.device.ended_queue_pairs().map(|story| story.sentence())
     }
 
     /// Time passes until the device's next timer runs out. `false` when it has none.

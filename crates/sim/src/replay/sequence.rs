@@ -88,11 +88,12 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
             requests.push(item);
         }
         let end = rest.peek().map_or(u64::MAX, |next| next.number);
-        let mut own = Vec::new();
+        let mut own: Vec<&Item> = Vec::new();
         while let Some(answer) = answers.next_if(|answer| answer.number < end) {
             // What was asked before the recording began is answered into it.
             let earlier = own.is_empty() && answer.psn().since(first.psn()) < 0;
-            let counts = !earlier || is_refusal(answer);
+            let doubled = own.last().is_some_and(|last| is_doubled(last, answer, &requests));
+            let counts = (!earlier || is_refusal(answer)) && !doubled;
             if answer.number > first.number && counts {
                 own.push(answer);
             }
@@ -100,6 +101,18 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
         sessions.push(Session { requests, answers: own });
     }
     sessions
+}
+
+/// The network doubled data or a value, though at the beginning of a recording nobody can be sure.
+fn is_doubled(last: &Item, answer: &Item, requests: &[&Item]) -> bool {
+    let after = requests.partition_point(|request| request.number < last.number);
+    let asked = requests.get(after).is_some_and(|request| request.number < answer.number);
+    let (last, answer) = (View::from(last), View::from(answer));
+    let carries = matches!(answer.says(), Some(Says::Data(..) | Says::Value(_)));
+    !asked
+        && carries
+        && (last.opcode.code, last.headers, last.payload)
+            == (answer.opcode.code, answer.headers, answer.payload)
 }
 
 fn is_refusal(item: &Item) -> bool {

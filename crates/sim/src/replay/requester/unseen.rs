@@ -1,0 +1,137 @@
+//! What the recorded requester got, or waited for, without its being recorded.
+
+use std::collections::BTreeMap;
+
+use roxe_transport::work::SendOperation;
+use roxe_wire::opcode::{Operation, Position, Service};
+use roxe_wire::{Aeth, AtomicAckEth, Credits, Headers, Opcode, Psn, Syndrome, pad_for};
+
+use super::super::meaning::{Says, View};
+use super::super::record::Item;
+use super::super::rig::Retries;
+use super::super::sequence::Session;
+use super::{FAR, Message, Player};
+
+impl Player<'_> {
+    /// The recorded requester has sent nothing more. If the next timeout is one too many, it has
+    /// given up as ours does.
+    pub(super) fn give_up(&mut self) {
+        if !self.over && self.done < self.posted {
+            while self.rig.poll().is_some() {}
+            self.rig.wait();
+        }
+    }
+
+    /// Data and values that the recorded requester got without their being recorded: what it was
+    /// answered next it took without asking for them again. Each with the step that it stands
+    /// before.
+    pub(super) fn unseen(&self, steps: &[(&Item, i64, i64)]) -> Vec<(usize, i64, Item)> {
+        let mut recorded: BTreeMap<i64, usize> = BTreeMap::new();
+        let mut newest = vec![i64::MIN; steps.len() + 1];
+        for (place, (item, at, _)) in steps.iter().enumerate().rev() {
+            newest[place] = newest[place + 1];
+            match View::from(*item).says() {
+                Some(Says::Data(..) | Says::Value(_)) => {
+                    recorded.entry(*at).or_insert(place);
+                    newest[place] = newest[place].max(*at);
+                }
+                Some(_) => newest[place] = newest[place].max(*at),
+                None => {}
+            }
+        }
+        // Where each PSN was asked for last.
+        let mut asked: BTreeMap<i64, usize> = BTreeMap::new();
+        for (place, (item, from, end)) in steps.iter().enumerate() {
+            if item.opcode.operation.is_request() {
+                (*from..*end).take(FAR as usize).for_each(|at| {
+                    asked.insert(at, place);
+                });
+            }
+        }
+        let mut unseen = Vec::new();
+        for message in self.messages.iter().filter(|message| message.fetches) {
+            let missing = (message.at..message.end).take(FAR as usize);
+            for at in missing {
+                let Some(&asked) = asked.get(&at).filter(|asked| newest[**asked] > at) else {
+                    continue;
+                };
+                if recorded.get(&at).is_some_and(|place| *place > asked) {
+                    continue;
+                }
+                let next = steps[asked..].iter().position(|(item, answered, _)| {
+                    !item.opcode.operation.is_request() && *answered > at
+                });
+                let Some(before) = next.map(|next| asked + next) else { continue };
+                let psn = self.first.advance((at & 0x00ff_ffff) as u32);
+                let mtu = self.setup.path_mtu.bytes();
+                let item = made_up(message, at, psn, mtu, steps[before].0);
+                unseen.extend(item.map(|item| (before, at, item)));
+            }
+        }
+        unseen.sort_by_key(|(before, at, _)| (*before, *at));
+        unseen
+    }
+}
+
+/// An answer that is missing in the recording, as one like another that is there. What it carries
+/// nobody knows.
+fn made_up(message: &Message, at: i64, psn: Psn, mtu: u32, like: &Item) -> Option<Item> {
+    let is_read = matches!(message.operation, SendOperation::Read(_));
+    let position = match (at == message.at, at + 1 == message.end) {
+        _ if !is_read => Position::Only,
+        (true, true) => Position::Only,
+        (true, false) => Position::First,
+        (false, true) => Position::Last,
+        (false, false) => Position::Middle,
+    };
+    let operation = match message.operation {
+        SendOperation::Read(_) => Operation::ReadResponse,
+        SendOperation::CompareSwap { .. } | SendOperation::FetchAdd { .. } => {
+            Operation::AtomicAcknowledge
+        }
+        _ => return None,
+    };
+    let opcode = Opcode::find(Service::Rc, operation, position, None)?;
+    let offset = (at - message.at) as u32 * mtu;
+    let len = if is_read { message.len.saturating_sub(offset).min(mtu) } else { 0 };
+    let mut headers = Headers { bth: like.headers.bth, ..Headers::default() };
+    headers.bth.opcode = opcode.code;
+    headers.bth.psn = psn;
+    headers.bth.pad = pad_for(len as usize);
+    let credits = Syndrome::Ack(Credits::INVALID);
+    headers.aeth = Some(Aeth { syndrome: credits, msn: Default::default() });
+    headers.atomic_ack_eth = Some(AtomicAckEth { original: 0 });
+    Some(like.made_up(opcode, headers, len as usize))
+}
+
+/// How often the recorded requester tried before the recording ended without its being answered,
+/// if it did not try anything else as often before.
+pub(super) fn retries(session: &Session<'_>) -> Retries {
+    let mut retries = Retries::ENDLESS;
+    let Some(last) = session.requests.last() else { return retries };
+    let mut refusals: BTreeMap<u32, usize> = BTreeMap::new();
+    for answer in &session.answers {
+        if matches!(View::from(*answer).says(), Some(Says::NotReady(_))) {
+            *refusals.entry(answer.psn().get()).or_default() += 1;
+        }
+    }
+    match session.answers.last().copied().filter(|answer| answer.number > last.number) {
+        Some(answer) => {
+            let is_refused = matches!(View::from(answer).says(), Some(Says::NotReady(_)));
+            let count = refusals.get(&answer.psn().get()).copied().unwrap_or(0);
+            let most = refusals.values().max() == Some(&count);
+            if is_refused && most && (1..=7).contains(&count) {
+                retries.not_ready = count as u8 - 1;
+            }
+        }
+        None if session.answers.is_empty() => {
+            let first = session.requests[0].psn();
+            let tries = session.requests.iter().filter(|item| item.psn() == first).count();
+            if (2..=7).contains(&tries) {
+                retries.timeouts = tries as u8 - 1;
+            }
+        }
+        None => {}
+    }
+    retries
+}
