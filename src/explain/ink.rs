@@ -16,6 +16,9 @@ pub(crate) struct Ink {
     coloured: bool,
 }
 
+/// Hardly any gap in a line is wider.
+const WIDE: usize = 32;
+
 /// How a piece of text looks on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -80,41 +83,7 @@ impl Ink {
     /// Decimal.
     #[inline]
     pub(crate) fn number(&mut self, number: impl Into<u64>) {
-        let number = number.into();
-        if number >= 100_000_000 {
-            return self.long_number(number);
-        }
-        let digits = eight_digits(number);
-        // One zero is not left out.
-        let left_out = (digits.trailing_zeros() / 8).min(7);
-        self.next(8).copy_from_slice(&((digits | ZEROS) >> (8 * left_out)).to_le_bytes());
-        self.len += 8 - left_out as usize;
-    }
-
-    #[cold]
-    fn long_number(&mut self, number: u64) {
-        self.number(number / 100_000_000);
-        self.next(8).copy_from_slice(&(eight_digits(number % 100_000_000) | ZEROS).to_le_bytes());
-        self.len += 8;
-    }
-
-    /// Decimal, to the right of a cell that is `width` characters wide, with `gap` spaces behind it.
-    /// The number has no more digits.
-    #[inline(always)]
-    pub(crate) fn right(&mut self, number: u64, width: usize, gap: usize) {
-        let at = self.len;
-        self.fill(b' ', width + gap);
-        if number >= 100_000_000 || width < 8 {
-            self.len = at + width - self::width(number);
-            self.number(number);
-            self.fill(b' ', gap);
-            return;
-        }
-        let digits = eight_digits(number);
-        // What is left out is a space, and so are the bits of the digit 0 that digits lack.
-        let left_out = !(u64::MAX << (digits.trailing_zeros() / 8 * 8).min(56));
-        let text = digits | ZEROS ^ left_out & (ZEROS ^ SPACES);
-        self.room[at + width - 8..at + width].copy_from_slice(&text.to_le_bytes());
+        self.digits(number.into(), 1);
     }
 
     /// Decimal, with a minus where it is below 0.
@@ -125,11 +94,56 @@ impl Ink {
         self.number(number.unsigned_abs());
     }
 
-    /// Decimal, with at least `digits` digits.
-    #[inline]
+    /// Decimal, with at least `digits` digits, and at least one.
     pub(crate) fn digits(&mut self, number: u64, digits: usize) {
-        self.fill(b'0', digits.saturating_sub(width(number)));
+        if number >= TEN_TO_8 || digits > 8 || self.room.len() - self.len < 8 {
+            return self.long_digits(number, digits);
+        }
+        let found = eight_digits(number);
+        let left_out = (found.trailing_zeros() as usize / 8).min(8 - digits.max(1));
+        self.next(8).copy_from_slice(&((found | ZEROS) >> (8 * left_out)).to_le_bytes());
+        self.len += 8 - left_out;
+    }
+
+    #[cold]
+    fn long_digits(&mut self, number: u64, digits: usize) {
+        self.grow(8);
+        if number < TEN_TO_8 && digits <= 8 {
+            return self.digits(number, digits);
+        }
+        self.digits(number / TEN_TO_8, digits.saturating_sub(8));
+        self.digits(number % TEN_TO_8, 8);
+    }
+
+    /// Decimal, to the right of a cell that is `width` characters wide, or becomes that; `gap`
+    /// spaces behind it.
+    #[inline]
+    pub(crate) fn right(&mut self, number: u64, width: &mut usize, gap: usize) {
+        if number >= TEN_TO_8 {
+            return self.long_right(number, width, gap);
+        }
+        let found = eight_digits(number);
+        let left_out = (found.trailing_zeros() as usize / 8).min(7);
+        *width = (8 - left_out).max(*width);
+        // In the place of a zero that is left out stands a space.
+        let spaces = !(u64::MAX << (8 * left_out)) & (ZEROS ^ SPACES);
+        let text = (found | ZEROS) ^ spaces;
+        let at = self.len;
+        self.fill(b' ', *width + gap);
+        let (at, text) = match width.checked_sub(8) {
+            Some(before) => (at + before, text),
+            None => (at, text >> (64 - 8 * *width) | SPACES << (8 * *width)),
+        };
+        self.room[at..at + 8].copy_from_slice(&text.to_le_bytes());
+    }
+
+    #[cold]
+    fn long_right(&mut self, number: u64, width: &mut usize, gap: usize) {
+        let digits = self::width(number);
+        *width = digits.max(*width);
+        self.fill(b' ', *width - digits);
         self.number(number);
+        self.fill(b' ', gap);
     }
 
     /// `0x` and at least `digits` hexadecimal digits.
@@ -159,13 +173,16 @@ impl Ink {
 
     #[inline(always)]
     pub(crate) fn fill(&mut self, byte: u8, count: usize) {
-        /// Hardly any gap in a line is wider.
-        const GAP: usize = 32;
-        if count <= GAP {
-            self.next(GAP).copy_from_slice(&[byte; GAP]);
-        } else {
-            self.next(count).fill(byte);
+        if count > WIDE || self.room.len() - self.len < WIDE {
+            return self.fill_wide(byte, count);
         }
+        self.next(WIDE).copy_from_slice(&[byte; WIDE]);
+        self.len += count;
+    }
+
+    #[cold]
+    fn fill_wide(&mut self, byte: u8, count: usize) {
+        self.next(count.max(WIDE))[..count].fill(byte);
         self.len += count;
     }
 
@@ -200,6 +217,8 @@ impl Ink {
 pub(crate) fn width(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
+
+const TEN_TO_8: u64 = 100_000_000;
 
 /// In each byte the character of the digit 0.
 const ZEROS: u64 = u64::from_ne_bytes([b'0'; 8]);
@@ -277,9 +296,11 @@ mod tests {
     #[test]
     fn a_number_to_the_right_of_a_cell_has_spaces_before_it_and_behind() {
         for number in (0..20).map(|power| 10_u64.pow(power)).flat_map(|it| [it - 1, it]) {
-            for width in width(number)..25 {
-                let cell = text(|ink| ink.right(number, width, 2));
+            for width in 0..25 {
+                let mut grown = width;
+                let cell = text(|ink| ink.right(number, &mut grown, 2));
                 assert_eq!(cell, format!("{number:>width$}  "));
+                assert_eq!(grown, cell.len() - 2);
             }
         }
     }

@@ -208,11 +208,17 @@ impl Lines {
         if !fraction.is_multiple_of(1000) {
             self.time_digits = 9;
         }
-        let sign = if nanos < 0 { "-" } else { "" };
         let seconds = magnitude / 1_000_000_000;
-        self.indent(TIME, sign.len() + width(seconds) + 1 + self.time_digits, ink);
-        ink.str(sign);
-        ink.number(seconds);
+        let behind = 1 + self.time_digits;
+        if nanos < 0 {
+            self.indent(TIME, 1 + width(seconds) + behind, ink);
+            ink.byte(b'-');
+            ink.number(seconds);
+        } else {
+            let mut before = self.widths[TIME].saturating_sub(behind);
+            ink.right(seconds, &mut before, 0);
+            self.widths[TIME] = before + behind;
+        }
         ink.byte(b'.');
         let shown = if self.time_digits == 9 { fraction } else { fraction / 1000 };
         ink.digits(shown, self.time_digits);
@@ -230,9 +236,7 @@ impl Lines {
     /// A number to the right of its column.
     #[inline]
     fn number(&mut self, column: usize, number: u64, ink: &mut Ink) {
-        let digits = width(number);
-        let width = digits + self.room(column, digits);
-        ink.right(number, width, GAP.len());
+        ink.right(number, &mut self.widths[column], GAP.len());
     }
 
     /// A cell of ASCII text to the left of its column.
