@@ -148,7 +148,7 @@ impl Lines {
     /// The aligned part.
     fn columns(&mut self, row: &Row, ink: &mut Ink) {
         self.number(NUMBER, row.number, ink);
-        self.time(row.since_start_ns, ink);
+        self.time(row.since_start_ns(), ink);
         match &row.outer {
             Some(outer) => {
                 let (at, width) = (ink.at(), self.endpoints.write(outer, ink));
