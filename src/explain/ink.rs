@@ -53,7 +53,7 @@ impl Ink {
         self.len = self.len.min(at);
     }
 
-    /// The next `count` bytes.
+    /// The `count` bytes behind the text.
     #[inline(always)]
     fn next(&mut self, count: usize) -> &mut [u8] {
         if self.room.len() - self.len < count {
@@ -105,9 +105,10 @@ impl Ink {
         self.len += 8 - left_out;
     }
 
+    /// The same where more than eight digits are written, or there is no room for as many.
     #[cold]
     fn long_digits(&mut self, number: u64, digits: usize) {
-        self.grow(8);
+        self.next(8);
         if number < TEN_TO_8 && digits <= 8 {
             return self.digits(number, digits);
         }
@@ -115,8 +116,8 @@ impl Ink {
         self.digits(number % TEN_TO_8, 8);
     }
 
-    /// Decimal, to the right of a cell that is `width` characters wide, or becomes that; `gap`
-    /// spaces behind it.
+    /// Decimal, to the right of a cell of `width` characters, which grows with it; behind that
+    /// `gap` spaces.
     #[inline]
     pub(crate) fn right(&mut self, number: u64, width: &mut usize, gap: usize) {
         if number >= TEN_TO_8 {

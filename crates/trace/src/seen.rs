@@ -42,8 +42,8 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Of this frame. Inlined, as the caller has it where it belongs: to move what was just written
-    /// in other pieces waits for all of it.
+    /// Of this frame. Inlined: a caller that moves it just after it was written, in other pieces,
+    /// waits for all of it.
     #[inline(always)]
     pub fn of(frame: &Frame<'_>) -> Self {
         let udp_checksum = match frame.check_udp_checksum() {
