@@ -133,7 +133,7 @@ impl Ink {
         self.fill(b' ', *width + gap);
         let (at, text) = match width.checked_sub(8) {
             Some(before) => (at + before, text),
-            None => (at, text >> (64 - 8 * *width) | SPACES << (8 * *width)),
+            None => (at, (text >> (64 - 8 * *width)) | (SPACES << (8 * *width))),
         };
         self.room[at..at + 8].copy_from_slice(&text.to_le_bytes());
     }
@@ -231,11 +231,11 @@ const SPACES: u64 = u64::from_ne_bytes([b' '; 8]);
 /// in halves: each is divided by multiplication with 2ⁿ over the divisor, which is exact for so few
 /// digits.
 const fn eight_digits(number: u64) -> u64 {
-    let fours = number / 10_000 % 10_000 | (number % 10_000) << 32;
-    let hundreds = fours * 10_486 >> 20 & 0x0000_007f_0000_007f;
-    let twos = hundreds | (fours - 100 * hundreds) << 16;
-    let tens = twos * 103 >> 10 & 0x000f_000f_000f_000f;
-    tens | (twos - 10 * tens) << 8
+    let fours = (number / 10_000 % 10_000) | ((number % 10_000) << 32);
+    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let twos = hundreds | ((fours - 100 * hundreds) << 16);
+    let tens = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
+    tens | ((twos - 10 * tens) << 8)
 }
 
 impl Words for Ink {
