@@ -5,7 +5,6 @@
 //! conversations in it. The batch then holds everything that is printed about them.
 
 use std::num::NonZeroU32;
-use std::ops::Range;
 
 use roxe_net::capture_file::{Record, Timestamp};
 use roxe_trace::{Finding, IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
@@ -13,14 +12,15 @@ use roxe_wire::mad::{Mad, MadHeader};
 use roxe_wire::opcode::Service;
 use roxe_wire::{DropReason, FieldVisitor, Frame, Opcode, Outline, Packet, Payload, Qpn, VlanTag};
 
-/// One RoCE frame: everything that is printed about it but for what [`Batch`] keeps.
+/// One RoCE frame: everything that is printed about it but for what [`Batch`] keeps. It goes from
+/// one core to the other, so it is as small as it can be easily.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// Its place in the file, from 1.
     pub(crate) number: u64,
     pub(crate) time: Timestamp,
-    /// Since the first frame of the capture; frames may stand in the wrong order.
-    pub(crate) since_start_ns: i128,
+    /// When the first frame of the capture came.
+    start: Timestamp,
     pub(crate) wire_len: u32,
     /// `None` when not even the IP header can be read.
     pub(crate) outer: Option<Outer>,
@@ -32,12 +32,27 @@ pub(crate) struct Row {
     pub(crate) conversation: Option<NonZeroU32>,
     pub(crate) source_qp: Option<Qpn>,
     pub(crate) relative_psn: Option<i32>,
-    notes: Range<usize>,
-    findings: Range<usize>,
-    mad: Option<usize>,
-    bytes: Range<usize>,
+    notes: Part,
+    findings: Part,
+    mad: Option<u32>,
+    bytes: Part,
     /// The payload of a management datagram.
-    management: Range<usize>,
+    management: Part,
+}
+
+/// What belongs to one row of what a batch keeps for all. A batch never has 2³² of anything.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    start: u32,
+    end: u32,
+}
+
+impl Part {
+    const NONE: Self = Self { start: 0, end: 0 };
+
+    fn of<T>(self, all: &[T]) -> &[T] {
+        &all[self.start as usize..self.end as usize]
+    }
 }
 
 impl Row {
@@ -45,7 +60,7 @@ impl Row {
     const EMPTY: Self = Self {
         number: 0,
         time: Timestamp::from_nanos(0),
-        since_start_ns: 0,
+        start: Timestamp::from_nanos(0),
         wire_len: 0,
         outer: None,
         content: Content::Cut,
@@ -54,12 +69,17 @@ impl Row {
         conversation: None,
         source_qp: None,
         relative_psn: None,
-        notes: 0..0,
-        findings: 0..0,
+        notes: Part::NONE,
+        findings: Part::NONE,
         mad: None,
-        bytes: 0..0,
-        management: 0..0,
+        bytes: Part::NONE,
+        management: Part::NONE,
     };
+
+    /// Nanoseconds since the first frame of the capture; frames may stand in the wrong order.
+    pub(crate) fn since_start_ns(&self) -> i128 {
+        i128::from(self.time.as_nanos()) - i128::from(self.start.as_nanos())
+    }
 }
 
 /// What stands before the packet.
@@ -158,10 +178,10 @@ impl Batch {
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.rows[..self.len].iter().map(|row| Entry {
             row,
-            notes: &self.notes[row.notes.clone()],
-            findings: &self.findings[row.findings.clone()],
-            mad: row.mad.map(|index| &self.mads[index]),
-            bytes: &self.bytes[row.bytes.clone()],
+            notes: row.notes.of(&self.notes),
+            findings: row.findings.of(&self.findings),
+            mad: row.mad.map(|index| &self.mads[index as usize]),
+            bytes: row.bytes.of(&self.bytes),
         })
     }
 }
@@ -233,7 +253,7 @@ impl Dissector {
     /// Takes in the next frame; adds a row if it is RoCEv2.
     pub(crate) fn read(&mut self, record: &Record<'_>, batch: &mut Batch) {
         let raw = record.raw_frame();
-        let start = self.start.get_or_insert(record.time).as_nanos();
+        let start = *self.start.get_or_insert(record.time);
         let Batch { rows, len, other, roce_v1, bytes, .. } = batch;
         if rows.len() == *len {
             rows.push(Row::EMPTY);
@@ -241,10 +261,10 @@ impl Dissector {
         let row = &mut rows[*len];
         row.number = record.number;
         row.time = record.time;
-        row.since_start_ns = i128::from(record.time.as_nanos()) - i128::from(start);
+        row.start = start;
         row.wire_len = record.wire_len;
         (row.broken_opcode, row.icrc) = (None, IcrcVerdict::Unknown);
-        row.management = 0..0;
+        row.management = Part::NONE;
         // Looked at in place here and below: these are large, and to move what was just written
         // piece by piece waits for all of it.
         match &Frame::parse(raw) {
@@ -259,9 +279,9 @@ impl Dissector {
                 broken(reason, record, row);
             }
         }
-        row.bytes.start = bytes.len();
+        row.bytes.start = bytes.len() as u32;
         bytes.extend_from_slice(&record.data[..record.data.len().min(self.kept)]);
-        row.bytes.end = bytes.len();
+        row.bytes.end = bytes.len() as u32;
         *len += 1;
     }
 }
@@ -290,10 +310,10 @@ fn read_packet(frame: &Frame<'_>, record: &Record<'_>, row: &mut Row, bytes: &mu
         &Err(reason) => return broken(reason, record, row),
     };
     if packet.opcode.service == Service::Ud && packet.headers.bth.dest_qp == Qpn::GSI {
-        let start = bytes.len();
+        let start = bytes.len() as u32;
         let all = packet.payload.pieces().into_iter().flatten();
         bytes.extend(all.take(Mad::LEN));
-        row.management = start..bytes.len();
+        row.management = Part { start, end: bytes.len() as u32 };
     }
     row.content = Content::Packet(without_payload(packet));
 }
@@ -336,13 +356,13 @@ impl Examiner {
         self.tally.roce += *len as u64;
         for row in &mut rows[..*len] {
             (row.conversation, row.source_qp, row.relative_psn) = (None, None, None);
-            (row.notes.start, row.findings.start) = (notes.len(), findings.len());
+            (row.notes.start, row.findings.start) = (notes.len() as u32, findings.len() as u32);
             row.mad = None;
             match (&row.content, &row.outer) {
                 (Content::Packet(packet) | Content::Begun(packet), Some(outer)) => {
                     self.tally.icrc_unknown += u64::from(row.icrc == IcrcVerdict::Unknown);
                     self.tally.cut += u64::from(matches!(row.content, Content::Begun(_)));
-                    let payload = Payload::bytes(&bytes[row.management.clone()]);
+                    let payload = Payload::bytes(row.management.of(bytes));
                     let managing;
                     let packet = if payload.is_empty() {
                         packet
@@ -356,7 +376,7 @@ impl Examiner {
                     notes.append(&mut self.observation.notes);
                     findings.append(&mut self.observation.findings);
                     if let Some(mad) = Management::parse(payload.pieces()[0]) {
-                        row.mad = Some(mads.len());
+                        row.mad = Some(mads.len() as u32);
                         mads.push(mad);
                     }
                     row.conversation = self.observation.conversation;
@@ -379,7 +399,7 @@ impl Examiner {
                 // A packet has something around it.
                 (Content::Packet(_) | Content::Begun(_), None) => {}
             }
-            (row.notes.end, row.findings.end) = (notes.len(), findings.len());
+            (row.notes.end, row.findings.end) = (notes.len() as u32, findings.len() as u32);
         }
         self.tally.findings += findings.len() as u64;
     }

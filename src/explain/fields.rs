@@ -81,7 +81,7 @@ pub(crate) const FRONT: &[Own] = &[
         Some(Value::Nanoseconds(e.row.time.as_nanos().into()))
     }),
     own("time_relative", Kind::Seconds, "since the first frame", |e| {
-        Some(Value::Nanoseconds(e.row.since_start_ns))
+        Some(Value::Nanoseconds(e.row.since_start_ns()))
     }),
     own("frame_len", Kind::Number, "bytes on the wire", |e| Some(number(e.row.wire_len))),
     own("vlan", Kind::Number, "VLAN, of the outer tag", |e| {

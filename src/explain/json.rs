@@ -108,7 +108,7 @@ pub(crate) fn frame(entry: &Entry<'_>, file: Option<&str>, ink: &mut Ink) {
 fn plain(value: FieldValue<'_>, ink: &mut Ink) {
     match value {
         FieldValue::Number(value) => ink.number(value),
-        FieldValue::Signed(value) => ink.number(value),
+        FieldValue::Signed(value) => ink.signed(value),
         FieldValue::Hex32(value) => ink.number(value),
         FieldValue::Flag(value) => ink.str(if value { "true" } else { "false" }),
         FieldValue::Text(text) => string(text, ink),

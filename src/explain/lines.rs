@@ -10,7 +10,7 @@ use roxe_wire::{
 
 use crate::examine::{Batch, Content, Entry, Outer, Row, is_about_opcode};
 use crate::explain::filter::Filter;
-use crate::explain::ink::{Ink, Style};
+use crate::explain::ink::{Ink, Style, width};
 
 /// Writes lines. A column is as wide as its widest cell so far; the first batch is measured before
 /// it is written, so that short captures are aligned throughout.
@@ -147,8 +147,8 @@ impl Lines {
 
     /// The aligned part.
     fn columns(&mut self, row: &Row, ink: &mut Ink) {
-        self.right(NUMBER, itoa::Buffer::new().format(row.number), ink);
-        self.time(row.since_start_ns, ink);
+        self.number(NUMBER, row.number, ink);
+        self.time(row.since_start_ns(), ink);
         match &row.outer {
             Some(outer) => {
                 let (at, width) = (ink.at(), self.endpoints.write(outer, ink));
@@ -178,17 +178,15 @@ impl Lines {
         ink.hex(bth.dest_qp.get().into(), 1);
         // An arrow is one character of three bytes.
         self.fill(QPS, ink.at() - start - 2, ink);
-        self.right(PSN, itoa::Buffer::new().format(bth.psn.get()), ink);
+        self.number(PSN, bth.psn.get().into(), ink);
         self.left(RELATIVE, ink, |ink| {
             if let Some(relative) = row.relative_psn {
-                if relative >= 0 {
-                    ink.byte(b'+');
-                }
-                ink.number(relative);
+                ink.byte(if relative < 0 { b'-' } else { b'+' });
+                ink.number(relative.unsigned_abs());
             }
         });
         self.left(FLAGS, ink, |ink| flags(row, headers, ink));
-        self.right(PAYLOAD, itoa::Buffer::new().format(payload.len()), ink);
+        self.number(PAYLOAD, payload.len() as u64, ink);
         self.icrc(row.icrc, ink);
     }
 
@@ -210,12 +208,17 @@ impl Lines {
         if !fraction.is_multiple_of(1000) {
             self.time_digits = 9;
         }
-        let sign = if nanos < 0 { "-" } else { "" };
-        let mut buffer = itoa::Buffer::new();
-        let seconds = buffer.format(magnitude / 1_000_000_000);
-        self.indent(TIME, sign.len() + seconds.len() + 1 + self.time_digits, ink);
-        ink.str(sign);
-        ink.str(seconds);
+        let seconds = magnitude / 1_000_000_000;
+        let behind = 1 + self.time_digits;
+        if nanos < 0 {
+            self.indent(TIME, 1 + width(seconds) + behind, ink);
+            ink.byte(b'-');
+            ink.number(seconds);
+        } else {
+            let mut before = self.widths[TIME].saturating_sub(behind);
+            ink.right(seconds, &mut before, 0);
+            self.widths[TIME] = before + behind;
+        }
         ink.byte(b'.');
         let shown = if self.time_digits == 9 { fraction } else { fraction / 1000 };
         ink.digits(shown, self.time_digits);
@@ -228,6 +231,12 @@ impl Lines {
         self.indent(column, text.len(), ink);
         ink.str(text);
         ink.str(GAP);
+    }
+
+    /// A number to the right of its column.
+    #[inline]
+    fn number(&mut self, column: usize, number: u64, ink: &mut Ink) {
+        ink.right(number, &mut self.widths[column], GAP.len());
     }
 
     /// A cell of ASCII text to the left of its column.

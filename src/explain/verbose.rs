@@ -88,7 +88,7 @@ fn management(name: &str, value: FieldValue<'_>, ink: &mut Ink) {
                 ink.display(FieldValue::Bytes(told));
                 ink.str(" and ");
             }
-            ink.number(zeros);
+            ink.number(zeros as u64);
             ink.str(" zero bytes");
         }
         FieldValue::Number(number) => {
@@ -206,7 +206,7 @@ fn title(name: &str, what: &str, len: usize, ink: &mut Ink) {
     if !what.is_empty() {
         ink.str(", ");
     }
-    ink.number(len);
+    ink.number(len as u64);
     ink.str(if len == 1 { " byte\n" } else { " bytes\n" });
 }
 

@@ -1,6 +1,7 @@
 //! Datagrams: what each says by itself, and what connection management teaches about connections.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use roxe_wire::mad::{Mad, MadHeader, Message, cm::CommId};
@@ -120,7 +121,7 @@ pub(crate) fn observe(seen: &Seen<'_>, observation: &mut Observation) -> Option<
         if second.is_empty() { Mad::parse(first) } else { Mad::parse(&[first, second].concat()) };
     match mad {
         Ok(mad) => {
-            observation.notes.push(Note::Management(mad.to_string()));
+            observation.notes.push(Note::Management(in_words(&mad)));
             Some(mad)
         }
         Err(reason) => {
@@ -128,4 +129,12 @@ pub(crate) fn observe(seen: &Seen<'_>, observation: &mut Observation) -> Option<
             None
         }
     }
+}
+
+/// A management message in words: mostly they fit at once.
+fn in_words(mad: &Mad) -> String {
+    let mut words = String::with_capacity(128);
+    // Writing to memory cannot fail.
+    let _ = write!(words, "{mad}");
+    words
 }

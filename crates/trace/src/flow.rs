@@ -16,7 +16,7 @@ use crate::{ConversationSummary, Seen, Summary, younger_half};
 const REMEMBERED_FLOWS: usize = 16_384;
 
 /// How many directions are found without a search; captures are mostly a few dialogues.
-const RECENT_FLOWS: usize = 64;
+const RECENT_FLOWS: usize = 512;
 
 /// How many directions may be looked at to find the other halves of new ones: so many at once …
 const LOOKS: u32 = 1 << 22;
@@ -64,7 +64,7 @@ impl FlowKey {
             IpAddr::V6(v6) => v6.octets()[15],
         };
         let source_qp = self.source_qp.map_or(0, Qpn::get);
-        (self.dest_qp.get() ^ source_qp ^ u32::from(last(self.destination)) << 3) as usize
+        (self.dest_qp.get() ^ source_qp ^ u32::from(last(self.destination)) << 7) as usize
             % RECENT_FLOWS
     }
 }

@@ -6,6 +6,7 @@ mod sent;
 mod spans;
 
 use std::collections::VecDeque;
+use std::mem;
 
 use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
 use roxe_wire::{Packet, Psn};
@@ -113,7 +114,11 @@ impl Requests {
 
     /// What comes is not to be measured by what was.
     fn begin_at(&mut self, psn: Psn) {
+        // Its room is kept: it has grown as far as it will again.
+        let mut sent = mem::take(&mut self.sent);
+        sent.clear();
         *self = Self {
+            sent,
             first: Some(psn),
             next: psn,
             unacknowledged: psn,

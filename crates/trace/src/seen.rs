@@ -42,7 +42,9 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Of this frame.
+    /// Of this frame. Inlined: a caller that moves it just after it was written, in other pieces,
+    /// waits for all of it.
+    #[inline(always)]
     pub fn of(frame: &Frame<'_>) -> Self {
         let udp_checksum = match frame.check_udp_checksum() {
             Some(Err(DropReason::UdpChecksum { expected, found }))

@@ -295,7 +295,7 @@ impl Opcode {
 
     /// The name without the service, as in `SEND_ONLY`.
     pub fn short_name(&self) -> &'static str {
-        self.name.split_once('_').map_or(self.name, |(_, short)| short)
+        self.name.get(self.service.name().len() + 1..).unwrap_or(self.name)
     }
 
     /// Whether `header` is among the extension headers.
