@@ -172,9 +172,18 @@ pub fn deliver(end: &mut End, now: Instant, flight: &Flight, split: usize) {
         // Payload that was let in goes to memory, or somebody counts that it did not.
         let ignored = end.count(DeviceCount::CnpIgnored) > notified;
         let ended = state != Some(end.state(qp.qpn));
-        let seen = transport_counts(end, qp.qpn) > counted || ignored || ended;
+        // The loss of an unreliable message is counted once, when its first packet is lost.
+        let of_lost = qp.service == ServiceType::Uc
+            && !packet.opcode.position.starts()
+            && transport_count(end, qp.qpn, "uc_drop_msg") > 0;
+        let seen = transport_counts(end, qp.qpn) > counted || ignored || ended || of_lost;
         assert!(seen || !accesses.is_empty(), "lost without a word: {flight:?}");
     }
+}
+
+fn transport_count(end: &End, qpn: Qpn, name: &str) -> u64 {
+    let counters = end.device.queue_pair_counters(qpn).expect("it is there");
+    counters.iter().find(|(is, _)| *is == name).expect("it has that name").1
 }
 
 fn transport_counts(end: &End, qpn: Qpn) -> u64 {
