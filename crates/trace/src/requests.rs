@@ -321,7 +321,9 @@ impl Requests {
         let opcode = packet.opcode;
         let psn = packet.headers.bth.psn;
         (self.going_back, self.asked_back) = (None, None);
-        let before = self.sent.back().filter(|before| before.is_before(psn) && !before.is_astray);
+        let before = self.sent.back().filter(|before| before.is_before(psn));
+        let is_behind_gap = before.is_none() && !self.begins_with(psn);
+        let before = before.filter(|before| !before.is_astray);
         let astray = before.and_then(|before| check_sequence(before.opcode, opcode));
         let is_astray = astray.is_some();
         observation.find(astray);
@@ -344,7 +346,7 @@ impl Requests {
         let sent = Sent::new(packet, self.mtu, frame, self.messages, self.ends);
         self.next = psn.advance(sent.span);
         self.next_is_guess = !sent.is_span_known;
-        self.sent.push_back(Sent { end_is_told, is_astray, ..sent });
+        self.sent.push_back(Sent { end_is_told, is_astray, is_behind_gap, ..sent });
         self.forget();
     }
 
@@ -462,6 +464,7 @@ impl Requests {
         let before_it = before.filter(|before| before.is_before(psn));
         let ends = before.map_or(0, |before| before.ends);
         let mut sent = Sent::new(packet, self.mtu, frame, self.messages + 1, ends);
+        sent.is_behind_gap = before_it.is_none() && !self.begins_with(psn);
         let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
         observation.find(
             before_it

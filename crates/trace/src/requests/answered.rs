@@ -65,6 +65,11 @@ impl Requests {
         self.has_beginning
     }
 
+    /// Whether the connection's first packet has this PSN.
+    pub(super) fn begins_with(&self, psn: Psn) -> bool {
+        self.has_beginning && self.first == Some(psn)
+    }
+
     /// A count of completed messages may show that the first packet was seen.
     pub(crate) fn learn_beginning(&mut self) {
         self.has_beginning = self.has_beginning || self.completed.may_be_all();

@@ -55,6 +55,9 @@ pub(crate) struct Sent {
     pub(crate) original: Option<u64>,
     /// It does not follow what is before it: what follows it is not measured by it.
     pub(super) is_astray: bool,
+    /// The packet before it was not seen: until its answer tells, a READ may be for the rest of one
+    /// that was not.
+    pub(crate) is_behind_gap: bool,
 }
 
 impl Sent {
@@ -93,6 +96,7 @@ impl Sent {
             is_less: false,
             original: None,
             is_astray: false,
+            is_behind_gap: false,
         }
     }
 
@@ -243,6 +247,12 @@ impl Sent {
         if self.asked_again.len() <= REMEMBERED_RESTARTS && !self.asked_again.contains(&psn) {
             self.asked_again.push(psn);
         }
+    }
+
+    /// Whether a READ asks for what the packet before it may have asked for already: then its
+    /// answer need not begin like one.
+    pub(crate) fn may_be_rest(&self) -> bool {
+        self.is_behind_gap && self.opcode.operation == Operation::ReadRequest
     }
 
     /// Whether an answer to a READ may begin at `psn`.
