@@ -42,7 +42,8 @@ pub(crate) struct ExplainArguments {
     /// Open every header, field by field
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
-    /// JSON Lines: a flat object a frame, then one for each conversation and one for the file
+    /// JSON Lines: a flat object a frame, then one for each conversation, with a list of what it was
+    /// left with (`ends`), and one for the file
     #[arg(long)]
     pub(crate) json: bool,
     /// Show only frames for which this holds, such as `bth.destqp == 0x11 and not icrc == good`
@@ -103,6 +104,9 @@ Columns:
   bytes      of payload
   ICRC       ok, BAD, or ? where the capture does not hold all bytes
   meaning    the headers' fields; · what it means; ! a broken rule
+
+Below, the whole file and each conversation in numbers; of one that was left with a request without
+success, `ends:` and how. A question mark is a guess: what is not there may not have been captured.
 
 Exit status:
   0  explained, whatever is found; a file without a RoCE frame too, which standard error tells

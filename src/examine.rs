@@ -351,7 +351,8 @@ impl Examiner {
                         &managing
                     };
                     let (number, outside, icrc) = (row.number, &outer.outside, row.icrc);
-                    let seen = Seen { number, outside, packet, icrc };
+                    let time_ns = row.time.as_nanos();
+                    let seen = Seen { number, time_ns, outside, packet, icrc };
                     self.tracer.observe(&seen, &mut self.observation);
                     notes.append(&mut self.observation.notes);
                     findings.append(&mut self.observation.findings);

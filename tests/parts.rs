@@ -77,7 +77,7 @@ fn findings<'a>(frames: impl Iterator<Item = &'a Taken<'a>>) -> Vec<(u64, Findin
     let mut observation = Observation::default();
     let mut found = Vec::new();
     for Taken { number, outside, packet, icrc } in frames {
-        let seen = Seen { number: *number, outside, packet, icrc: *icrc };
+        let seen = Seen { number: *number, time_ns: 0, outside, packet, icrc: *icrc };
         tracer.observe(&seen, &mut observation);
         let all = observation.findings.drain(..).filter(|finding| finding.rule != Rule::Icrc);
         found.extend(all.map(|finding| (*number, finding)));

@@ -26,6 +26,7 @@ pub(crate) fn observe(
         requests.answered_early(packet, frame);
         return;
     }
+    requests.last_answer = frame;
     match packet.opcode.operation {
         Operation::Acknowledge => acknowledge(requests, packet, frame, observation, counts),
         Operation::ReadResponse => {
@@ -88,9 +89,11 @@ fn acknowledge(
         Syndrome::Ack(_) => {
             observation.notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
         }
-        Syndrome::RnrNak(_) => {
+        Syndrome::RnrNak(asked) => {
             counts.rnr_naks += 1;
-            requests.ask_back(psn, Cause::ReceiverNotReady { frame });
+            let seen_ns = requests.now_ns;
+            requests.refuse(psn, None, frame);
+            requests.ask_back(psn, Cause::ReceiverNotReady { frame, asked, seen_ns });
             observation.notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
@@ -99,6 +102,7 @@ fn acknowledge(
                 requests.ask_back(psn, Cause::SequenceNak { frame });
                 observation.notes.push(Note::SequenceNak { from: refused });
             } else {
+                requests.refuse(psn, Some(code), frame);
                 observation.notes.push(Note::FatalNak { frame: refused });
             }
         }
