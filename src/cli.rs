@@ -39,7 +39,7 @@ pub(crate) struct ExplainArguments {
     /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Open every header, field by field
+    /// Open every header, field by field, and show what the file says of each frame
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
     /// JSON Lines: a flat object a frame, then one for each conversation, with a list of what it was
@@ -103,7 +103,8 @@ Columns:
              E congestion experienced (ECN), F FECN, B BECN
   bytes      of payload
   ICRC       ok, BAD, or ? where the capture does not hold all bytes
-  meaning    the headers' fields; · what it means; ! a broken rule
+  meaning    the headers' fields; · what it means; ! a broken rule; a comment that the file has on
+             the frame, if it is short
 
 Below, the whole file and each conversation in numbers; of one that was left with a request without
 success, `ends:` and how. A question mark is a guess: what is not there may not have been captured.

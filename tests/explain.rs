@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use roxe_net::capture_file::{CaptureWriter, LinkType, NewInterface, NewRecord};
 use serde_json::Value;
 
 fn roxe() -> Command {
@@ -290,6 +291,37 @@ fn interfaces_that_cannot_be_read_are_told_by_kind() {
     let output = run(&["explain", mixed.to_str().unwrap()]);
     assert!(text(&output.stdout).contains("1000 frames of an unsupported kind: InfiniBand"));
     assert!(output.stdout.len() < 1000, "{}", output.stdout.len());
+}
+
+#[test]
+fn what_a_file_says_of_a_frame_is_told() {
+    let frame = first_frame();
+    let long = "x".repeat(101);
+    let comments = [Some("lost on \u{1b}[the] way"), None, Some(&*long)];
+    let mut writer = CaptureWriter::new(Vec::new()).unwrap();
+    let interface =
+        NewInterface { name: "", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let interface = writer.add_interface(interface).unwrap();
+    for comment in comments {
+        let record = NewRecord { interface, data: &frame, comment, ..NewRecord::default() };
+        writer.write(&record).unwrap();
+    }
+    let path = scratch("comments.pcapng", &writer.finish().unwrap());
+    let path = path.to_str().unwrap();
+    let found = objects(&run(&["explain", "--json", path]));
+    let told: Vec<_> = found[..3].iter().map(|object| object["comment"].as_str()).collect();
+    assert_eq!(told, comments);
+    let plain = run(&["explain", "--no-summary", path]);
+    let lines: Vec<&str> = text(&plain.stdout).lines().skip(1).collect();
+    assert!(lines[0].ends_with(r" · comment: lost on \u{1b}[the] way"), "{}", lines[0]);
+    assert!(!lines[1..].iter().any(|line| line.contains("comment")), "{lines:?}");
+    let verbose = run(&["explain", "-v", path]);
+    let told = |line: &&str| line.contains("comment");
+    let lines: Vec<&str> = text(&verbose.stdout).lines().filter(told).collect();
+    let of_long = format!("    comment  {long}");
+    assert_eq!(lines, [r"    comment  lost on \u{1b}[the] way", &of_long]);
+    let output = run(&["explain", "--filter", "comment != x and frame < 3", path]);
+    assert!(text(&output.stdout).contains("1 of them shown"), "{}", text(&output.stdout));
 }
 
 #[test]
