@@ -21,12 +21,12 @@ pub(crate) fn observe(
         observation.notes.push(Note::RequestNotSeen);
         return;
     }
+    requests.last_answer = frame;
     if requests.is_future(psn) {
         observation.notes.push(Note::RequestNotSeen);
         requests.answered_early(packet, frame);
         return;
     }
-    requests.last_answer = frame;
     match packet.opcode.operation {
         Operation::Acknowledge => acknowledge(requests, packet, frame, observation, counts),
         Operation::ReadResponse => {
