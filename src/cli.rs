@@ -42,8 +42,8 @@ pub(crate) struct ExplainArguments {
     /// Open every header, field by field, and show what the file says of each frame
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
-    /// JSON Lines: a flat object a frame, then one for each conversation, with a list of what it was
-    /// left with (`ends`), and one for the file
+    /// JSON Lines: a flat object a frame, then one for each conversation, with a list of what it
+    /// was left with (`ends`), and one for the file
     #[arg(long)]
     pub(crate) json: bool,
     /// Show only frames for which this holds, such as `bth.destqp == 0x11 and not icrc == good`

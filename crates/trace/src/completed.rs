@@ -148,9 +148,9 @@ impl CompletedMessages {
 }
 
 impl CompletedMessages {
-    /// Whether the responder has nothing that was not seen: this answer may show it. So does a count
-    /// that has changed since another answer, as what was asked for again is done when the first
-    /// such request is answered; and one that is no higher than what was seen.
+    /// Whether the responder has nothing that was not seen: this answer may show it. So does a
+    /// count that has changed since another answer, as what was asked for again is done when the
+    /// first such request is answered; and one that is no higher than what was seen.
     fn sees_all(&mut self, answer: &Counted) -> bool {
         if !self.is_all_seen {
             let Counted { psn, msn, frame, .. } = *answer;

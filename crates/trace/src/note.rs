@@ -192,8 +192,8 @@ pub enum Cause {
 pub struct Waited {
     /// In nanoseconds.
     pub ns: u64,
-    /// Whether the responder said nothing in that time, as far as can be seen: then it may have been
-    /// the ACK timeout.
+    /// Whether the responder said nothing in that time, as far as can be seen: then it may have
+    /// been the ACK timeout.
     pub is_unanswered: bool,
 }
 
