@@ -42,10 +42,11 @@ pub(crate) struct ExplainArguments {
     /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Open every header, field by field
+    /// Open every header, field by field, and show what the file says of each frame
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
-    /// JSON Lines: a flat object a frame, then one for each conversation and one for the file
+    /// JSON Lines: a flat object a frame, then one for each conversation, with a list of what it
+    /// was left with (`ends`), and one for the file
     #[arg(long)]
     pub(crate) json: bool,
     /// Show only frames for which this holds, such as `bth.destqp == 0x11 and not icrc == good`
@@ -105,7 +106,11 @@ Columns:
              E congestion experienced (ECN), F FECN, B BECN
   bytes      of payload
   ICRC       ok, BAD, or ? where the capture does not hold all bytes
-  meaning    the headers' fields; · what it means; ! a broken rule
+  meaning    the headers' fields; · what it means; ! a broken rule; a comment that the file has on
+             the frame, if it is short
+
+Below, the whole file and each conversation in numbers; of one that was left with a request without
+success, `ends:` and how. A question mark is a guess: what is not there may not have been captured.
 
 Exit status:
   0  explained, whatever is found; a file without a RoCE frame too, which standard error tells

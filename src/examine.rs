@@ -136,6 +136,8 @@ pub(crate) struct Batch {
     mads: Vec<Management>,
     /// The first bytes of each frame.
     bytes: Vec<u8>,
+    /// What the file says of some frames: index of the row, and text. Most files have none.
+    comments: Vec<(usize, String)>,
 }
 
 /// A row, and what its batch keeps for it.
@@ -147,6 +149,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) mad: Option<&'a Management>,
     /// The frame's first bytes, at least all headers; if they are kept.
     pub(crate) bytes: &'a [u8],
+    /// What whoever wrote the file says of it.
+    pub(crate) comment: Option<&'a str>,
 }
 
 impl Batch {
@@ -173,15 +177,18 @@ impl Batch {
         self.findings.clear();
         self.mads.clear();
         self.bytes.clear();
+        self.comments.clear();
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.rows[..self.len].iter().map(|row| Entry {
+        let mut comments = self.comments.iter().peekable();
+        self.rows[..self.len].iter().enumerate().map(move |(index, row)| Entry {
             row,
             notes: row.notes.of(&self.notes),
             findings: row.findings.of(&self.findings),
             mad: row.mad.map(|index| &self.mads[index as usize]),
             bytes: row.bytes.of(&self.bytes),
+            comment: comments.next_if(|(of, _)| *of == index).map(|(_, text)| text.as_str()),
         })
     }
 }
@@ -254,7 +261,7 @@ impl Dissector {
     pub(crate) fn read(&mut self, record: &Record<'_>, batch: &mut Batch) {
         let raw = record.raw_frame();
         let start = *self.start.get_or_insert(record.time);
-        let Batch { rows, len, other, roce_v1, bytes, .. } = batch;
+        let Batch { rows, len, other, roce_v1, bytes, comments, .. } = batch;
         if rows.len() == *len {
             rows.push(Row::EMPTY);
         }
@@ -282,6 +289,9 @@ impl Dissector {
         row.bytes.start = bytes.len() as u32;
         bytes.extend_from_slice(&record.data[..record.data.len().min(self.kept)]);
         row.bytes.end = bytes.len() as u32;
+        if let Some(comment) = record.comment.filter(|comment| !comment.is_empty()) {
+            comments.push((*len, comment.to_owned()));
+        }
         *len += 1;
     }
 }
@@ -350,7 +360,7 @@ pub(crate) struct Examiner {
 impl Examiner {
     /// Takes in the next batch, and fills in what its frames mean.
     pub(crate) fn examine(&mut self, batch: &mut Batch) {
-        let Batch { rows, len, other, roce_v1, notes, findings, mads, bytes } = batch;
+        let Batch { rows, len, other, roce_v1, notes, findings, mads, bytes, .. } = batch;
         self.tally.other += *other;
         self.tally.roce_v1 += *roce_v1;
         self.tally.roce += *len as u64;
@@ -371,7 +381,8 @@ impl Examiner {
                         &managing
                     };
                     let (number, outside, icrc) = (row.number, &outer.outside, row.icrc);
-                    let seen = Seen { number, outside, packet, icrc };
+                    let time_ns = row.time.as_nanos();
+                    let seen = Seen { number, time_ns, outside, packet, icrc };
                     self.tracer.observe(&seen, &mut self.observation);
                     notes.append(&mut self.observation.notes);
                     findings.append(&mut self.observation.findings);

@@ -61,8 +61,9 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
             style: if arguments.json {
                 Printing::Json { file: several.then_some(name.as_str()) }
             } else {
-                let lines = Lines::new(reader.total_len().is_none());
-                Printing::Text { lines, verbose: arguments.verbose }
+                let verbose = arguments.verbose;
+                let lines = Lines::new(reader.total_len().is_none(), !verbose);
+                Printing::Text { lines, verbose }
             },
             filter: filter.as_ref(),
             shown: 0,

@@ -91,7 +91,7 @@ pub(crate) fn complain(message: impl fmt::Display) {
 
 /// Text of somebody else's with its control characters written out, so that it cannot command the
 /// terminal; but for those that are `wanted`.
-fn visible(text: &str, wanted: impl Fn(char) -> bool) -> String {
+pub(crate) fn visible(text: &str, wanted: impl Fn(char) -> bool) -> String {
     let mut visible = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() && !wanted(c) {

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use roxe_net::capture_file::{CaptureWriter, LinkType, NewInterface, NewRecord};
 use serde_json::Value;
 
 fn roxe() -> Command {
@@ -290,6 +291,49 @@ fn interfaces_that_cannot_be_read_are_told_by_kind() {
     let output = run(&["explain", mixed.to_str().unwrap()]);
     assert!(text(&output.stdout).contains("1000 frames of an unsupported kind: InfiniBand"));
     assert!(output.stdout.len() < 1000, "{}", output.stdout.len());
+}
+
+#[test]
+fn what_a_conversation_was_left_with_is_told() {
+    let left = "the request with PSN 4096 (frame 1) was sent 3 times over 38.1 ms and no answer \
+                was seen: retries exhausted?";
+    let output = run(&["explain", "err_dead_qpn.pcap"]);
+    assert!(text(&output.stdout).ends_with(&format!("\n     ends: {left}\n")));
+    let found = objects(&run(&["explain", "--json", "err_dead_qpn.pcap"]));
+    assert_eq!(found[3]["ends"], serde_json::json!([left]));
+    let found = objects(&run(&["explain", "--json", "rc_send.pcap"]));
+    assert_eq!(found[8]["ends"], serde_json::json!([]), "all was answered");
+}
+
+#[test]
+fn what_a_file_says_of_a_frame_is_told() {
+    let frame = first_frame();
+    let long = "x".repeat(101);
+    let comments = [Some("lost on \u{1b}[the] way"), None, Some(&*long)];
+    let mut writer = CaptureWriter::new(Vec::new()).unwrap();
+    let interface =
+        NewInterface { name: "", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
+    let interface = writer.add_interface(interface).unwrap();
+    for comment in comments {
+        let record = NewRecord { interface, data: &frame, comment, ..NewRecord::default() };
+        writer.write(&record).unwrap();
+    }
+    let path = scratch("comments.pcapng", &writer.finish().unwrap());
+    let path = path.to_str().unwrap();
+    let found = objects(&run(&["explain", "--json", path]));
+    let told: Vec<_> = found[..3].iter().map(|object| object["comment"].as_str()).collect();
+    assert_eq!(told, comments);
+    let plain = run(&["explain", "--no-summary", path]);
+    let lines: Vec<&str> = text(&plain.stdout).lines().skip(1).collect();
+    assert!(lines[0].ends_with(r" · comment: lost on \u{1b}[the] way"), "{}", lines[0]);
+    assert!(!lines[1..].iter().any(|line| line.contains("comment")), "{lines:?}");
+    let verbose = run(&["explain", "-v", path]);
+    let told = |line: &&str| line.contains("comment");
+    let lines: Vec<&str> = text(&verbose.stdout).lines().filter(told).collect();
+    let of_long = format!("    comment  {long}");
+    assert_eq!(lines, [r"    comment  lost on \u{1b}[the] way", &of_long]);
+    let output = run(&["explain", "--filter", "comment != x and frame < 3", path]);
+    assert!(text(&output.stdout).contains("1 of them shown"), "{}", text(&output.stdout));
 }
 
 #[test]

@@ -185,6 +185,7 @@ pub(crate) const BACK: &[Own] = &[
     own("psn_relative", Kind::Number, "PSN from the first of its direction", |e| {
         Some(Value::Plain(FieldValue::Signed(e.row.relative_psn?.into())))
     }),
+    own("comment", Kind::Text, "what the file says of it, if anything", |e| Some(text(e.comment?))),
 ];
 
 /// What only `--json` has, and when.

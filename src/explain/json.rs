@@ -70,7 +70,7 @@ impl<'a> Object<'a> {
     }
 
     /// A list of strings.
-    fn list<T>(&mut self, name: &str, items: &[T], write: impl Fn(&T, &mut Ink)) {
+    pub(crate) fn list<T>(&mut self, name: &str, items: &[T], write: impl Fn(&T, &mut Ink)) {
         self.key(name);
         self.ink.byte(b'[');
         for (index, item) in items.iter().enumerate() {
@@ -137,7 +137,7 @@ fn plain(value: FieldValue<'_>, ink: &mut Ink) {
 }
 
 /// What it displays, as a string.
-fn quoted_display(value: &impl std::fmt::Display, ink: &mut Ink) {
+pub(crate) fn quoted_display(value: &impl std::fmt::Display, ink: &mut Ink) {
     let start = ink.at();
     ink.byte(b'"');
     ink.display(value);

@@ -11,6 +11,7 @@ use roxe_wire::{
 use crate::examine::{Batch, Content, Entry, Outer, Row, is_about_opcode};
 use crate::explain::filter::Filter;
 use crate::explain::ink::{Ink, Style, width};
+use crate::outcome::visible;
 
 /// Writes lines. A column is as wide as its widest cell so far; the first batch is measured before
 /// it is written, so that short captures are aligned throughout.
@@ -20,8 +21,13 @@ pub(crate) struct Lines {
     /// Digits behind the point: microseconds until a time needs more.
     time_digits: usize,
     started: bool,
+    /// Whether comments stand on the line, where they are short.
+    with_comments: bool,
     endpoints: Endpoints,
 }
+
+/// Characters of a short comment. A longer one is told by `-v`.
+const SHORT_COMMENT: usize = 100;
 
 /// What stands above the columns, and whether they are aligned to the right.
 const TITLES: [(&str, bool); 10] = [
@@ -53,13 +59,14 @@ const ICRC: usize = 9;
 
 impl Lines {
     /// Of a stream, where nothing can be measured before it is written, each column has room for
-    /// what mostly comes.
-    pub(crate) fn new(is_stream: bool) -> Self {
+    /// what mostly comes. Comments are told on the lines, or elsewhere.
+    pub(crate) fn new(is_stream: bool, with_comments: bool) -> Self {
         let mut widths = TITLES.map(|(title, _)| title.chars().count());
         if is_stream {
             widths = IN_STREAMS;
         }
-        Self { widths, time_digits: 6, started: false, endpoints: Endpoints::default() }
+        let endpoints = Endpoints::default();
+        Self { widths, time_digits: 6, started: false, with_comments, endpoints }
     }
 
     /// Measures a first batch and writes the titles. Later ones pass unseen.
@@ -138,6 +145,13 @@ impl Lines {
         for finding in entry.findings.iter().filter(|finding| finding.rule != Rule::Format) {
             separate(start, ink, " · ");
             finding_text(finding, ink);
+        }
+        if let Some(comment) = entry.comment.filter(|_| self.with_comments)
+            && comment.chars().count() <= SHORT_COMMENT
+        {
+            separate(start, ink, " · ");
+            ink.str("comment: ");
+            ink.str(&visible(comment, |_| false));
         }
         while ink.bytes().ends_with(b" ") {
             ink.truncate(ink.at() - 1);

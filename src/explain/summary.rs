@@ -10,7 +10,7 @@ use roxe_wire::opcode::Operation;
 
 use crate::examine::{Entry, Examiner};
 use crate::explain::ink::{Ink, Style};
-use crate::explain::json::Object;
+use crate::explain::json::{self, Object};
 
 /// How many conversations are listed for people.
 const LISTED: usize = 50;
@@ -36,6 +36,9 @@ pub(crate) fn text(examiner: &Examiner, reader: &CaptureReader, shown: Option<u6
         ink.str("  ");
         conversation_text(conversation, ink);
         ink.byte(b'\n');
+        for ending in &conversation.endings {
+            ink.display(format_args!("     ends: {ending}\n"));
+        }
     }
     if conversations.len() > LISTED {
         ink.display(format_args!("  and {} more\n", conversations.len() - LISTED));
@@ -118,7 +121,7 @@ pub(crate) fn counted(count: u64, what: &str, ink: &mut Ink) {
 }
 
 fn conversation_text(conversation: &ConversationSummary, ink: &mut Ink) {
-    let ConversationSummary { number, service, one, other, counts } = conversation;
+    let ConversationSummary { number, service, one, other, counts, .. } = conversation;
     ink.number(number.get());
     ink.str(": ");
     ink.str(service.name());
@@ -201,6 +204,7 @@ pub(crate) fn json(
             }
         }
         counts(&conversation.counts, &mut object);
+        object.list("ends", &conversation.endings, json::quoted_display);
         object.end();
     }
     let mut object = Object::begin(ink);

@@ -10,9 +10,19 @@ use roxe_wire::{FieldValue, Mtu, Opcode, Packet, wait_4096_ns};
 use crate::examine::{Content, Entry};
 use crate::explain::fields;
 use crate::explain::ink::{Ink, Style};
+use crate::outcome::visible;
 
-/// All headers of one frame, as far as they can be read.
+/// All headers of one frame, as far as they can be read; and before them what the file says of it.
 pub(crate) fn headers(entry: &Entry<'_>, ink: &mut Ink) {
+    if let Some(comment) = entry.comment {
+        ink.str("    ");
+        ink.style(Style::Bold);
+        ink.str("comment");
+        ink.plain();
+        ink.str("  ");
+        ink.str(&visible(comment, |_| false));
+        ink.byte(b'\n');
+    }
     let Some(outer) = &entry.row.outer else { return };
     let bytes = entry.bytes;
     let mut at = 0;

@@ -437,7 +437,8 @@ impl<A> World<A> {
         };
         let icrc = IcrcVerdict::of(&frame);
         let outside = &Outside::of(&frame);
-        let seen = Seen { number: self.frames, outside, packet: &packet, icrc };
+        let seen =
+            Seen { number: self.frames, time_ns: self.now.nanos(), outside, packet: &packet, icrc };
         tracer.observe(&seen, &mut self.observation);
         // Late frames of an earlier connection may be answered with what this one expects.
         let excused = |rule| again && rule == Rule::AckPsn;

@@ -1,7 +1,7 @@
 //! Who talks to whom: packets carry only their destination's queue pair, so the two directions of a
 //! connection have to be found and joined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use roxe_wire::{Packet, Psn, Qpn};
 
 use crate::arrival::RecentFrames;
 use crate::requests::{Fit, Requests};
-use crate::{ConversationSummary, Seen, Summary, younger_half};
+use crate::{ConversationSummary, Ending, Seen, Summary, younger_half};
 
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
@@ -540,20 +540,32 @@ impl Flows {
     /// Both directions of each conversation together, in order.
     pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
         let mut found: BTreeMap<NonZeroU32, ConversationSummary> = BTreeMap::new();
+        // Between these hosts answers were seen of which nobody knows what they answer.
+        let unplaced = |flow: &&Flow| flow.counts.unclear_answers > 0 || flow.stray.is_some();
+        let unplaced: BTreeSet<(IpAddr, IpAddr)> = self
+            .all
+            .iter()
+            .filter(unplaced)
+            .map(|it| (it.key.source, it.key.destination))
+            .collect();
         for (index, flow) in self.all.iter().enumerate() {
             let key = flow.key;
             let source_qp = self.source_qp(index);
-            found
-                .entry(flow.conversation)
-                .or_insert_with(|| ConversationSummary {
+            let conversation =
+                found.entry(flow.conversation).or_insert_with(|| ConversationSummary {
                     number: flow.conversation,
                     service: flow.service,
                     one: (key.source, source_qp),
                     other: (key.destination, Some(key.dest_qp)),
                     counts: Summary::default(),
-                })
-                .counts
-                .add(&flow.counts);
+                    endings: Vec::new(),
+                });
+            conversation.counts.add(&flow.counts);
+            let is_told = |ending: &Ending| {
+                !matches!(ending, Ending::Unanswered { .. })
+                    || !unplaced.contains(&(key.destination, key.source))
+            };
+            conversation.endings.extend(flow.requests.ending(flow.service).filter(is_told));
         }
         found.into_values().collect()
     }

@@ -16,6 +16,7 @@ mod alone;
 mod arrival;
 mod completed;
 mod datagram;
+mod ending;
 mod flow;
 mod note;
 mod requests;
@@ -25,7 +26,8 @@ mod seen;
 mod summary;
 mod tracer;
 
-pub use note::{Cause, Note, Words};
+pub use ending::Ending;
+pub use note::{Cause, Note, Waited, Words};
 pub use rule::{Finding, Rule};
 pub use seen::{IcrcVerdict, Outside, Seen, WrongChecksum};
 pub use summary::{ConversationSummary, Summary};

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use roxe_wire::Qpn;
 use roxe_wire::opcode::Operation;
+use roxe_wire::{Qpn, RnrTimer};
+
+use crate::ending::Span;
 
 /// A fact about a frame that its bytes alone do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub enum Note {
         of: u64,
         /// Why it comes again, as far as can be seen.
         cause: Cause,
+        /// After how long, where that tells something.
+        waited: Option<Waited>,
         /// The frame that had acknowledged it, if one had.
         acknowledged_by: Option<u64>,
     },
@@ -165,6 +169,10 @@ pub enum Cause {
     ReceiverNotReady {
         /// The frame of the RNR NAK.
         frame: u64,
+        /// How long that asked to wait.
+        asked: RnrTimer,
+        /// When it was seen.
+        seen_ns: u64,
     },
     /// No NAK was seen: the requester waited too long, or the network doubled the frame and its IP
     /// header does not tell.
@@ -176,6 +184,17 @@ pub enum Cause {
         /// The first frame seen that was sent after it.
         before: u64,
     },
+}
+
+/// How long the requester waited before it sent something again: since it was sent last, or since
+/// the RNR NAK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// In nanoseconds.
+    pub ns: u64,
+    /// Whether the responder said nothing in that time, as far as can be seen: then it may have
+    /// been the ACK timeout.
+    pub is_unanswered: bool,
 }
 
 /// One word for each kind of note, and the list of them: no kind can be missing in either.
@@ -321,9 +340,9 @@ impl Note {
             Self::Late { repeated_in } => {
                 tell!(words, "late: sent before frame ", *repeated_in, ", which repeats it");
             }
-            Self::Retransmission { of, cause, acknowledged_by } => {
+            Self::Retransmission { of, cause, waited, acknowledged_by } => {
                 tell!(words, "retransmission of frame ", *of);
-                cause.tell(words);
+                cause.tell(*waited, words);
                 if let Some(frame) = acknowledged_by {
                     tell!(words, ", though frame ", *frame, " acknowledged it");
                 }
@@ -333,7 +352,7 @@ impl Note {
             }
             Self::FillsGap { cause } => {
                 tell!(words, "fills a gap");
-                cause.tell(words);
+                cause.tell(None, words);
             }
             Self::Old => tell!(words, "sent before, longer ago than is remembered"),
             Self::Gap { missing: 1 } => tell!(words, "gap of 1 PSN before"),
@@ -397,11 +416,34 @@ impl Note {
 
 impl Cause {
     /// A remark behind something else.
-    fn tell(self, words: &mut impl Words) {
+    fn tell(self, waited: Option<Waited>, words: &mut impl Words) {
         match self {
             Self::SequenceNak { frame } => tell!(words, " (NAK in frame ", frame, ")"),
-            Self::ReceiverNotReady { frame } => tell!(words, " (RNR NAK in frame ", frame, ")"),
-            Self::NoneSeen => tell!(words, " (no NAK seen)"),
+            Self::ReceiverNotReady { frame, asked, .. } => {
+                tell!(words, " (RNR NAK in frame ", frame);
+                if let Some(Waited { ns, .. }) = waited {
+                    tell!(words, ": after ");
+                    words.show(&Span(ns));
+                    tell!(words, ", asked for ");
+                    let asked_10us = asked.duration().as_micros() / 10;
+                    let (ms, rest) = (asked_10us / 100, asked_10us % 100);
+                    words.show(&format_args!("{ms}.{rest:02} ms"));
+                }
+                tell!(words, ")");
+            }
+            Self::NoneSeen => {
+                tell!(words, " (");
+                if let Some(Waited { ns, .. }) = waited {
+                    tell!(words, "after ");
+                    words.show(&Span(ns));
+                    tell!(words, ", ");
+                }
+                let is_timeout = waited.is_some_and(|waited| waited.is_unanswered);
+                tell!(
+                    words,
+                    if is_timeout { "no NAK seen: ACK timeout?)" } else { "no NAK seen)" }
+                );
+            }
             Self::Continues => {}
             Self::Late { before } => tell!(words, " (late: sent before frame ", before, ")"),
         }

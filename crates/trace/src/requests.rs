@@ -14,7 +14,8 @@ use roxe_wire::{Packet, Psn};
 use crate::alone;
 use crate::arrival::Arrival;
 use crate::completed::CompletedMessages;
-use crate::note::Cause;
+use crate::ending::Refusal;
+use crate::note::{Cause, Waited};
 use crate::{Finding, Note, Observation, Rule, Summary};
 use answered::Early;
 pub(crate) use answered::Fit;
@@ -79,6 +80,12 @@ pub(crate) struct Requests {
     /// Whether the first packet of the connection was seen.
     has_beginning: bool,
     pub(crate) completed: CompletedMessages,
+    /// The refusal of a packet that was not acknowledged since.
+    pub(crate) refusal: Option<Refusal>,
+    /// The frame of the last answer.
+    pub(crate) last_answer: u64,
+    /// When the frame was seen that is looked at.
+    pub(crate) now_ns: u64,
 }
 
 /// Where a PSN lies.
@@ -124,6 +131,7 @@ impl Requests {
             unacknowledged: psn,
             messages: self.messages,
             limit: self.limit,
+            now_ns: self.now_ns,
             completed: CompletedMessages::unknown(psn),
             ..Self::default()
         };
@@ -326,7 +334,9 @@ impl Requests {
         let opcode = packet.opcode;
         let psn = packet.headers.bth.psn;
         (self.going_back, self.asked_back) = (None, None);
-        let before = self.sent.back().filter(|before| before.is_before(psn) && !before.is_astray);
+        let before = self.sent.back().filter(|before| before.is_before(psn));
+        let is_behind_gap = before.is_none() && !self.begins_with(psn);
+        let before = before.filter(|before| !before.is_astray);
         let astray = before.and_then(|before| check_sequence(before.opcode, opcode));
         let is_astray = astray.is_some();
         observation.find(astray);
@@ -346,10 +356,10 @@ impl Requests {
                 end_message(open, opcode, observation);
             }
         }
-        let sent = Sent::new(packet, self.mtu, frame, self.messages, self.ends);
+        let sent = Sent::new(packet, self.mtu, (frame, self.now_ns), self.messages, self.ends);
         self.next = psn.advance(sent.span);
         self.next_is_guess = !sent.is_span_known;
-        self.sent.push_back(Sent { end_is_told, is_astray, ..sent });
+        self.sent.push_back(Sent { end_is_told, is_astray, is_behind_gap, ..sent });
         self.forget();
     }
 
@@ -387,14 +397,24 @@ impl Requests {
             return None;
         }
         let (psn, of, acknowledged_by) = (sent.psn, sent.frame, sent.acknowledged_by);
+        let (before_ns, is_unanswered) = (sent.latest_ns, sent.latest > self.last_answer);
         let late = arrival.overtaken_by();
         observation.notes.push(if late.is_some() && arrival.was_sent_before(of) {
             Note::Late { repeated_in: of }
         } else {
-            Note::Retransmission { of, cause: self.go_back(psn, late), acknowledged_by }
+            let is_first = self.going_back.is_none() || psn != self.after_last;
+            let cause = self.go_back(psn, late);
+            let since_ns = match cause {
+                Cause::NoneSeen => before_ns,
+                Cause::ReceiverNotReady { seen_ns, .. } if is_first => seen_ns,
+                _ => self.now_ns,
+            };
+            let waited = self.now_ns.checked_sub(since_ns).filter(|ns| *ns > 0);
+            let waited = waited.map(|ns| Waited { ns, is_unanswered });
+            Note::Retransmission { of, cause, waited, acknowledged_by }
         });
         counts.retransmissions += 1;
-        self.sent[index].come_again(packet, arrival.frame);
+        self.sent[index].come_again(packet, arrival.frame, self.now_ns);
         self.tell_end(index, observation);
         late
     }
@@ -419,6 +439,7 @@ impl Requests {
         }
         observation.find(read.check_rest(packet, self.mtu));
         read.ask_again(psn);
+        (read.latest_ns, read.times) = (self.now_ns, read.times.saturating_add(1));
         self.go_back(psn, None);
         observation.notes.push(Note::ReadRest { of });
         counts.retransmissions += 1;
@@ -466,7 +487,8 @@ impl Requests {
         let before = index.checked_sub(1).map(|before| &self.sent[before]);
         let before_it = before.filter(|before| before.is_before(psn));
         let ends = before.map_or(0, |before| before.ends);
-        let mut sent = Sent::new(packet, self.mtu, frame, self.messages + 1, ends);
+        let mut sent = Sent::new(packet, self.mtu, (frame, self.now_ns), self.messages + 1, ends);
+        sent.is_behind_gap = before_it.is_none() && !self.begins_with(psn);
         let behind_it = self.sent.get(index).filter(|behind| sent.is_before(behind.psn));
         observation.find(
             before_it

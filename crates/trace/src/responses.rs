@@ -3,6 +3,7 @@
 use roxe_wire::opcode::{Operation, Position};
 use roxe_wire::{NakCode, Packet, Syndrome};
 
+use crate::completed::Counted;
 use crate::note::Cause;
 use crate::requests::{Requests, Sent, full_len, path_mtu};
 use crate::{Finding, Note, Observation, Rule, Summary};
@@ -20,6 +21,7 @@ pub(crate) fn observe(
         observation.notes.push(Note::RequestNotSeen);
         return;
     }
+    requests.last_answer = frame;
     if requests.is_future(psn) {
         observation.notes.push(Note::RequestNotSeen);
         requests.answered_early(packet, frame);
@@ -37,11 +39,11 @@ pub(crate) fn observe(
         }
         _ => {}
     }
-    observation.find(check_msn(requests, packet));
+    observation.find(check_msn(requests, packet, frame));
 }
 
 /// Judges the count of completed messages that comes with an answer.
-fn check_msn(requests: &mut Requests, packet: &Packet<'_>) -> Option<Finding> {
+fn check_msn(requests: &mut Requests, packet: &Packet<'_>, frame: u64) -> Option<Finding> {
     let aeth = packet.headers.aeth?;
     let psn = packet.headers.bth.psn;
     if !requests.is_up_to_date() {
@@ -61,7 +63,10 @@ fn check_msn(requests: &mut Requests, packet: &Packet<'_>) -> Option<Finding> {
         _ if is_refused => at_least,
         _ => requests.ends(),
     };
-    let finding = requests.completed.check(psn, aeth.msn, at_least, at_most);
+    let is_newest = packet.opcode.operation == Operation::Acknowledge;
+    let (msn, request) = (aeth.msn, sent.frame);
+    let answer = Counted { psn, msn, frame, request, at_least, at_most, is_newest };
+    let finding = requests.completed.check(answer);
     requests.learn_beginning();
     finding
 }
@@ -84,9 +89,11 @@ fn acknowledge(
         Syndrome::Ack(_) => {
             observation.notes.push(requests.acknowledge(psn, frame).unwrap_or(Note::DuplicateAck));
         }
-        Syndrome::RnrNak(_) => {
+        Syndrome::RnrNak(asked) => {
             counts.rnr_naks += 1;
-            requests.ask_back(psn, Cause::ReceiverNotReady { frame });
+            let seen_ns = requests.now_ns;
+            requests.refuse(psn, None, frame);
+            requests.ask_back(psn, Cause::ReceiverNotReady { frame, asked, seen_ns });
             observation.notes.push(Note::ReceiverNotReady { frame: refused });
         }
         Syndrome::Nak(code) => {
@@ -95,6 +102,7 @@ fn acknowledge(
                 requests.ask_back(psn, Cause::SequenceNak { frame });
                 observation.notes.push(Note::SequenceNak { from: refused });
             } else {
+                requests.refuse(psn, Some(code), frame);
                 observation.notes.push(Note::FatalNak { frame: refused });
             }
         }
@@ -187,8 +195,11 @@ fn part_of_read(
     // Where the length is not known, neither is the end.
     let (may_end, may_go_on) = (is_last || of.is_none(), !is_last || of.is_none());
     let position = packet.opcode.position;
-    let is_right = (if position.starts() { may_start } else { index != 0 })
+    let is_right = (if position.starts() { may_start } else { index != 0 || read.may_be_rest() })
         && (if position.ends() { may_end } else { may_go_on });
+    if position.starts() && index == 0 {
+        read.is_behind_gap = false;
+    }
     if position.starts() && is_right && !is_asked {
         observation.notes.push(Note::RequestNotSeen);
     }

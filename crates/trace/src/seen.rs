@@ -11,6 +11,8 @@ use crate::{Finding, Rule};
 pub struct Seen<'a> {
     /// Its number, ascending: notes refer to it.
     pub number: u64,
+    /// When it was seen, in nanoseconds since whenever; the same for all where nobody knows.
+    pub time_ns: u64,
     /// What stands around its packet.
     pub outside: &'a Outside,
     /// Its packet. Payload is only looked into where it is a management datagram. Of a packet that

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use roxe_wire::NakCode;
 use roxe_wire::opcode::{Operation, Service};
 
-use crate::Endpoint;
+use crate::{Ending, Endpoint};
 
 /// Counts over a whole capture or over one conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,4 +88,6 @@ pub struct ConversationSummary {
     pub other: Endpoint,
     /// The counts, both directions together.
     pub counts: Summary,
+    /// What each direction's requests were left with, where not with success.
+    pub endings: Vec<Ending>,
 }

@@ -208,6 +208,7 @@ impl Tracer {
         let is_first = !requests.is_known();
         let own = observation.findings.len();
         requests.share(directions);
+        requests.now_ns = seen.time_ns;
         requests.observe(seen.packet, &Arrival::of(seen, recent), observation, counts);
         // A broken frame's PSN may be what is broken: it lies no further back than there were
         // frames.
@@ -234,6 +235,7 @@ impl Tracer {
         };
         let Flow { requests, counts, .. } = self.flows.get_mut(peer);
         let (facts, own) = (observation.notes.len(), observation.findings.len());
+        requests.now_ns = seen.time_ns;
         responses::observe(requests, packet, number, observation, counts);
         observation.relative_psn = requests.relative(packet.headers.bth.psn);
         let is_unseen = observation.notes[facts..].contains(&Note::RequestNotSeen);

@@ -151,7 +151,7 @@ fn show(
     observation: &mut Observation,
 ) {
     let outside = &Outside::of(frame);
-    tracer.observe(&Seen { number, outside, packet, icrc }, observation);
+    tracer.observe(&Seen { number, time_ns: 0, outside, packet, icrc }, observation);
 }
 
 /// Shows the frames to a tracer; gives the notes on each, and the rules broken with the frame, from

@@ -109,8 +109,10 @@ fn observe(shown: &[Shown]) -> (Vec<Vec<Note>>, Vec<(u64, Rule)>) {
             icrc: Some(shown.headers.bth.psn.get()),
         };
         let icrc = IcrcVerdict::Good;
-        tracer
-            .observe(&Seen { number, outside: &outside, packet: &packet, icrc }, &mut observation);
+        tracer.observe(
+            &Seen { number, time_ns: 0, outside: &outside, packet: &packet, icrc },
+            &mut observation,
+        );
         notes.push(observation.notes.clone());
         broken.extend(observation.findings.iter().map(|finding| (number, finding.rule)));
     }

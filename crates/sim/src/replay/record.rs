@@ -164,7 +164,7 @@ impl Gathered {
         self.roce += 1;
         let icrc = IcrcVerdict::of(&frame);
         let outside = Outside::of(&frame);
-        let seen = Seen { number, outside: &outside, packet: &packet, icrc };
+        let seen = Seen { number, time_ns: 0, outside: &outside, packet: &packet, icrc };
         self.tracer.observe(&seen, &mut self.observation);
         if packet.opcode.service == Service::Cnp {
             self.notifications += 1;

@@ -65,6 +65,11 @@ impl Requests {
         self.has_beginning
     }
 
+    /// Whether the connection's first packet has this PSN.
+    pub(super) fn begins_with(&self, psn: Psn) -> bool {
+        self.has_beginning && self.first == Some(psn)
+    }
+
     /// A count of completed messages may show that the first packet was seen.
     pub(crate) fn learn_beginning(&mut self) {
         self.has_beginning = self.has_beginning || self.completed.may_be_all();
@@ -77,6 +82,7 @@ impl Requests {
         self.any_acknowledged = false;
         self.completed = CompletedMessages::unknown(self.next);
         (self.early, self.ahead, self.asked_back, self.has_beginning) = (None, None, None, false);
+        (self.refusal, self.last_answer) = (None, 0);
         let is_mtu_answered = core::mem::take(&mut self.is_mtu_answered);
         if is_mtu_answered {
             self.mtu = None;
@@ -98,6 +104,9 @@ impl Requests {
         }
         let old = core::mem::replace(&mut self.unacknowledged, psn.next());
         self.any_acknowledged = true;
+        if self.refusal.is_some() {
+            self.forget_refusal();
+        }
         let covered = self
             .sent
             .iter_mut()
@@ -118,6 +127,11 @@ impl Requests {
     /// Whether `psn` was not sent yet, as far as was seen.
     pub(crate) fn is_future(&self, psn: Psn) -> bool {
         !self.next_is_guess && psn.since(self.next) >= 0
+    }
+
+    /// The oldest PSN that was not acknowledged.
+    pub(crate) const fn oldest_unacknowledged(&self) -> Psn {
+        self.unacknowledged
     }
 
     /// Whether everything up to and with `psn` is known to have arrived.

@@ -25,6 +25,12 @@ pub(crate) struct Sent {
     pub(crate) latest: u64,
     /// … and last but one.
     pub(super) previous: u64,
+    /// When it was sent first …
+    pub(crate) first_ns: u64,
+    /// … and last.
+    pub(crate) latest_ns: u64,
+    /// How often it was sent; of a READ, or its rest.
+    pub(crate) times: u32,
     /// The frame that acknowledged it.
     pub(super) acknowledged_by: Option<u64>,
     pub(crate) opcode: &'static Opcode,
@@ -37,7 +43,7 @@ pub(crate) struct Sent {
     pub(crate) announced: Option<u32>,
     /// Whether the capture kept all its headers.
     pub(super) has_all_headers: bool,
-    /// Which memory a READ asks for.
+    /// Which memory it names, if it names some.
     pub(super) from: (u64, RKey),
     /// Stands for all headers but the BTH, but for those of a READ.
     pub(super) headers: u64,
@@ -55,13 +61,17 @@ pub(crate) struct Sent {
     pub(crate) original: Option<u64>,
     /// It does not follow what is before it: what follows it is not measured by it.
     pub(super) is_astray: bool,
+    /// The packet before it was not seen: until its answer tells, a READ may be for the rest of one
+    /// that was not.
+    pub(crate) is_behind_gap: bool,
 }
 
 impl Sent {
+    /// Of a packet seen for the first time, in this frame at this time.
     pub(super) fn new(
         packet: &Packet<'_>,
         mtu: Option<u32>,
-        frame: u64,
+        (frame, now_ns): (u64, u64),
         message: u64,
         ends: u64,
     ) -> Self {
@@ -77,6 +87,9 @@ impl Sent {
             frame,
             latest: frame,
             previous: frame,
+            first_ns: now_ns,
+            latest_ns: now_ns,
+            times: 1,
             acknowledged_by: None,
             opcode: packet.opcode,
             message,
@@ -84,7 +97,11 @@ impl Sent {
             payload: u32::try_from(packet.payload.len()).unwrap_or(u32::MAX),
             announced: headers.reth.map(|reth| reth.dma_len),
             has_all_headers: packet.has_all_headers(),
-            from: read.map_or((0, RKey(0)), |read| (read.va, read.r_key)),
+            from: match (headers.reth, headers.atomic_eth) {
+                (Some(reth), _) => (reth.va, reth.r_key),
+                (None, Some(atomic)) => (atomic.va, atomic.r_key),
+                (None, None) => (0, RKey(0)),
+            },
             headers: if read.is_some() { 0 } else { fold(headers) },
             ends,
             answered: 0,
@@ -93,6 +110,7 @@ impl Sent {
             is_less: false,
             original: None,
             is_astray: false,
+            is_behind_gap: false,
         }
     }
 
@@ -229,9 +247,17 @@ impl Sent {
         (true, skipped)
     }
 
+    /// The memory it names.
+    pub(crate) fn memory(&self) -> Option<(u64, RKey)> {
+        let names_memory = self.announced.is_some() || self.opcode.operation.is_atomic();
+        names_memory.then_some(self.from)
+    }
+
     /// It was sent again, as `packet` in frame `frame`.
-    pub(super) fn come_again(&mut self, packet: &Packet<'_>, frame: u64) {
+    pub(super) fn come_again(&mut self, packet: &Packet<'_>, frame: u64, now_ns: u64) {
         (self.previous, self.latest) = (self.latest, frame);
+        self.latest_ns = now_ns;
+        self.times = self.times.saturating_add(1);
         if self.opcode.operation == Operation::ReadRequest {
             self.ask_again(self.psn);
             let asked = packet.headers.reth.map_or(0, |reth| reth.dma_len);
@@ -243,6 +269,12 @@ impl Sent {
         if self.asked_again.len() <= REMEMBERED_RESTARTS && !self.asked_again.contains(&psn) {
             self.asked_again.push(psn);
         }
+    }
+
+    /// Whether a READ asks for what the packet before it may have asked for already: then its
+    /// answer need not begin like one.
+    pub(crate) fn may_be_rest(&self) -> bool {
+        self.is_behind_gap && self.opcode.operation == Operation::ReadRequest
     }
 
     /// Whether an answer to a READ may begin at `psn`.

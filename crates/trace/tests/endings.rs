@@ -1,0 +1,145 @@
+//! What a conversation's requests were left with, and how long was waited before they came again.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use roxe_trace::{IcrcVerdict, Observation, Outside, Seen, Tracer};
+use roxe_wire::{
+    Aeth, Bth, Credits, Headers, Msn, NakCode, Opcode, Packet, Payload, Psn, Qpn, RKey, Reth,
+    RnrTimer, Syndrome, TrafficClass,
+};
+
+/// Frames of one connection, each so many microseconds after the first.
+#[derive(Default)]
+struct Capture {
+    tracer: Tracer,
+    frames: u64,
+}
+
+const DATA: &str = "RC_SEND_ONLY";
+
+impl Capture {
+    /// Shows a packet; gives what it means, in words.
+    fn show(&mut self, us: u64, opcode: &str, psn: u32, headers: Headers) -> String {
+        let opcode = Opcode::by_name(opcode).expect(opcode);
+        let [a, b] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
+        let is_request = opcode.operation.is_request();
+        let (source, destination) = if is_request { (a, b) } else { (b, a) };
+        let dest_qp = Qpn::new(if is_request { 0x201 } else { 0x101 });
+        let bth = Bth { opcode: opcode.code, dest_qp, psn: Psn::new(psn), ..Bth::default() };
+        let headers = Headers { bth, ..headers };
+        let packet = Packet { opcode, headers, payload: Payload::EMPTY };
+        let outside = Outside {
+            source,
+            destination,
+            identification: 0,
+            traffic_class: TrafficClass(0),
+            source_port: 0xc000,
+            udp_checksum: None,
+            icrc: None,
+        };
+        self.frames += 1;
+        let time_ns = u64::try_from(Duration::from_micros(us).as_nanos()).unwrap();
+        let (number, icrc) = (self.frames, IcrcVerdict::Good);
+        let seen = Seen { number, time_ns, outside: &outside, packet: &packet, icrc };
+        let mut observation = Observation::default();
+        self.tracer.observe(&seen, &mut observation);
+        assert_eq!(observation.findings, []);
+        let told: Vec<String> = observation.notes.iter().map(ToString::to_string).collect();
+        told.join("; ")
+    }
+
+    fn request(&mut self, us: u64, psn: u32) -> String {
+        self.show(us, DATA, psn, Headers::default())
+    }
+
+    fn answer(&mut self, us: u64, psn: u32, syndrome: Syndrome, msn: u32) -> String {
+        let aeth = Some(Aeth { syndrome, msn: Msn::new(msn) });
+        self.show(us, "RC_ACKNOWLEDGE", psn, Headers { aeth, ..Headers::default() })
+    }
+
+    fn ends(&self) -> Vec<String> {
+        let conversations = self.tracer.conversations();
+        conversations.iter().flat_map(|it| &it.endings).map(ToString::to_string).collect()
+    }
+}
+
+const ACK: Syndrome = Syndrome::Ack(Credits::INVALID);
+
+#[test]
+fn a_request_that_came_again_and_was_not_answered_is_told() {
+    let mut capture = Capture::default();
+    capture.request(0, 10);
+    assert!(capture.ends().is_empty(), "the capture may just stop");
+    let told = capture.request(17_120, 10);
+    assert_eq!(told, "retransmission of frame 1 (after 17.1 ms, no NAK seen: ACK timeout?)");
+    let twice =
+        "the request with PSN 10 (frame 1) was sent 2 times over 17.1 ms and no answer was seen";
+    assert_eq!(capture.ends(), [twice]);
+    capture.request(38_158, 10);
+    let often = "the request with PSN 10 (frame 1) was sent 3 times over 38.1 ms and no answer was \
+                 seen: retries exhausted?";
+    assert_eq!(capture.ends(), [often]);
+    capture.answer(40_000, 10, ACK, 1);
+    assert!(capture.ends().is_empty());
+}
+
+#[test]
+fn what_came_again_after_an_answer_did_not_wait_for_one() {
+    let mut capture = Capture::default();
+    capture.request(0, 10);
+    capture.request(10, 11);
+    capture.answer(20, 10, ACK, 1);
+    let told = capture.request(700, 11);
+    assert_eq!(told, "retransmission of frame 2 (after 690 µs, no NAK seen)");
+}
+
+#[test]
+fn an_answer_is_told_though_it_acknowledged_nothing() {
+    let mut capture = Capture::default();
+    capture.request(0, 10);
+    capture.answer(20, 10, Syndrome::Nak(NakCode::PsnSequenceError), 0);
+    capture.request(700, 10);
+    let sent = "the request with PSN 10 (frame 1) was sent 2 times over 700 µs and not \
+                acknowledged, last answer in frame 2";
+    assert_eq!(capture.ends(), [sent]);
+}
+
+#[test]
+fn a_receiver_that_is_never_ready_is_told_until_it_is() {
+    let not_ready = Syndrome::RnrNak(RnrTimer::new(16).unwrap());
+    let mut capture = Capture::default();
+    capture.request(0, 10);
+    capture.answer(1_592, 10, not_ready, 0);
+    assert_eq!(capture.ends(), ["RNR NAK for PSN 10 (frame 2), which was not sent again"]);
+    let told = capture.request(9_142, 10);
+    let waited = "retransmission of frame 1 (RNR NAK in frame 2: after 7.55 ms, asked for 2.56 ms)";
+    assert_eq!(told, waited);
+    capture.answer(10_000, 10, not_ready, 0);
+    let again = "RNR NAK after RNR NAK for PSN 10 (2, the last in frame 4), which was not sent \
+                 again: rnr_retry exhausted?";
+    assert_eq!(capture.ends(), [again]);
+    capture.request(20_000, 10);
+    capture.answer(20_100, 10, ACK, 1);
+    assert!(capture.ends().is_empty());
+}
+
+#[test]
+fn a_refusal_names_the_memory() {
+    let reth = Some(Reth { va: 0x1000, r_key: RKey(0x77e6), dma_len: 64 });
+    let mut capture = Capture::default();
+    capture.show(0, "RC_READ_REQUEST", 10, Headers { reth, ..Headers::default() });
+    capture.answer(20, 10, Syndrome::Nak(NakCode::RemoteAccessError), 0);
+    let refused = "NAK remote access error (frame 2) to frame 1 (rkey 0x77e6, va 0x1000)";
+    assert_eq!(capture.ends(), [refused]);
+}
+
+#[test]
+fn nothing_is_said_to_be_unanswered_where_answers_could_not_be_placed() {
+    let mut capture = Capture::default();
+    // To something from before the capture, perhaps of this connection.
+    capture.answer(0, 500, ACK, 1);
+    capture.request(10, 10);
+    capture.request(20, 10);
+    assert!(capture.ends().is_empty(), "{:?}", capture.ends());
+}
