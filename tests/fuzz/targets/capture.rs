@@ -24,12 +24,16 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         // A right ICRC hardly ever comes by chance, so the observer is told that it is.
         let icrc = IcrcVerdict::Good;
         let outside = Outside::of(&frame);
-        let seen = Seen { number: last, outside: &outside, packet: &packet, icrc };
+        let (number, time_ns) = (last, record.time.as_nanos());
+        let seen = Seen { number, time_ns, outside: &outside, packet: &packet, icrc };
         tracer.observe(&seen, &mut observation);
         let _ = observation.notes.iter().map(ToString::to_string).collect::<String>();
         let _ = observation.findings.iter().map(ToString::to_string).collect::<String>();
     }
-    let _ = (tracer.summary(), tracer.conversations());
+    let _ = tracer.summary();
+    for conversation in tracer.conversations() {
+        let _ = conversation.endings.iter().map(ToString::to_string).collect::<String>();
+    }
     assert!(matches!(reader.next(), Ok(None)), "after the end there is nothing");
     assert!(reader.bytes_read() <= len as u64);
 });
