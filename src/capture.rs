@@ -25,6 +25,9 @@ pub(crate) fn write<'a>(
     name: &str,
     frames: impl Iterator<Item = Frame<'a>>,
 ) -> Outcome {
+    if path == Path::new("-") {
+        return Outcome::usage("--capture -: name a file, standard output is for what is told");
+    }
     match try_write(path, name, frames) {
         Ok(()) => Outcome::Right,
         Err(error) => {

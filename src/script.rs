@@ -1,7 +1,7 @@
 //! `roxe script`: plays scripts against our engine, in virtual time.
 
-use std::fs;
-use std::io::{self, Read as _, Write};
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Result, ensure};
@@ -60,22 +60,18 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
 /// Reads a script and plays it.
 fn play(file: &Path, arguments: &ScriptArguments) -> Played {
     let name = name_of(file);
-    let mut text = String::new();
-    let read = match file == Path::new("-") {
-        true => io::stdin().read_to_string(&mut text).map(drop),
-        false => fs::read_to_string(file).map(|read| text = read),
-    };
-    match read {
-        Ok(()) => {
-            // A transcript has all that was before.
-            let before = if arguments.verbose { 0 } else { arguments.before };
-            let (transcript, frames) = (arguments.verbose, arguments.capture.is_some());
-            let options = Options { before, transcript, frames };
-            script::play(&name, &text, &options)
-        }
-        Err(_) if file.is_dir() => {
+    // A transcript has all that was before.
+    let before = if arguments.verbose { 0 } else { arguments.before };
+    let (transcript, frames) = (arguments.verbose, arguments.capture.is_some());
+    let options = Options { before, transcript, frames };
+    if file == Path::new("-") {
+        return script::play_from(&name, io::stdin().lock(), &options);
+    }
+    match File::open(file) {
+        Ok(_) if file.is_dir() => {
             Ended::Unreadable(format!("{name}: is a directory; name its files")).into()
         }
+        Ok(source) => script::play_from(&name, source, &options),
         Err(error) => Ended::Unreadable(format!("{name}: cannot be read: {error}")).into(),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,7 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
         change,
         conditions,
         captures: AtomicU64::new(0),
+        unwritten: AtomicBool::new(false),
         tallies: profiles.into_iter().map(Tally::new).collect(),
         next: AtomicU64::new(0),
         start: Instant::now(),
@@ -89,6 +90,8 @@ struct Run<'a> {
     conditions: Conditions,
     /// How many captures were begun.
     captures: AtomicU64,
+    /// Whether one could not be written.
+    unwritten: AtomicBool,
     tallies: Vec<Tally>,
     /// The next piece of work: all pieces of one profile, then those of the next.
     next: AtomicU64,
@@ -113,18 +116,40 @@ impl Run<'_> {
         // One alone tells of worlds in their order.
         let usual = || if self.arguments.verbose { 1 } else { available() };
         let threads = self.arguments.threads.unwrap_or_else(usual);
-        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| self.work()))));
+        // More than there is work for would only be made and ended.
+        let threads = threads.min(self.pieces().saturating_mul(self.tallies.len() as u64));
+        thread::scope(|scope| {
+            let made = (1..threads).find_map(|number| {
+                let spawned = thread::Builder::new().spawn_scoped(scope, || self.work());
+                spawned.err().map(|error| (number, error))
+            });
+            if let Some((number, error)) = made {
+                complain(format_args!("{number} threads work, no more can be made: {error}"));
+            }
+            self.work();
+        });
         if io::stderr().is_terminal() {
             eprint!("\r{:78}\r", "");
         }
         anyhow::ensure!(self.count(|tally| &tally.seeds) != 0, "no world was run");
         self.tell(&mut io::stdout().lock())?;
-        Ok(if self.count(|tally| &tally.failed) == 0 { Outcome::Right } else { Outcome::Findings })
+        Ok(if self.unwritten.load(Ordering::Relaxed) {
+            Outcome::Unreadable
+        } else if self.count(|tally| &tally.failed) == 0 {
+            Outcome::Right
+        } else {
+            Outcome::Findings
+        })
+    }
+
+    /// How many pieces the seeds of one profile are.
+    const fn pieces(&self) -> u64 {
+        (self.seeds.end - self.seeds.start).div_ceil(CHUNK)
     }
 
     /// One thread's share.
     fn work(&self) {
-        let pieces = (self.seeds.end - self.seeds.start).div_ceil(CHUNK);
+        let pieces = self.pieces();
         loop {
             let piece = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(tally) = self.tallies.get((piece / pieces) as usize) else { return };
@@ -214,8 +239,11 @@ impl Run<'_> {
             direction: None,
             comment: frame.to_string(),
         });
-        if capture::write(&path, "world", frames) == Outcome::Right {
-            complain(format_args!("the frames of seed {seed} are in {}", path.display()));
+        match capture::write(&path, "world", frames) {
+            Outcome::Right => {
+                complain(format_args!("the frames of seed {seed} are in {}", path.display()));
+            }
+            _ => self.unwritten.store(true, Ordering::Relaxed),
         }
     }
 

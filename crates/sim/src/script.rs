@@ -18,7 +18,7 @@ mod world;
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::Read;
 use std::path::Path;
 
 use roxe_wire::Instant;
@@ -120,17 +120,8 @@ impl fmt::Display for Outcome {
 /// Runs the script in a file.
 pub fn run_file(path: &Path, options: &Options) -> Outcome {
     let name = path.display().to_string();
-    match read(path) {
-        Ok(bytes) if bytes.len() > MOST_TEXT => {
-            Outcome::Unreadable(format!("{name}: no script: it has more than {MOST_TEXT} bytes"))
-        }
-        // Some editors begin a text with a byte order mark.
-        Ok(bytes) => {
-            match str::from_utf8(bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes)) {
-                Ok(text) => run_text(&name, text, options),
-                Err(_) => Outcome::Unreadable(format!("{name}: no script: it is no text in UTF-8")),
-            }
-        }
+    match File::open(path) {
+        Ok(file) => play_from(&name, file, options).outcome,
         Err(error) => Outcome::Unreadable(format!("{name}: cannot be read: {error}")),
     }
 }
@@ -138,11 +129,24 @@ pub fn run_file(path: &Path, options: &Options) -> Outcome {
 /// The longest text that is a script.
 const MOST_TEXT: usize = 1 << 24;
 
-/// What is in a file, as far as it may be a script: some files have no end.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Runs the script that `source` holds, and keeps what happened. Some sources have no end: no more
+/// is read than a script may have.
+pub fn play_from(name: &str, source: impl Read, options: &Options) -> Played {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let why = match source.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() > MOST_TEXT => {
+            format!("no script: it has more than {MOST_TEXT} bytes")
+        }
+        // Some editors begin a text with a byte order mark.
+        Ok(_) => {
+            match str::from_utf8(bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes)) {
+                Ok(text) => return play(name, text, options),
+                Err(_) => "no script: it is no text in UTF-8".to_owned(),
+            }
+        }
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    Outcome::Unreadable(format!("{name}: {why}")).into()
 }
 
 /// Runs a script; `name` is what failures call it.

@@ -186,8 +186,7 @@ impl World {
         } else {
             self.device.create_queue_pair(&init)?
         };
-        let others = self.objects.values().filter(|object| matches!(object, Object::Qp(_)));
-        let peer = if gsi { 1 } else { FIRST_PEER_QPN + others.count() as u32 };
+        let peer = if gsi { 1 } else { FIRST_PEER_QPN + self.peers };
         let gid = self.number_or(a, "gid", 0)? as u32;
         let own = self.device.gids().get(gid).copied();
         let own_address = own.map_or(self.settings.address, |own| own.gid.to_ip());
@@ -206,6 +205,7 @@ impl World {
             source_port: None,
         };
         self.objects.insert(name.to_owned(), Object::Qp(Box::new(qp)));
+        self.peers += 1;
         if let Some(window) = self.number(a, "window", None)? {
             self.device.set_window(qpn, window as u32)?;
         }

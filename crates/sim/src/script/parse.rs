@@ -591,7 +591,8 @@ fn parse_expression(word: &str) -> Option<Expression> {
     let (symbol, plus) = match word[dot..].find(['+', '-']) {
         Some(behind) => {
             let at = dot + behind;
-            let amount = parse_number(&word[at + 1..])?;
+            let fits = |amount: &u64| *amount <= i64::MAX.cast_unsigned();
+            let amount = parse_number(&word[at + 1..]).filter(fits)?;
             let plus = if word[at..].starts_with('-') { amount.wrapping_neg() } else { amount };
             (&word[..at], plus)
         }

@@ -497,10 +497,19 @@ fn holds(well: bool, otherwise: impl FnOnce() -> String) -> Result<(), Stop> {
 
 /// Whether a sentence is the wanted one, where `*` is any text.
 fn is_like(sentence: &str, wanted: &str) -> bool {
-    let Some((begins, rest)) = wanted.split_once('*') else { return sentence == wanted };
-    let Some(sentence) = sentence.strip_prefix(begins) else { return false };
-    let mut ends = sentence.char_indices().map(|(at, _)| &sentence[at..]).chain([""]);
-    ends.any(|end| is_like(end, rest))
+    let mut parts = wanted.split('*');
+    let begins = parts.next().unwrap_or_default();
+    let Some(ends) = parts.next_back() else { return sentence == wanted };
+    let inner = sentence.strip_prefix(begins).and_then(|rest| rest.strip_suffix(ends));
+    let Some(mut rest) = inner else { return false };
+    // What comes earliest leaves the most for the parts behind it.
+    parts.all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
 }
 
 fn show_range(from: Instant, until: Instant) -> String {
@@ -508,5 +517,31 @@ fn show_range(from: Instant, until: Instant) -> String {
         show_instant(from)
     } else {
         format!("{}..{}", show_instant(from), show_instant(until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_like;
+
+    #[test]
+    fn a_star_is_any_text() {
+        for (sentence, wanted, like) in [
+            ("in state rts", "in state rts", true),
+            ("in state rts", "in state rt", false),
+            ("in state rts", "in*rts", true),
+            ("in state rts", "*", true),
+            ("", "*", true),
+            ("", "", true),
+            ("aba", "ab*ba", false),
+            ("abba", "ab*ba", true),
+            ("in state rts", "*state*", true),
+            ("in state rts", "*rts*state*", false),
+            ("one two one three", "one*one*three", true),
+        ] {
+            assert_eq!(is_like(sentence, wanted), like, "{sentence:?} {wanted:?}");
+        }
+        // Each star is looked at once.
+        assert!(!is_like(&"a".repeat(1000), &format!("{}b", "*a".repeat(400))));
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct World {
     pub(super) pending: Vec<Pending>,
     /// What happened so far, for whoever has to find out why a line failed.
     pub(super) history: Vec<String>,
+    /// How many queue pairs were made: each has a peer of its own.
+    pub(super) peers: u32,
     /// Where requests have their bytes, by direction and name.
     pub(super) posted: BTreeMap<(bool, u64), Vec<HostPiece>>,
     /// Keys that requests under way are about to change: by request, the object and its old key.
@@ -143,6 +145,7 @@ impl World {
             now: Instant::ZERO,
             pending: Vec::new(),
             history: Vec::new(),
+            peers: 0,
             posted: BTreeMap::new(),
             renamed: BTreeMap::new(),
             settings,
@@ -420,7 +423,8 @@ impl World {
             let qp = self.qp(context.ok_or_else(|| {
                 Mistake::at("peer", "peer.qpn belongs to a line about a queue pair")
             })?)?;
-            return Ok(u64::from(qp.values.dest_qp.get()).wrapping_add(expression.plus));
+            let qpn = u64::from(qp.values.dest_qp.get());
+            return moved(qpn, "peer", part, expression.plus);
         }
         let found = self.objects.get(object).ok_or_else(|| self.no("name of anything", object))?;
         let value = match (found, part.as_str()) {
@@ -431,7 +435,7 @@ impl World {
             (Object::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
             _ => return Err(Mistake::at(object, format!("{object} has no {part}"))),
         };
-        Ok(value.wrapping_add(expression.plus))
+        moved(value, object, part, expression.plus)
     }
 
     /// Room in the buffer of requests that name no memory.
@@ -508,4 +512,12 @@ fn on_the_wire(packet: &[u8], addressing: &Addressing) -> Option<Vec<u8>> {
 /// Whether a completion is a receive queue's.
 pub(super) const fn is_receive(completion: &Completion) -> bool {
     matches!(completion.opcode, CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm)
+}
+
+/// A symbol's value, and so much more or less.
+fn moved(value: u64, object: &str, part: &str, by: u64) -> Result<u64, Mistake> {
+    let by = by.cast_signed();
+    value.checked_add_signed(by).ok_or_else(|| {
+        Mistake::at(object, format!("{object}.{part} is 0x{value:x}: {by:+} goes beyond 64 bits"))
+    })
 }
