@@ -107,7 +107,7 @@ Columns:
   bytes      of payload
   ICRC       ok, BAD, or ? where the capture does not hold all bytes
   meaning    the headers' fields; · what it means; ! a broken rule; a comment that the file has on
-             the frame, if it is short
+             the frame, of at most 60 characters; -v and --json have longer ones too
 
 Below, the whole file and each conversation in numbers; of one that was left with a request without
 success, `ends:` and how. A question mark is a guess: what is not there may not have been captured.

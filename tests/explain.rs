@@ -295,8 +295,8 @@ fn interfaces_that_cannot_be_read_are_told_by_kind() {
 
 #[test]
 fn what_a_conversation_was_left_with_is_told() {
-    let left = "the request with PSN 4096 (frame 1) was sent 3 times over 38.1 ms and no answer \
-                was seen: retries exhausted?";
+    let left = "the request with PSN 4096 (frame 1) was sent 3 times over 38.2 ms and no answer \
+                was seen: the capture ends";
     let output = run(&["explain", "err_dead_qpn.pcap"]);
     assert!(text(&output.stdout).ends_with(&format!("\n     ends: {left}\n")));
     let found = objects(&run(&["explain", "--json", "err_dead_qpn.pcap"]));

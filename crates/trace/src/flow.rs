@@ -537,8 +537,8 @@ impl Flows {
         self.recent = [0; RECENT_FLOWS];
     }
 
-    /// Both directions of each conversation together, in order.
-    pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
+    /// Both directions of each conversation together, in order, of a capture that ends at `end_ns`.
+    pub(crate) fn conversations(&self, end_ns: u64) -> Vec<ConversationSummary> {
         let mut found: BTreeMap<NonZeroU32, ConversationSummary> = BTreeMap::new();
         // Between these hosts answers were seen of which nobody knows what they answer.
         let unplaced = |flow: &&Flow| flow.counts.unclear_answers > 0 || flow.stray.is_some();
@@ -565,7 +565,7 @@ impl Flows {
                 !matches!(ending, Ending::Unanswered { .. })
                     || !unplaced.contains(&(key.destination, key.source))
             };
-            conversation.endings.extend(flow.requests.ending(flow.service).filter(is_told));
+            conversation.endings.extend(flow.requests.ending(flow.service, end_ns).filter(is_told));
         }
         found.into_values().collect()
     }

@@ -54,6 +54,8 @@ pub struct Tracer {
     flows: Flows,
     handshakes: Handshakes,
     unplaced: VecDeque<Unplaced>,
+    /// When the newest frame was seen.
+    end_ns: u64,
 }
 
 /// A frame with a wrong ICRC, of a direction from which nothing else was seen yet.
@@ -71,6 +73,7 @@ impl Tracer {
     pub fn observe(&mut self, seen: &Seen<'_>, observation: &mut Observation) {
         let key = FlowKey::of(seen);
         observation.begin(&key);
+        self.end_ns = self.end_ns.max(seen.time_ns);
         if let Some(finding) = seen.icrc.finding() {
             observation.findings.push(finding);
             return self.observe_broken(key, seen, observation);
@@ -289,7 +292,7 @@ impl Tracer {
     /// What was seen so far: all conversations together.
     pub fn summary(&self) -> Summary {
         let mut total = self.flows.forgotten.clone();
-        for conversation in self.flows.conversations() {
+        for conversation in self.flows.conversations(self.end_ns) {
             total.add(&conversation.counts);
         }
         total
@@ -297,7 +300,7 @@ impl Tracer {
 
     /// Each conversation that is remembered, in the order of first frames.
     pub fn conversations(&self) -> Vec<ConversationSummary> {
-        self.flows.conversations()
+        self.flows.conversations(self.end_ns)
     }
 
     /// How many directions were forgotten because there were too many; their counts are in

@@ -618,6 +618,19 @@ fn a_frame_that_the_network_doubled_is_not_sent_again() {
     assert_eq!(told[2], "the same frame as 2, doubled by the network");
     assert_eq!(told[3], "retransmission of frame 2 (no NAK seen)");
     assert_eq!(told[6], "the same frame as 6, doubled by the network");
+    // Nobody is known to count by the first frame, but no packet is sent again so soon.
+    for (second_ns, is_doubled) in [(1_000, true), (9_191, true), (9_192, false)] {
+        let bytes = request("RC_SEND_ONLY", 1, 4).bytes;
+        let frame = Frame::parse(RawFrame::ethernet(&bytes)).unwrap();
+        let (packet, outside) = (&Packet::parse(frame.body).unwrap(), &Outside::of(&frame));
+        let (mut tracer, mut observation) = (Tracer::default(), Observation::default());
+        for (number, time_ns) in [(1, 1_000), (2, second_ns)] {
+            let seen = Seen { number, time_ns, outside, packet, icrc: IcrcVerdict::Good };
+            tracer.observe(&seen, &mut observation);
+        }
+        let doubled = observation.notes.contains(&Note::Doubled { of: 1 });
+        assert_eq!(doubled, is_doubled, "{second_ns}: {:?}", observation.notes);
+    }
     // Whoever gives all packets one identification says nothing by it.
     let frames = [request("RC_SEND_ONLY", 1, 4), request("RC_SEND_ONLY", 1, 4)];
     assert_eq!(self::told(&frames)[1], "retransmission of frame 1 (no NAK seen)");
