@@ -19,7 +19,8 @@ pub type Endpoint = (IpAddr, Option<Qpn>);
 /// What one frame means. Kept by the caller and used again, so that nothing is allocated for each.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// The conversation, counted from 1.
+    /// The conversation, counted from 1, as it is known by now: later frames may tell that it is
+    /// part of another ([`ConversationSummary::also`]).
     pub conversation: Option<NonZeroU32>,
     /// The sender's queue pair, where the packet or its conversation tells.
     pub source_qp: Option<Qpn>,
@@ -82,7 +83,6 @@ impl Tracer {
         let is_first = self.flows.get(index).counts.frames == 0;
         let broken_before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
-        observation.conversation = Some(flow.conversation);
         flow.counts.frames += 1;
         if seen.outside.traffic_class.ecn() == Ecn::Ce {
             flow.counts.marked += 1;
@@ -94,12 +94,19 @@ impl Tracer {
         if let Some(of) = flow.recent.take(seen) {
             flow.counts.duplicates += 1;
             observation.notes.push(Note::Doubled { of });
+            observation.conversation = Some(flow.show());
             return self.place_doubled(index, seen.packet, observation);
         }
         observation.find(alone::check_payload_length(seen.packet));
         match seen.packet.opcode.service {
-            Service::Cnp => self.observe_notification(index, seen, observation),
-            Service::Ud => self.observe_datagram(index, seen, observation),
+            Service::Cnp => {
+                observation.conversation = Some(flow.show());
+                self.observe_notification(index, seen, observation);
+            }
+            Service::Ud => {
+                observation.conversation = Some(flow.show());
+                self.observe_datagram(index, seen, observation);
+            }
             Service::Rc | Service::Uc | Service::Rd | Service::Xrc => {
                 if seen.packet.opcode.operation.is_response() {
                     self.observe_response(index, seen, observation);
@@ -107,7 +114,7 @@ impl Tracer {
                     self.observe_request(index, seen, broken_before, observation);
                 }
                 // Just now may have been learned which two directions belong together.
-                observation.conversation = Some(self.flows.get(index).conversation);
+                observation.conversation = Some(self.flows.get_mut(index).show());
                 observation.source_qp =
                     observation.source_qp.or_else(|| self.flows.source_qp(index));
             }
@@ -119,7 +126,7 @@ impl Tracer {
         let counts = match self.flows.find(&key) {
             Some(index) => {
                 let flow = self.flows.get_mut(index);
-                observation.conversation = Some(flow.conversation);
+                observation.conversation = Some(flow.show());
                 &mut flow.counts
             }
             None => {
