@@ -303,12 +303,13 @@ fn what_a_conversation_was_left_with_is_told() {
     assert_eq!(found[3]["ends"], serde_json::json!([left]));
     let found = objects(&run(&["explain", "--json", "rc_send.pcap"]));
     assert_eq!(found[8]["ends"], serde_json::json!([]), "all was answered");
+    assert_eq!(found[8]["also"], serde_json::json!([]), "its number is that of its frames");
 }
 
 #[test]
 fn what_a_file_says_of_a_frame_is_told() {
     let frame = first_frame();
-    let long = "x".repeat(101);
+    let long = "x".repeat(61);
     let comments = [Some("lost on \u{1b}[the] way"), None, Some(&*long)];
     let mut writer = CaptureWriter::new(Vec::new()).unwrap();
     let interface =
@@ -380,7 +381,7 @@ fn verbose_opens_what_can_be_read_of_broken_frames() {
         let output =
             run(&["explain", "-v", "--no-summary", "--filter", &filter, "made_broken.pcap"]);
         let all = text(&output.stdout);
-        for header in ["Ethernet  link", "IPv", "UDP  transport", "BTH  base"] {
+        for header in ["Ethernet  link", "IPv", "UDP  user datagram", "BTH  base"] {
             let is_there = all.lines().any(|line| line.trim_start().starts_with(header));
             assert!(is_there, "{header} in frame {frame}\n{all}");
         }
