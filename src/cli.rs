@@ -46,7 +46,8 @@ pub(crate) struct ExplainArguments {
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
     /// JSON Lines: a flat object a frame, then one for each conversation, with a list of what it
-    /// was left with (`ends`), and one for the file
+    /// was left with (`ends`) and of other numbers that frames of it have (`also`), and one for the
+    /// file
     #[arg(long)]
     pub(crate) json: bool,
     /// Show only frames for which this holds, such as `bth.destqp == 0x11 and not icrc == good`
@@ -107,10 +108,13 @@ Columns:
   bytes      of payload
   ICRC       ok, BAD, or ? where the capture does not hold all bytes
   meaning    the headers' fields; · what it means; ! a broken rule; a comment that the file has on
-             the frame, if it is short
+             the frame, of at most 60 characters; -v and --json have longer ones too
 
 Below, the whole file and each conversation in numbers; of one that was left with a request without
 success, `ends:` and how. A question mark is a guess: what is not there may not have been captured.
+A frame has the number of its conversation as it is known by then (--json, --filter). Later ones may
+tell that its direction belongs to another: `4 (also 2, 10)` is conversation 4, of which some frames
+had number 2 or 10.
 
 Exit status:
   0  explained, whatever is found; a file without a RoCE frame too, which standard error tells

@@ -295,20 +295,21 @@ fn interfaces_that_cannot_be_read_are_told_by_kind() {
 
 #[test]
 fn what_a_conversation_was_left_with_is_told() {
-    let left = "the request with PSN 4096 (frame 1) was sent 3 times over 38.1 ms and no answer \
-                was seen: retries exhausted?";
+    let left = "the request with PSN 4096 (frame 1) was sent 3 times over 38.2 ms and no answer \
+                was seen: the capture ends";
     let output = run(&["explain", "err_dead_qpn.pcap"]);
     assert!(text(&output.stdout).ends_with(&format!("\n     ends: {left}\n")));
     let found = objects(&run(&["explain", "--json", "err_dead_qpn.pcap"]));
     assert_eq!(found[3]["ends"], serde_json::json!([left]));
     let found = objects(&run(&["explain", "--json", "rc_send.pcap"]));
     assert_eq!(found[8]["ends"], serde_json::json!([]), "all was answered");
+    assert_eq!(found[8]["also"], serde_json::json!([]), "its number is that of its frames");
 }
 
 #[test]
 fn what_a_file_says_of_a_frame_is_told() {
     let frame = first_frame();
-    let long = "x".repeat(101);
+    let long = "x".repeat(61);
     let comments = [Some("lost on \u{1b}[the] way"), None, Some(&*long)];
     let mut writer = CaptureWriter::new(Vec::new()).unwrap();
     let interface =
@@ -380,7 +381,7 @@ fn verbose_opens_what_can_be_read_of_broken_frames() {
         let output =
             run(&["explain", "-v", "--no-summary", "--filter", &filter, "made_broken.pcap"]);
         let all = text(&output.stdout);
-        for header in ["Ethernet  link", "IPv", "UDP  transport", "BTH  base"] {
+        for header in ["Ethernet  link", "IPv", "UDP  user datagram", "BTH  base"] {
             let is_there = all.lines().any(|line| line.trim_start().starts_with(header));
             assert!(is_there, "{header} in frame {frame}\n{all}");
         }

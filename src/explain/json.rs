@@ -69,11 +69,16 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A list of strings.
-    pub(crate) fn list<T>(&mut self, name: &str, items: &[T], write: impl Fn(&T, &mut Ink)) {
+    /// A list.
+    pub(crate) fn list<'i, T: 'i>(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = &'i T>,
+        write: impl Fn(&T, &mut Ink),
+    ) {
         self.key(name);
         self.ink.byte(b'[');
-        for (index, item) in items.iter().enumerate() {
+        for (index, item) in items.into_iter().enumerate() {
             if index > 0 {
                 self.ink.byte(b',');
             }

@@ -27,7 +27,7 @@ pub(crate) struct Lines {
 }
 
 /// Characters of a short comment. A longer one is told by `-v`.
-const SHORT_COMMENT: usize = 100;
+const SHORT_COMMENT: usize = 60;
 
 /// What stands above the columns, and whether they are aligned to the right.
 const TITLES: [(&str, bool); 10] = [

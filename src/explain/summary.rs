@@ -121,8 +121,15 @@ pub(crate) fn counted(count: u64, what: &str, ink: &mut Ink) {
 }
 
 fn conversation_text(conversation: &ConversationSummary, ink: &mut Ink) {
-    let ConversationSummary { number, service, one, other, counts, .. } = conversation;
+    let ConversationSummary { number, also, service, one, other, counts, .. } = conversation;
     ink.number(number.get());
+    for (index, number) in also.iter().enumerate() {
+        ink.str(if index == 0 { " (also " } else { ", " });
+        ink.number(number.get());
+    }
+    if !also.is_empty() {
+        ink.byte(b')');
+    }
     ink.str(": ");
     ink.str(service.name());
     ink.byte(b' ');
@@ -194,6 +201,7 @@ pub(crate) fn json(
         object.text("summary", "conversation");
         object.text("file", file);
         object.number("conversation", conversation.number.get().into());
+        object.list("also", &conversation.also, |number, ink| ink.number(number.get()));
         object.text("service", conversation.service.name());
         for (address_name, qp_name, (address, qp)) in
             [("src", "source_qp", conversation.one), ("dst", "bth.destqp", conversation.other)]

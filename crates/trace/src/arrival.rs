@@ -63,6 +63,8 @@ pub(crate) struct RecentFrames {
     frames: [(u32, u64); RECENT_FRAMES],
     /// How many there were.
     count: usize,
+    /// When the first one was seen.
+    first_ns: u64,
 }
 
 impl RecentFrames {
@@ -78,7 +80,8 @@ impl RecentFrames {
     /// Takes in a frame whose ICRC is right; tells which of those before it is the same. The ICRC
     /// covers all that does not change on the way, the identification too, but that tells a frame
     /// doubled from a packet sent twice only where the sender counts in it: not where it is always
-    /// the same, or one of two in turn.
+    /// the same, or one of two in turn. Of the first frame nobody knows that yet, but no packet is
+    /// sent again so soon.
     pub(crate) fn take(&mut self, seen: &Seen<'_>) -> Option<u64> {
         let identification = seen.outside.identification;
         if identification == 0 || seen.icrc != IcrcVerdict::Good {
@@ -93,7 +96,9 @@ impl RecentFrames {
             let mut others =
                 self.identifications[..known].iter().filter(|id| **id != identification);
             let other = others.next();
-            let counts = other.is_some() && (at == newest || others.any(|id| Some(id) != other));
+            let is_too_soon = seen.time_ns.saturating_sub(self.first_ns) < SHORTEST_TIMEOUT_NS;
+            let counts = self.count == 1 && self.first_ns > 0 && is_too_soon
+                || other.is_some() && (at == newest || others.any(|id| Some(id) != other));
             if known_icrc != icrc || counts {
                 return (known_icrc == icrc).then_some(number);
             }
@@ -101,6 +106,9 @@ impl RecentFrames {
         let next = self.count % RECENT_FRAMES;
         self.identifications[next] = identification;
         self.frames[next] = (icrc, seen.number);
+        if self.count == 0 {
+            self.first_ns = seen.time_ns;
+        }
         self.count += 1;
         None
     }
@@ -108,6 +116,10 @@ impl RecentFrames {
 
 /// How many frames of one direction are remembered to recognize one that the network doubled.
 const RECENT_FRAMES: usize = 16;
+
+/// The shortest ACK timeout, 4.096 µs · 2¹ (InfiniBand specification 9.7.6.1.3); an RNR NAK asks
+/// for more.
+const SHORTEST_TIMEOUT_NS: u64 = 8_192;
 
 /// How far apart the identifications of frames may be that were sent close to each other.
 const CLOSE: u16 = 256;

@@ -76,6 +76,10 @@ pub(crate) struct Flow {
     pub(crate) service: Service,
     /// The conversation, counted from 1.
     pub(crate) conversation: NonZeroU32,
+    /// The number that its last frame was shown with …
+    shown: Option<NonZeroU32>,
+    /// … and those before that were others.
+    shown_before: BTreeSet<NonZeroU32>,
     /// The other direction.
     pub(crate) peer: Option<usize>,
     /// How many rounds speak for that: [`ROUNDS`] prove it, as connection management does. Until
@@ -93,6 +97,14 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// The number that a frame of this direction is shown with: the conversation as it is known by
+    /// then.
+    pub(crate) fn show(&mut self) -> NonZeroU32 {
+        let before = self.shown.replace(self.conversation);
+        self.shown_before.extend(before.filter(|before| *before != self.conversation));
+        self.conversation
+    }
+
     /// Whether its other half is proven.
     const fn is_sure(&self) -> bool {
         self.rounds >= ROUNDS
@@ -221,6 +233,8 @@ impl Flows {
             key,
             service,
             conversation,
+            shown: None,
+            shown_before: BTreeSet::new(),
             peer: None,
             rounds: 0,
             last_round: 0,
@@ -537,8 +551,8 @@ impl Flows {
         self.recent = [0; RECENT_FLOWS];
     }
 
-    /// Both directions of each conversation together, in order.
-    pub(crate) fn conversations(&self) -> Vec<ConversationSummary> {
+    /// Both directions of each conversation together, in order, of a capture that ends at `end_ns`.
+    pub(crate) fn conversations(&self, end_ns: u64) -> Vec<ConversationSummary> {
         let mut found: BTreeMap<NonZeroU32, ConversationSummary> = BTreeMap::new();
         // Between these hosts answers were seen of which nobody knows what they answer.
         let unplaced = |flow: &&Flow| flow.counts.unclear_answers > 0 || flow.stray.is_some();
@@ -554,6 +568,7 @@ impl Flows {
             let conversation =
                 found.entry(flow.conversation).or_insert_with(|| ConversationSummary {
                     number: flow.conversation,
+                    also: BTreeSet::new(),
                     service: flow.service,
                     one: (key.source, source_qp),
                     other: (key.destination, Some(key.dest_qp)),
@@ -561,11 +576,13 @@ impl Flows {
                     endings: Vec::new(),
                 });
             conversation.counts.add(&flow.counts);
+            let shown = flow.shown.iter().chain(&flow.shown_before);
+            conversation.also.extend(shown.filter(|shown| **shown != flow.conversation));
             let is_told = |ending: &Ending| {
                 !matches!(ending, Ending::Unanswered { .. })
                     || !unplaced.contains(&(key.destination, key.source))
             };
-            conversation.endings.extend(flow.requests.ending(flow.service).filter(is_told));
+            conversation.endings.extend(flow.requests.ending(flow.service, end_ns).filter(is_told));
         }
         found.into_values().collect()
     }

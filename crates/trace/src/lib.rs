@@ -26,7 +26,7 @@ mod seen;
 mod summary;
 mod tracer;
 
-pub use ending::Ending;
+pub use ending::{Ending, Outlook};
 pub use note::{Cause, Note, Waited, Words};
 pub use rule::{Finding, Rule};
 pub use seen::{IcrcVerdict, Outside, Seen, WrongChecksum};

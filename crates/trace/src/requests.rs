@@ -84,6 +84,8 @@ pub(crate) struct Requests {
     pub(crate) refusal: Option<Refusal>,
     /// The frame of the last answer.
     pub(crate) last_answer: u64,
+    /// The frame of the last answer that acknowledged something, or was an RNR NAK.
+    pub(crate) last_progress: u64,
     /// When the frame was seen that is looked at.
     pub(crate) now_ns: u64,
 }
@@ -414,7 +416,7 @@ impl Requests {
             Note::Retransmission { of, cause, waited, acknowledged_by }
         });
         counts.retransmissions += 1;
-        self.sent[index].come_again(packet, arrival.frame, self.now_ns);
+        self.sent[index].come_again(packet, arrival.frame, self.now_ns, self.last_progress);
         self.tell_end(index, observation);
         late
     }

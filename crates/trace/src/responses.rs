@@ -92,7 +92,7 @@ fn acknowledge(
         Syndrome::RnrNak(asked) => {
             counts.rnr_naks += 1;
             let seen_ns = requests.now_ns;
-            requests.refuse(psn, None, frame);
+            requests.refuse(psn, Err(asked.duration()), frame);
             requests.ask_back(psn, Cause::ReceiverNotReady { frame, asked, seen_ns });
             observation.notes.push(Note::ReceiverNotReady { frame: refused });
         }
@@ -102,7 +102,7 @@ fn acknowledge(
                 requests.ask_back(psn, Cause::SequenceNak { frame });
                 observation.notes.push(Note::SequenceNak { from: refused });
             } else {
-                requests.refuse(psn, Some(code), frame);
+                requests.refuse(psn, Ok(code), frame);
                 observation.notes.push(Note::FatalNak { frame: refused });
             }
         }

@@ -11,7 +11,7 @@ use crate::{Finding, Rule};
 pub struct Seen<'a> {
     /// Its number, ascending: notes refer to it.
     pub number: u64,
-    /// When it was seen, in nanoseconds since whenever; the same for all where nobody knows.
+    /// When it was seen, in nanoseconds since whenever; 0 for all where nobody knows.
     pub time_ns: u64,
     /// What stands around its packet.
     pub outside: &'a Outside,

@@ -1,5 +1,6 @@
 //! What a capture holds, in numbers.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use roxe_wire::NakCode;
@@ -80,6 +81,12 @@ fn count<T: PartialEq>(counts: &mut Vec<(T, u64)>, kind: T, more: u64) {
 pub struct ConversationSummary {
     /// Counted from 1 in the order of first frames.
     pub number: NonZeroU32,
+    /// The other numbers that frames of it were shown with ([`Observation::conversation`]), before
+    /// answers told which two directions belong together. Another conversation may have that number
+    /// too.
+    ///
+    /// [`Observation::conversation`]: crate::Observation::conversation
+    pub also: BTreeSet<NonZeroU32>,
     /// The transport service.
     pub service: Service,
     /// Who sent the first frame, and its queue pair if that is known.

@@ -19,7 +19,8 @@ pub type Endpoint = (IpAddr, Option<Qpn>);
 /// What one frame means. Kept by the caller and used again, so that nothing is allocated for each.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// The conversation, counted from 1.
+    /// The conversation, counted from 1, as it is known by now: later frames may tell that it is
+    /// part of another ([`ConversationSummary::also`]).
     pub conversation: Option<NonZeroU32>,
     /// The sender's queue pair, where the packet or its conversation tells.
     pub source_qp: Option<Qpn>,
@@ -54,6 +55,8 @@ pub struct Tracer {
     flows: Flows,
     handshakes: Handshakes,
     unplaced: VecDeque<Unplaced>,
+    /// When the newest frame was seen.
+    end_ns: u64,
 }
 
 /// A frame with a wrong ICRC, of a direction from which nothing else was seen yet.
@@ -71,6 +74,7 @@ impl Tracer {
     pub fn observe(&mut self, seen: &Seen<'_>, observation: &mut Observation) {
         let key = FlowKey::of(seen);
         observation.begin(&key);
+        self.end_ns = self.end_ns.max(seen.time_ns);
         if let Some(finding) = seen.icrc.finding() {
             observation.findings.push(finding);
             return self.observe_broken(key, seen, observation);
@@ -79,7 +83,6 @@ impl Tracer {
         let is_first = self.flows.get(index).counts.frames == 0;
         let broken_before = if is_first { self.place(index, &key) } else { None };
         let flow = self.flows.get_mut(index);
-        observation.conversation = Some(flow.conversation);
         flow.counts.frames += 1;
         if seen.outside.traffic_class.ecn() == Ecn::Ce {
             flow.counts.marked += 1;
@@ -91,12 +94,19 @@ impl Tracer {
         if let Some(of) = flow.recent.take(seen) {
             flow.counts.duplicates += 1;
             observation.notes.push(Note::Doubled { of });
+            observation.conversation = Some(flow.show());
             return self.place_doubled(index, seen.packet, observation);
         }
         observation.find(alone::check_payload_length(seen.packet));
         match seen.packet.opcode.service {
-            Service::Cnp => self.observe_notification(index, seen, observation),
-            Service::Ud => self.observe_datagram(index, seen, observation),
+            Service::Cnp => {
+                observation.conversation = Some(flow.show());
+                self.observe_notification(index, seen, observation);
+            }
+            Service::Ud => {
+                observation.conversation = Some(flow.show());
+                self.observe_datagram(index, seen, observation);
+            }
             Service::Rc | Service::Uc | Service::Rd | Service::Xrc => {
                 if seen.packet.opcode.operation.is_response() {
                     self.observe_response(index, seen, observation);
@@ -104,7 +114,7 @@ impl Tracer {
                     self.observe_request(index, seen, broken_before, observation);
                 }
                 // Just now may have been learned which two directions belong together.
-                observation.conversation = Some(self.flows.get(index).conversation);
+                observation.conversation = Some(self.flows.get_mut(index).show());
                 observation.source_qp =
                     observation.source_qp.or_else(|| self.flows.source_qp(index));
             }
@@ -116,7 +126,7 @@ impl Tracer {
         let counts = match self.flows.find(&key) {
             Some(index) => {
                 let flow = self.flows.get_mut(index);
-                observation.conversation = Some(flow.conversation);
+                observation.conversation = Some(flow.show());
                 &mut flow.counts
             }
             None => {
@@ -289,7 +299,7 @@ impl Tracer {
     /// What was seen so far: all conversations together.
     pub fn summary(&self) -> Summary {
         let mut total = self.flows.forgotten.clone();
-        for conversation in self.flows.conversations() {
+        for conversation in self.flows.conversations(self.end_ns) {
             total.add(&conversation.counts);
         }
         total
@@ -297,7 +307,7 @@ impl Tracer {
 
     /// Each conversation that is remembered, in the order of first frames.
     pub fn conversations(&self) -> Vec<ConversationSummary> {
-        self.flows.conversations()
+        self.flows.conversations(self.end_ns)
     }
 
     /// How many directions were forgotten because there were too many; their counts are in

@@ -21,8 +21,25 @@ const DATA: &str = "RC_SEND_ONLY";
 impl Capture {
     /// Shows a packet; gives what it means, in words.
     fn show(&mut self, us: u64, opcode: &str, psn: u32, headers: Headers) -> String {
+        self.frames += 1;
+        self.show_between([1, 2], us, opcode, psn, headers)
+    }
+
+    /// Time passes, as others' packets show.
+    fn elsewhere(&mut self, us: u64) {
+        self.show_between([3, 4], us, "UC_SEND_ONLY", 0, Headers::default());
+    }
+
+    fn show_between(
+        &mut self,
+        hosts: [u8; 2],
+        us: u64,
+        opcode: &str,
+        psn: u32,
+        headers: Headers,
+    ) -> String {
         let opcode = Opcode::by_name(opcode).expect(opcode);
-        let [a, b] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
+        let [a, b] = hosts.map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
         let is_request = opcode.operation.is_request();
         let (source, destination) = if is_request { (a, b) } else { (b, a) };
         let dest_qp = Qpn::new(if is_request { 0x201 } else { 0x101 });
@@ -38,7 +55,6 @@ impl Capture {
             udp_checksum: None,
             icrc: None,
         };
-        self.frames += 1;
         let time_ns = u64::try_from(Duration::from_micros(us).as_nanos()).unwrap();
         let (number, icrc) = (self.frames, IcrcVerdict::Good);
         let seen = Seen { number, time_ns, outside: &outside, packet: &packet, icrc };
@@ -75,13 +91,59 @@ fn a_request_that_came_again_and_was_not_answered_is_told() {
     assert_eq!(told, "retransmission of frame 1 (after 17.1 ms, no NAK seen: ACK timeout?)");
     let twice =
         "the request with PSN 10 (frame 1) was sent 2 times over 17.1 ms and no answer was seen";
+    assert_eq!(capture.ends(), [format!("{twice}: the capture ends")]);
+    capture.elsewhere(34_240);
     assert_eq!(capture.ends(), [twice]);
     capture.request(38_158, 10);
-    let often = "the request with PSN 10 (frame 1) was sent 3 times over 38.1 ms and no answer was \
-                 seen: retries exhausted?";
-    assert_eq!(capture.ends(), [often]);
-    capture.answer(40_000, 10, ACK, 1);
+    let often =
+        "the request with PSN 10 (frame 1) was sent 3 times over 38.2 ms and no answer was seen";
+    assert_eq!(capture.ends(), [format!("{often}: the capture ends")]);
+    // The longest time between two of them is 21.038 ms.
+    capture.elsewhere(59_195);
+    assert_eq!(capture.ends(), [format!("{often}: the capture ends")]);
+    capture.elsewhere(59_196);
+    assert_eq!(capture.ends(), [format!("{often}: retries exhausted?")]);
+    capture.answer(60_000, 10, ACK, 1);
     assert!(capture.ends().is_empty());
+}
+
+#[test]
+fn only_tries_since_the_last_progress_use_up_retries() {
+    let mut capture = Capture::default();
+    capture.request(0, 10);
+    capture.request(0, 11);
+    for us in [1000, 2000, 3000] {
+        capture.request(us, 11);
+    }
+    capture.answer(3500, 10, ACK, 1);
+    let sent = |times, ms| {
+        format!(
+            "the request with PSN 11 (frame 2) was sent {times} times over {ms} and not \
+             acknowledged, last answer in frame 6"
+        )
+    };
+    capture.request(4000, 11);
+    capture.request(5000, 11);
+    capture.elsewhere(1_000_000);
+    assert_eq!(capture.ends(), [sent(6, "5.00 ms")]);
+    capture.request(6000, 11);
+    assert_eq!(capture.ends(), [sent(7, "6.00 ms") + ": retries exhausted?"]);
+}
+
+#[test]
+fn tries_that_a_receiver_was_not_ready_for_use_up_no_retries() {
+    let not_ready = Syndrome::RnrNak(RnrTimer::new(16).unwrap());
+    let mut capture = Capture::default();
+    for us in [0, 5_000, 10_000, 15_000] {
+        capture.request(us, 10);
+        capture.answer(us + 100, 10, not_ready, 0);
+    }
+    capture.request(20_000, 10);
+    let sent = "the request with PSN 10 (frame 1) was sent 5 times over 20.0 ms and not \
+                acknowledged, last answer in frame 8";
+    assert_eq!(capture.ends(), [format!("{sent}: the capture ends")]);
+    capture.elsewhere(1_000_000);
+    assert_eq!(capture.ends(), [sent]);
 }
 
 #[test]
@@ -101,7 +163,7 @@ fn an_answer_is_told_though_it_acknowledged_nothing() {
     capture.answer(20, 10, Syndrome::Nak(NakCode::PsnSequenceError), 0);
     capture.request(700, 10);
     let sent = "the request with PSN 10 (frame 1) was sent 2 times over 700 µs and not \
-                acknowledged, last answer in frame 2";
+                acknowledged, last answer in frame 2: the capture ends";
     assert_eq!(capture.ends(), [sent]);
 }
 
@@ -111,16 +173,23 @@ fn a_receiver_that_is_never_ready_is_told_until_it_is() {
     let mut capture = Capture::default();
     capture.request(0, 10);
     capture.answer(1_592, 10, not_ready, 0);
-    assert_eq!(capture.ends(), ["RNR NAK for PSN 10 (frame 2), which was not sent again"]);
+    let once = "RNR NAK for PSN 10 (frame 2), which was not sent again";
+    assert_eq!(capture.ends(), [format!("{once}: the capture ends")]);
+    capture.elsewhere(1_592 + 2_560);
+    assert_eq!(capture.ends(), [once]);
     let told = capture.request(9_142, 10);
     let waited = "retransmission of frame 1 (RNR NAK in frame 2: after 7.55 ms, asked for 2.56 ms)";
     assert_eq!(told, waited);
     capture.answer(10_000, 10, not_ready, 0);
-    let again = "RNR NAK after RNR NAK for PSN 10 (2, the last in frame 4), which was not sent \
-                 again: rnr_retry exhausted?";
-    assert_eq!(capture.ends(), [again]);
-    capture.request(20_000, 10);
-    capture.answer(20_100, 10, ACK, 1);
+    capture.request(17_500, 10);
+    capture.answer(18_408, 10, not_ready, 0);
+    let again = "3 RNR NAKs in a row for PSN 10 (the last in frame 6), which was not sent again";
+    assert_eq!(capture.ends(), [format!("{again}: the capture ends")]);
+    // The longest time between two of them is 8.408 ms.
+    capture.elsewhere(26_816);
+    assert_eq!(capture.ends(), [format!("{again}: rnr_retry exhausted?")]);
+    capture.request(30_000, 10);
+    capture.answer(30_100, 10, ACK, 1);
     assert!(capture.ends().is_empty());
 }
 

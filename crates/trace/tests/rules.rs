@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 
-use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
+use roxe_trace::{
+    ConversationSummary, IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer,
+};
 use roxe_wire::mad::Mad;
 use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, CnpReserved, Credits, Deth, Frame, FrameTemplate, Headers,
@@ -618,6 +621,19 @@ fn a_frame_that_the_network_doubled_is_not_sent_again() {
     assert_eq!(told[2], "the same frame as 2, doubled by the network");
     assert_eq!(told[3], "retransmission of frame 2 (no NAK seen)");
     assert_eq!(told[6], "the same frame as 6, doubled by the network");
+    // Nobody is known to count by the first frame, but no packet is sent again so soon.
+    for (second_ns, is_doubled) in [(1_000, true), (9_191, true), (9_192, false)] {
+        let bytes = request("RC_SEND_ONLY", 1, 4).bytes;
+        let frame = Frame::parse(RawFrame::ethernet(&bytes)).unwrap();
+        let (packet, outside) = (&Packet::parse(frame.body).unwrap(), &Outside::of(&frame));
+        let (mut tracer, mut observation) = (Tracer::default(), Observation::default());
+        for (number, time_ns) in [(1, 1_000), (2, second_ns)] {
+            let seen = Seen { number, time_ns, outside, packet, icrc: IcrcVerdict::Good };
+            tracer.observe(&seen, &mut observation);
+        }
+        let doubled = observation.notes.contains(&Note::Doubled { of: 1 });
+        assert_eq!(doubled, is_doubled, "{second_ns}: {:?}", observation.notes);
+    }
     // Whoever gives all packets one identification says nothing by it.
     let frames = [request("RC_SEND_ONLY", 1, 4), request("RC_SEND_ONLY", 1, 4)];
     assert_eq!(self::told(&frames)[1], "retransmission of frame 1 (no NAK seen)");
@@ -766,6 +782,29 @@ fn a_packet_whose_message_is_not_all_there_says_so() {
 }
 
 /// Nothing tells who the other half of its connection is.
+#[test]
+fn a_conversation_knows_the_numbers_that_its_frames_were_shown_with() {
+    let other = || frame(A, B, "RC_SEND_ONLY", bth(3, 500), &[7; 4]);
+    let back = || frame(B, A, "RC_SEND_ONLY", bth(1, 900), &[7; 4]);
+    // What comes back is taken for the other half of the first, until it answers the second.
+    let frames = [request("RC_SEND_ONLY", 1, 4), back(), other(), ack(500, 1)];
+    let (mut tracer, mut observation) = (Tracer::default(), Observation::default());
+    let mut shown = Vec::new();
+    for (number, sent) in (1..).zip(&frames) {
+        let frame = Frame::parse(RawFrame::ethernet(&sent.bytes)).unwrap();
+        let packet = Packet::parse(frame.body).unwrap();
+        show(&mut tracer, number, (&frame, &packet), IcrcVerdict::of(&frame), &mut observation);
+        shown.extend(observation.conversation.map(NonZeroU32::get));
+    }
+    assert_eq!(shown, [1, 1, 2, 2]);
+    let conversations = tracer.conversations();
+    let numbers = |it: &ConversationSummary| {
+        (it.number.get(), it.also.iter().map(|also| also.get()).collect::<Vec<_>>())
+    };
+    assert_eq!(conversations.iter().map(numbers).collect::<Vec<_>>(), [(1, vec![]), (2, vec![1])]);
+    assert_eq!(conversations.iter().map(|it| it.counts.frames).collect::<Vec<_>>(), [1, 3]);
+}
+
 #[test]
 fn a_congestion_notification_joins_no_conversation_by_guess() {
     let other = frame(A, B, "RC_SEND_ONLY", bth(0x77, 5), &[]);

@@ -315,7 +315,7 @@ pub static IPV6: HeaderLayout = HeaderLayout { name: "IPv6", title: "network", f
 
 /// UDP.
 #[rustfmt::skip]
-pub static UDP: HeaderLayout = HeaderLayout { name: "UDP", title: "transport below", fields: &[
+pub static UDP: HeaderLayout = HeaderLayout { name: "UDP", title: "user datagram", fields: &[
     plain("source port",      16, Decimal, |_, f| f.write_str("spreads flows over paths")),
     plain("destination port", 16, Decimal, |v, f| if v == 4791 { f.write_str("RoCEv2") } else { Ok(()) }),
     plain("length",           16, Decimal, nothing),

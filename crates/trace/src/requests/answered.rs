@@ -104,6 +104,7 @@ impl Requests {
         }
         let old = core::mem::replace(&mut self.unacknowledged, psn.next());
         self.any_acknowledged = true;
+        self.last_progress = frame;
         if self.refusal.is_some() {
             self.forget_refusal();
         }

@@ -31,6 +31,10 @@ pub(crate) struct Sent {
     pub(crate) latest_ns: u64,
     /// How often it was sent; of a READ, or its rest.
     pub(crate) times: u32,
+    /// How often since the last answer that was progress, or an RNR NAK …
+    pub(crate) tries: u32,
+    /// … and the longest time between two of these.
+    pub(crate) longest_ns: u64,
     /// The frame that acknowledged it.
     pub(super) acknowledged_by: Option<u64>,
     pub(crate) opcode: &'static Opcode,
@@ -90,6 +94,8 @@ impl Sent {
             first_ns: now_ns,
             latest_ns: now_ns,
             times: 1,
+            tries: 1,
+            longest_ns: 0,
             acknowledged_by: None,
             opcode: packet.opcode,
             message,
@@ -253,8 +259,20 @@ impl Sent {
         names_memory.then_some(self.from)
     }
 
-    /// It was sent again, as `packet` in frame `frame`.
-    pub(super) fn come_again(&mut self, packet: &Packet<'_>, frame: u64, now_ns: u64) {
+    /// It was sent again, as `packet` in frame `frame`, after progress in frame `progress`.
+    pub(super) fn come_again(
+        &mut self,
+        packet: &Packet<'_>,
+        frame: u64,
+        now_ns: u64,
+        progress: u64,
+    ) {
+        if self.latest < progress {
+            (self.tries, self.longest_ns) = (1, 0);
+        } else {
+            self.tries = self.tries.saturating_add(1);
+            self.longest_ns = self.longest_ns.max(now_ns.saturating_sub(self.latest_ns));
+        }
         (self.previous, self.latest) = (self.latest, frame);
         self.latest_ns = now_ns;
         self.times = self.times.saturating_add(1);
