@@ -10,9 +10,11 @@ mod namespace;
 use std::time::Duration;
 
 use namespace::{Cable, Namespace, is_root};
-use roxe_net::af_xdp::Settings;
-use roxe_verbs::{Buffer, Connection, Context, Op, Wait};
-use roxe_wire::Mtu;
+use roxe_verbs::af_xdp::Settings;
+use roxe_verbs::{
+    AsyncEvent, Buffer, CompletionStatus, Connection, Context, Error, Mtu, Op, PortState, QpState,
+    Wait,
+};
 
 const WAIT: Wait = Wait(Duration::from_secs(10));
 
@@ -39,8 +41,8 @@ fn two_hosts_exchange_every_operation_over_xdp() {
 
         let mut sender = Connection::new(&one).unwrap();
         let mut receiver = Connection::new(&other).unwrap();
-        cable.a.run(|| sender.connect(&receiver.endpoint())).unwrap();
-        cable.b.run(|| receiver.connect(&sender.endpoint())).unwrap();
+        cable.a.run(|| sender.connect(&receiver.endpoint().unwrap())).unwrap();
+        cable.b.run(|| receiver.connect(&sender.endpoint().unwrap())).unwrap();
 
         let len = 1_000_003;
         let (from, to) = (Buffer::new(2 * len), Buffer::new(2 * len));
@@ -95,5 +97,39 @@ fn two_hosts_exchange_every_operation_over_xdp() {
             assert_eq!(of("icrc_bad"), 0);
             assert_eq!(of("local_ack_timeout_err"), 0);
         }
+    }
+}
+
+/// An interface that is taken away ends all that waits for it, with words that say so.
+#[test]
+fn an_interface_that_goes_ends_every_queue_pair() {
+    if !is_root() {
+        return;
+    }
+    for polls in [false, true] {
+        let cable = Cable::new(1500);
+        let (one, other) = (open(&cable.a, "va"), open(&cable.b, "vb"));
+        let mut sender = Connection::new(&one).unwrap();
+        let receiver = Connection::new(&other).unwrap();
+        cable.a.run(|| sender.connect(&receiver.endpoint().unwrap())).unwrap();
+        let fresh = Connection::new(&one).unwrap();
+        let memory = one.register(&Buffer::new(8)).unwrap();
+        sender.post_receive(3, &memory, 0, 8).unwrap();
+        assert_eq!(one.query_port().state, PortState::Active);
+        cable.a.ip("link delete va");
+        if polls {
+            // Nothing comes, so the receive is flushed.
+            let error = sender.wait(WAIT).unwrap_err();
+            let Error::Completion { wr_id: 3, status: CompletionStatus::Flushed, why } = &error
+            else {
+                panic!("{error}");
+            };
+            assert!(why.starts_with("the interface is gone: "), "{why}");
+        }
+        assert_eq!(one.async_events().next(WAIT.0), Some(AsyncEvent::DeviceFatal));
+        assert_eq!(one.query_port().state, PortState::Down);
+        assert_eq!(sender.queue_pair().query().state, QpState::Error);
+        assert_eq!(fresh.queue_pair().query().state, QpState::Reset);
+        assert!(sender.why().starts_with("the interface is gone"), "{}", sender.why());
     }
 }
