@@ -8,17 +8,19 @@ use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{Device, Limits, Resources};
-use roxe_net::{Capabilities, FramePort, memory, udp};
+use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{Gid, GidType, LKey, MacAddress, Mtu};
 
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
+use crate::device_string::DeviceString;
 use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::{AsyncEvents, Router};
 use crate::memory_region::MemoryRegion;
+use crate::opened::Opened;
 use crate::protection_domain::ProtectionDomain;
 use crate::registered_memory::{Buffer, RegisteredMemory};
 use crate::resolver::Resolver;
@@ -31,6 +33,7 @@ pub struct Context {
 }
 
 struct Inner {
+    name: String,
     engine: Arc<Engine>,
     thread: Option<JoinHandle<()>>,
     events: AsyncEvents,
@@ -76,45 +79,41 @@ impl Context {
     /// # Errors
     /// [`Error::System`].
     pub fn memory_pair(path_mtu: Mtu) -> Result<[Self; 2], Error> {
-        let [one, other] = memory::pair(path_mtu)?;
-        let open = |port, last: u8| {
-            let address = IpAddr::from([192, 0, 2, last]);
-            Self::open(Box::new(port), &[address], Resolver::Segment)
-        };
-        Ok([open(one, 1)?, open(other, 2)?])
+        let segment = memory::Segment::new(path_mtu);
+        let open = || Self::open("memory", Opened::memory(&segment)?);
+        Ok([open()?, open()?])
     }
 
     /// An adapter on an address of this host, through a UDP socket: without any privilege, a few
-    /// times slower than [`Context::open_xdp`].
+    /// times slower than AF_XDP.
     ///
     /// # Errors
     /// [`Error::OpenUdp`] says what is missing.
     pub fn open_udp(address: IpAddr, settings: udp::Settings) -> Result<Self, Error> {
-        let port = udp::Udp::open(address, settings)?;
-        Self::open(Box::new(port), &[address], Resolver::Socket)
+        Self::open(&address.to_string(), Opened::udp(address, settings)?)
     }
 
-    /// An adapter on a network interface, with the interface's addresses.
+    /// An adapter on a network interface by AF_XDP, with the interface's addresses.
     ///
     /// # Errors
     /// [`Error::OpenXdp`] says what is missing.
     #[cfg(feature = "af_xdp")]
     pub fn open_xdp(interface: &str, settings: roxe_net::af_xdp::Settings) -> Result<Self, Error> {
-        let port = roxe_net::af_xdp::AfXdp::open(interface, settings)?;
-        let mut netlink = roxe_net::neighbor::Netlink::open()?;
-        let found = netlink.interfaces()?.into_iter().find(|found| found.name == interface);
-        let found = found.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))?;
-        let addresses: Vec<_> = found.addresses.iter().map(|it| it.address).collect();
-        let kernel = crate::resolver::kernel::Kernel::new(netlink, &found);
-        Self::open(Box::new(port), &addresses, Resolver::Kernel(kernel))
+        Self::open(interface, Opened::xdp(interface, settings)?)
     }
 
-    fn open(
-        port: Box<dyn FramePort + Send>,
-        addresses: &[IpAddr],
-        resolver: Resolver,
-    ) -> Result<Self, Error> {
-        let capabilities = port.capabilities().clone();
+    /// The adapter that a device string says, under a name for people.
+    ///
+    /// # Errors
+    /// [`Error`] says what is missing.
+    pub fn open_device(name: &str, device: &DeviceString) -> Result<Self, Error> {
+        Self::open(name, Opened::device(name, device)?)
+    }
+
+    fn open(name: &str, opened: Opened) -> Result<Self, Error> {
+        let Opened { port, addresses, resolver, note } = opened;
+        let mut capabilities = port.capabilities().clone();
+        capabilities.summary += &note;
         let mut limits = Limits::DEFAULT;
         limits.port_mtu = capabilities.path_mtu;
         let mut device = Device::new(limits, seed(), RegisteredMemory::default());
@@ -123,7 +122,7 @@ impl Context {
             gid_type: GidType::RoceV2,
             vlan: None,
         };
-        let gids: Vec<_> = addresses.iter().copied().map(entry).collect();
+        let gids: Vec<_> = addresses.into_iter().map(entry).collect();
         for &entry in &gids {
             device.add_gid(entry)?;
         }
@@ -135,11 +134,24 @@ impl Context {
         let thread = std::thread::Builder::new()
             .name("roxe-engine".to_owned())
             .spawn(move || shared.run())?;
-        let thread = Some(thread);
-        let left = Mutex::default();
-        let inner =
-            Inner { engine, thread, events, pd, resolver, limits, capabilities, gids, left };
+        let inner = Inner {
+            name: name.to_owned(),
+            engine,
+            thread: Some(thread),
+            events,
+            pd,
+            resolver,
+            limits,
+            capabilities,
+            gids,
+            left: Mutex::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
     }
 
     /// How much of everything there can be: `ibv_query_device`.

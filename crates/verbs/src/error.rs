@@ -12,6 +12,8 @@ use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{CompletionStatus, PostError};
 use rustix::io::Errno;
 
+use crate::device_string::DeviceStringError;
+
 /// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -29,6 +31,23 @@ pub enum Error {
     /// The port cannot be opened.
     #[error(transparent)]
     OpenUdp(#[from] roxe_net::udp::OpenError),
+    /// A device string cannot be read.
+    #[error(transparent)]
+    DeviceString(#[from] DeviceStringError),
+    /// No adapter has this name.
+    #[error("there is no adapter {name}; there are: {}", others.join(", "))]
+    NoSuchDevice {
+        /// The name asked for.
+        name: String,
+        /// Those there are.
+        others: Vec<String>,
+    },
+    /// An interface has no address to send packets from.
+    #[error("interface {0} has no address: give it one with `ip address add`")]
+    NoAddress(String),
+    /// A recording cannot be begun.
+    #[error(transparent)]
+    Capture(#[from] roxe_net::capture::OpenError),
     /// The way to a peer cannot be found.
     #[error(transparent)]
     Resolve(#[from] roxe_net::neighbor::ResolveError),
@@ -97,14 +116,15 @@ impl Error {
             Self::Post(BadRequest { reason: PostError::QueueFull { .. }, .. }) => Errno::NOMEM,
             Self::Resolve(_) | Self::NoRoute(_) => Errno::HOSTUNREACH,
             Self::TimedOut(_) => Errno::TIMEDOUT,
-            Self::Completion { .. } => Errno::IO,
+            Self::Completion { .. } | Self::Capture(_) => Errno::IO,
             Self::System(error) => {
                 return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
             }
             #[cfg(feature = "af_xdp")]
             Self::OpenXdp(_) => Errno::NODEV,
-            Self::OpenUdp(_) => Errno::NODEV,
+            Self::OpenUdp(_) | Self::NoSuchDevice { .. } | Self::NoAddress(_) => Errno::NODEV,
             Self::Post(_)
+            | Self::DeviceString(_)
             | Self::NoSuchGid(_)
             | Self::WrongService(_)
             | Self::OtherAdapter

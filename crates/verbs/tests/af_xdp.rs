@@ -133,3 +133,20 @@ fn an_interface_that_goes_ends_every_queue_pair() {
         assert!(sender.why().starts_with("the interface is gone"), "{}", sender.why());
     }
 }
+
+/// Interfaces are adapters by themselves, and those that AF_XDP is possible on use it.
+#[test]
+fn an_interface_is_an_adapter_by_af_xdp() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (names, summary) = cable.a.run(|| {
+        let names: Vec<_> = roxe_verbs::devices().unwrap().into_iter().map(|it| it.name).collect();
+        let context = roxe_verbs::open("roxe_va").unwrap();
+        assert_eq!(context.addresses().next().unwrap().to_string(), "192.0.2.1");
+        (names, context.summary().to_owned())
+    });
+    assert_eq!(names, ["roxe_va", "roxe_lo"]);
+    assert!(summary.starts_with("va: native XDP"), "{summary}");
+}
