@@ -33,10 +33,10 @@ impl fmt::Display for Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// Something is missing.
-    #[error("`{0}=` is missing in an endpoint")]
+    #[error("endpoint lacks `{0}=`")]
     Missing(&'static str),
     /// Something cannot be read.
-    #[error("`{value}` is no {name} of an endpoint")]
+    #[error("endpoint has `{name}={value}`, which cannot be read")]
     Value {
         /// What.
         name: &'static str,
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn what_is_wrong_with_an_endpoint_is_said() {
         let why = |text: &str| text.parse::<Endpoint>().unwrap_err().to_string();
-        assert_eq!(why(""), "`qpn=` is missing in an endpoint");
-        assert_eq!(why("qpn=1,psn=2,mtu=1024"), "`address=` is missing in an endpoint");
-        assert_eq!(why("qpn=16777216"), "`16777216` is no qpn of an endpoint");
-        assert_eq!(why("qpn=1,psn=-2"), "`-2` is no psn of an endpoint");
+        assert_eq!(why(""), "endpoint lacks `qpn=`");
+        assert_eq!(why("qpn=1,psn=2,mtu=1024"), "endpoint lacks `address=`");
+        assert_eq!(why("qpn=16777216"), "endpoint has `qpn=16777216`, which cannot be read");
+        assert_eq!(why("qpn=1,psn=-2"), "endpoint has `psn=-2`, which cannot be read");
         let why = why("address=1.2.3.4,qpn=1,psn=2,mtu=1500");
-        assert_eq!(why, "`1500` is no mtu of an endpoint");
+        assert_eq!(why, "endpoint has `mtu=1500`, which cannot be read");
     }
 }

@@ -34,6 +34,7 @@
 mod address_handle;
 mod completion_channel;
 mod completion_queue;
+pub mod connect;
 mod connection;
 mod context;
 mod device_list;
