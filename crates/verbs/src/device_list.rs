@@ -15,6 +15,8 @@ pub struct DeviceEntry {
     pub name: String,
     /// What it is.
     pub device: DeviceString,
+    /// The interface, of one that nobody named.
+    pub interface: Option<Interface>,
 }
 
 impl DeviceEntry {
@@ -78,7 +80,8 @@ fn read(named: &str) -> Result<Vec<DeviceEntry>, Error> {
         .map(|text| {
             let (name, device) = text.split_once('=').unwrap_or(("", text));
             let device = device.trim().trim_end_matches([';', ' ']);
-            Ok(DeviceEntry { name: name.trim().to_owned(), device: device.parse()? })
+            let (name, device) = (name.trim().to_owned(), device.parse()?);
+            Ok(DeviceEntry { name, device, interface: None })
         })
         .collect()
 }
@@ -89,7 +92,8 @@ fn of_interfaces(interfaces: &[Interface]) -> Vec<DeviceEntry> {
     usable.sort_by_key(|interface| interface.is_loopback());
     let entry = |interface: &Interface| {
         let device = format!("auto:{}", interface.name).parse().ok()?;
-        Some(DeviceEntry { name: format!("roxe_{}", interface.name), device })
+        let name = format!("roxe_{}", interface.name);
+        Some(DeviceEntry { name, device, interface: Some(interface.clone()) })
     };
     usable.into_iter().filter_map(entry).collect()
 }
