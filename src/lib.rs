@@ -14,6 +14,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `af_xdp` | adapters on network interfaces; without it, on UDP sockets and in memory |
+//! | `tokio` | operations and events to be awaited |
 //! | `cli` | the program `roxe`, and everything that only it needs |
 #![forbid(unsafe_code)]
 

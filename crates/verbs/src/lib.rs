@@ -32,6 +32,8 @@
 //! ```
 
 mod address_handle;
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
 mod completion_channel;
 mod completion_queue;
 pub mod connect;
