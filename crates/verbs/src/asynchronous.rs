@@ -81,7 +81,8 @@ struct Operation {
 const DEPTH: u32 = 512;
 
 impl AsyncConnection {
-    /// A queue pair that is not connected yet, in the adapter's default protection domain. To be
+    /// A queue pair that is not connected yet, in the adapter's default protection domain. Receives
+    /// may be posted already, before anything can arrive. To be
     /// called in a runtime, on which a task will hand out completions.
     ///
     /// # Errors
@@ -99,6 +100,7 @@ impl AsyncConnection {
             .receive(ReceiveCapacity { depth: DEPTH, max_sge: 1 })
             .signal_all()
             .build()?;
+        qp.init(ConnectOptions::default().access)?;
         let state = Arc::new(State { qp, cq, posted: Mutex::default() });
         // SAFETY: a channel has one descriptor, which is open as long as the channel is there.
         let channel = unsafe { AsyncFd::register_with_interest(channel, Interest::READABLE) };

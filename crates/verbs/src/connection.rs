@@ -107,7 +107,8 @@ pub struct Connection {
 const DEPTH: u32 = 512;
 
 impl Connection {
-    /// A queue pair that is not connected yet, in the adapter's default protection domain.
+    /// A queue pair that is not connected yet, in the adapter's default protection domain. Receives
+    /// may be posted already, before anything can arrive.
     ///
     /// # Errors
     /// [`Error::Verb`].
@@ -120,6 +121,7 @@ impl Connection {
             .receive(ReceiveCapacity { depth: DEPTH, max_sge: 4 })
             .signal_all()
             .build()?;
+        qp.init(ConnectOptions::default().access)?;
         Ok(Self { qp, cq, waiting: Vec::new() })
     }
 

@@ -57,6 +57,9 @@ pub enum Error {
     /// The adapter has no such address.
     #[error("the adapter has no address with GID index {0}")]
     NoSuchGid(u32),
+    /// What stands before a datagram is no IP header, or of a family that the adapter does not have.
+    #[error("the 40 bytes before the datagram do not say where it came from")]
+    NoSender,
     /// A verb of other services.
     #[error("a queue pair of service {0:?} cannot do this")]
     WrongService(ServiceType),
@@ -126,6 +129,7 @@ impl Error {
             Self::Post(_)
             | Self::DeviceString(_)
             | Self::NoSuchGid(_)
+            | Self::NoSender
             | Self::WrongService(_)
             | Self::OtherAdapter
             | Self::NoChannel => Errno::INVAL,

@@ -8,8 +8,9 @@ use roxe_device::memory::WindowType;
 use roxe_device::protection_domain::Pd;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::AccessFlags;
+use roxe_wire::Grh;
 
-use crate::address_handle::AddressHandle;
+use crate::address_handle::{AddressHandle, to_sender};
 use crate::completion_queue::CompletionQueue;
 use crate::context::Context;
 use crate::error::Error;
@@ -120,6 +121,15 @@ impl ProtectionDomain {
     /// [`Error`]: there is no way to the peer, or [`Error::Verb`].
     pub fn create_ah(&self, vector: &AddressVector) -> Result<AddressHandle, Error> {
         AddressHandle::create(self, vector)
+    }
+
+    /// Where the sender of a datagram is, to answer it: `ibv_create_ah_from_wc`. The area is that
+    /// before the datagram, the first 40 bytes of its receive's memory.
+    ///
+    /// # Errors
+    /// [`Error::NoSender`]; else as [`ProtectionDomain::create_ah`].
+    pub fn create_ah_from(&self, area: &Grh) -> Result<AddressHandle, Error> {
+        AddressHandle::create(self, &to_sender(self.context().gids(), area)?)
     }
 }
 

@@ -129,7 +129,7 @@ fn an_interface_that_goes_ends_every_queue_pair() {
         assert_eq!(one.async_events().next(WAIT.0), Some(AsyncEvent::DeviceFatal));
         assert_eq!(one.query_port().state, PortState::Down);
         assert_eq!(sender.queue_pair().query().state, QpState::Error);
-        assert_eq!(fresh.queue_pair().query().state, QpState::Reset);
+        assert_eq!(fresh.queue_pair().query().state, QpState::Error);
         assert!(sender.why().starts_with("the interface is gone"), "{}", sender.why());
     }
 }

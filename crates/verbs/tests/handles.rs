@@ -2,6 +2,9 @@
 //! what when nobody holds it any more.
 
 mod adapters;
+#[cfg(feature = "af_xdp")]
+#[path = "../../net/tests/namespace/mod.rs"]
+mod namespace;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +13,9 @@ use adapters::{joined_by_memory, joined_by_udp};
 use roxe_verbs::{
     AccessFlags, AddressVector, Attribute, AttributeMask, Buffer, Completion, CompletionOpcode,
     CompletionQueue, CompletionStatus, ConnectOptions, Connection, Context, Data, DatagramTarget,
-    Error, Extra, Gid, ImmDt, Mtu, Op, PostError, ProtectionDomain, QKey, QpState, QueuePair,
-    ReceiveCapacity, ReceiveRequest, Resources, SendCapacity, SendOperation, SendRequest,
-    ServiceType, Sge, Wait, WindowType,
+    Error, Extra, Gid, Grh, ImmDt, Mtu, Op, PostError, ProtectionDomain, QKey, QpState, Qpn,
+    QueuePair, ReceiveCapacity, ReceiveRequest, Resources, SendCapacity, SendOperation,
+    SendRequest, ServiceType, Sge, Wait, WindowType,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,6 +50,8 @@ struct End {
     cq: CompletionQueue,
     buffer: Arc<Buffer>,
     region: roxe_verbs::MemoryRegion,
+    /// Which address it uses.
+    gid: u32,
 }
 
 impl End {
@@ -60,7 +65,12 @@ impl End {
             region: domain.register(&buffer, access).unwrap(),
             domain,
             buffer,
+            gid: 0,
         }
+    }
+
+    fn address(&self) -> Gid {
+        self.context.gids()[self.gid as usize].gid
     }
 
     fn queue_pair(&self, service: ServiceType) -> QueuePair {
@@ -80,15 +90,19 @@ impl End {
 
 fn connected(service: ServiceType, [one, other]: &[End; 2]) -> [QueuePair; 2] {
     let (a, b) = (one.queue_pair(service), other.queue_pair(service));
-    let options = ConnectOptions::default();
+    let options = ConnectOptions { source_gid: one.gid, ..ConnectOptions::default() };
     b.init(options.access).unwrap();
-    a.connect(&b.endpoint().unwrap(), &options).unwrap();
-    b.connect(&a.endpoint().unwrap(), &options).unwrap();
+    a.connect(&b.endpoint_at(other.gid).unwrap(), &options).unwrap();
+    let options = ConnectOptions { source_gid: other.gid, ..options };
+    b.connect(&a.endpoint_at(one.gid).unwrap(), &options).unwrap();
     [a, b]
 }
 
-fn a_message_of_each_service(contexts: [Context; 2]) {
-    let ends = contexts.each_ref().map(End::new);
+fn a_message_of_each_service(contexts: [Context; 2], is_v4: bool) {
+    let ends = contexts.each_ref().map(|context| {
+        let gid = context.gids().iter().position(|entry| entry.gid.is_ipv4() == is_v4);
+        End { gid: gid.expect("an address of the family") as u32, ..End::new(context) }
+    });
     let [one, other] = &ends;
     for service in [ServiceType::Rc, ServiceType::Uc] {
         let [a, b] = connected(service, &ends);
@@ -118,8 +132,7 @@ fn a_message_of_each_service(contexts: [Context; 2]) {
     a.ready(q_key).unwrap();
     b.ready(q_key).unwrap();
     other.receive(&b, 4, 1000);
-    let there = Gid::from_ip(other.context.addresses().next().unwrap());
-    let handle = one.domain.create_ah(&AddressVector::new(0, there)).unwrap();
+    let handle = one.domain.create_ah(&AddressVector::new(one.gid, other.address())).unwrap();
     let send = SendRequest {
         target: Some(handle.target(b.qpn(), q_key)),
         ..request(5, SendOperation::Send, Data::Inline(b"datagram"))
@@ -130,16 +143,95 @@ fn a_message_of_each_service(contexts: [Context; 2]) {
     assert_eq!((received.wr_id, received.byte_len, received.grh), (4, 48, true));
     assert_eq!(received.source_qp, a.qpn());
     assert_eq!(other.bytes(40, 8), b"datagram");
+
+    // And back to where it came from.
+    one.receive(&a, 6, 1000);
+    let area = Grh::from_bytes(other.bytes(0, 40).try_into().unwrap());
+    let back = other.domain.create_ah_from(&area).unwrap();
+    let target = Some(back.target(received.source_qp, q_key));
+    let answer = request(7, SendOperation::Send, Data::Inline(b"answer"));
+    b.post_send(&[SendRequest { target, ..answer }]).unwrap();
+    assert_eq!(next(&other.cq).wr_id, 7);
+    assert_eq!(next(&one.cq).wr_id, 6);
+    assert_eq!(one.bytes(40, 6), b"answer");
 }
 
 #[test]
 fn each_service_carries_a_message_over_memory() {
-    a_message_of_each_service(joined_by_memory());
+    a_message_of_each_service(joined_by_memory(), true);
 }
 
 #[test]
 fn each_service_carries_a_message_over_udp() {
-    a_message_of_each_service(joined_by_udp());
+    a_message_of_each_service(joined_by_udp(), true);
+}
+
+#[cfg(feature = "af_xdp")]
+#[test]
+fn each_service_carries_a_message_over_af_xdp() {
+    if !namespace::is_root() {
+        return;
+    }
+    let cable = namespace::Cable::new(4200);
+    // The kernel knows the neighbours: this thread could not have it ask for them there.
+    for (end, interface, number, mac) in
+        [(&cable.a, "va", 2, "02:00:00:00:00:0b"), (&cable.b, "vb", 1, "02:00:00:00:00:0a")]
+    {
+        for address in [format!("192.0.2.{number}"), format!("fd00::{number}")] {
+            end.ip(&format!("neigh replace {address} lladdr {mac} dev {interface}"));
+        }
+    }
+    for is_v4 in [true, false] {
+        let open = |end: &namespace::Namespace, interface: &str| {
+            end.run(|| Context::open_xdp(interface, roxe_verbs::af_xdp::Settings::default()))
+        };
+        let contexts = [open(&cable.a, "va").unwrap(), open(&cable.b, "vb").unwrap()];
+        a_message_of_each_service(contexts, is_v4);
+    }
+}
+
+/// A datagram to a group reaches its members, whoever is asked.
+#[test]
+fn a_datagram_to_a_group_reaches_its_members() {
+    let ends = joined_by_memory().each_ref().map(End::new);
+    let [one, other] = &ends;
+    let (group, q_key) = (Gid::from_ip("224.0.1.9".parse().unwrap()), QKey(77));
+    let sender = one.queue_pair(ServiceType::Ud);
+    sender.ready(q_key).unwrap();
+    let members = [(); 2].map(|()| other.queue_pair(ServiceType::Ud));
+    for member in &members {
+        member.ready(q_key).unwrap();
+        member.attach_multicast(group).unwrap();
+        other.receive(member, 1, 100);
+    }
+    let handle = one.domain.create_ah(&AddressVector::new(0, group)).unwrap();
+    let send = request(2, SendOperation::Send, Data::Inline(b"all"));
+    let target = Some(handle.target(Qpn::MULTICAST, q_key));
+    sender.post_send(&[SendRequest { target, ..send }]).unwrap();
+    let mut reached = [next(&other.cq).qpn, next(&other.cq).qpn];
+    reached.sort();
+    let mut expected = members.each_ref().map(QueuePair::qpn);
+    expected.sort();
+    assert_eq!(reached, expected);
+    let area = Grh::from_bytes(other.bytes(0, 40).try_into().unwrap());
+    assert_eq!(area.destination(), Some(group.to_ip()));
+    other.domain.create_ah_from(&area).unwrap();
+
+    members[0].detach_multicast(group).unwrap();
+    members.iter().for_each(|member| other.receive(member, 3, 100));
+    sender.post_send(&[SendRequest { target, ..send }]).unwrap();
+    assert_eq!(next(&other.cq).qpn, members[1].qpn());
+    assert!(members[0].detach_multicast(group).is_err());
+    assert!(other.queue_pair(ServiceType::Rc).attach_multicast(group).is_err());
+}
+
+#[test]
+fn who_cannot_be_answered_is_told() {
+    let [one, _] = joined_by_memory().each_ref().map(End::new);
+    for area in [[0; 40], [0x60; 40]] {
+        let error = one.domain.create_ah_from(&Grh::from_bytes(area)).err().unwrap();
+        assert!(matches!(error, Error::NoSender), "{error}");
+    }
 }
 
 #[test]

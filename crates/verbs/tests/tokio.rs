@@ -134,7 +134,7 @@ async fn what_fails_says_why_and_events_are_awaited() {
     let refused = AsyncConnection::new(&contexts[0]).unwrap();
     let error = refused.perform(Op::Send, &source, 0, 8).await.unwrap_err();
     assert!(matches!(error, Error::Post(_)), "{error}");
-    assert_eq!(refused.queue_pair().query().state, QpState::Reset);
+    assert_eq!(refused.queue_pair().query().state, QpState::Init);
 }
 
 /// With the connection goes all that belongs to it.
