@@ -140,7 +140,7 @@ fn tell(context: &Context, port: &PortAttr, ink: &mut Ink) {
     ink.display(format_args!("\t\tlink_layer:\t\tEthernet\n"));
     let checked = if port.capabilities.verifies_icrc { "verified" } else { "cannot be verified" };
     ink.display(format_args!("\t\ticrc:\t\t\t{checked}\n"));
-    for (index, entry) in context.gids().iter().enumerate() {
+    for (index, entry) in context.gids() {
         ink.display(format_args!("\t\tGID[{index:3}]:\t\t{}, {}\n", entry.gid, entry.gid_type));
     }
     ink.byte(b'\n');
@@ -155,8 +155,9 @@ fn tell_json(context: &Context, port: &PortAttr, ink: &mut Ink) {
     object.number("active_mtu", port.active_mtu.bytes().into());
     object.flag("zero_copy", port.capabilities.zero_copy);
     object.flag("verifies_icrc", port.capabilities.verifies_icrc);
-    let gids: Vec<_> = context.gids().iter().map(|entry| entry.gid.to_string()).collect();
-    let types: Vec<_> = context.gids().iter().map(|entry| entry.gid_type.to_string()).collect();
+    let entries = context.gids().into_iter().map(|(_, entry)| entry);
+    let (gids, types): (Vec<_>, Vec<_>) =
+        entries.map(|entry| (entry.gid.to_string(), entry.gid_type.to_string())).unzip();
     object.texts("gids", &gids);
     object.texts("gid_types", &types);
     for (name, value) in limits(context.query_device()) {

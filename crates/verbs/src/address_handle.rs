@@ -50,12 +50,12 @@ impl Drop for Inner {
 
 /// From the address that a datagram went to, or one of its family if it went to a group, back to
 /// where it came from. The answer has its DSCP; that the network was congested is not answered.
-pub(crate) fn to_sender(gids: &[GidEntry], area: &Grh) -> Result<AddressVector, Error> {
+pub(crate) fn to_sender(gids: &[(u32, GidEntry)], area: &Grh) -> Result<AddressVector, Error> {
     let header = area.ip_header().ok_or(Error::NoSender)?;
     let [own, sender] = [header.destination(), header.source()].map(Gid::from_ip);
-    let here = gids.iter().position(|entry| entry.gid == own);
-    let family = || gids.iter().position(|entry| entry.gid.is_ipv4() == sender.is_ipv4());
-    let index = here.or_else(family).ok_or(Error::NoSender)?;
+    let here = gids.iter().find(|(_, entry)| entry.gid == own);
+    let family = || gids.iter().find(|(_, entry)| entry.gid.is_ipv4() == sender.is_ipv4());
+    let (index, _) = here.or_else(family).ok_or(Error::NoSender)?;
     let traffic_class = header.traffic_class().0 & !0b11;
-    Ok(AddressVector { traffic_class, ..AddressVector::new(index as u32, sender) })
+    Ok(AddressVector { traffic_class, ..AddressVector::new(*index, sender) })
 }

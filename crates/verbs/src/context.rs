@@ -10,7 +10,7 @@ use roxe_device::protection_domain::Pd;
 use roxe_device::{Device, Limits, Resources};
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::work::AccessFlags;
-use roxe_wire::{Gid, GidType, LKey, MacAddress, Mtu};
+use roxe_wire::{LKey, MacAddress, Mtu};
 
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -42,7 +42,6 @@ struct Inner {
     resolver: Resolver,
     limits: Limits,
     capabilities: Capabilities,
-    gids: Vec<GidEntry>,
     /// Regions that nobody has any more, but on which windows are bound.
     left: Mutex<Vec<LKey>>,
 }
@@ -67,7 +66,7 @@ pub struct PortAttr {
 /// Whether packets can come and go: `ibv_port_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortState {
-    /// The interface is gone.
+    /// The interface is off or gone, or its cable ends nowhere.
     Down,
     /// They can.
     Active,
@@ -111,29 +110,22 @@ impl Context {
     }
 
     fn open(name: &str, opened: Opened) -> Result<Self, Error> {
-        let Opened { port, addresses, resolver, note } = opened;
+        let Opened { port, addresses, resolver, note, active, changes } = opened;
         let mut capabilities = port.capabilities().clone();
         capabilities.summary += &note;
         let mut limits = Limits::DEFAULT;
         limits.port_mtu = capabilities.path_mtu;
         let mut device = Device::new(limits, seed(), RegisteredMemory::default());
-        let entry = |address| GidEntry {
-            gid: Gid::from_ip(address),
-            gid_type: GidType::RoceV2,
-            vlan: None,
-        };
-        let gids: Vec<_> = addresses.into_iter().map(entry).collect();
-        for &entry in &gids {
-            device.add_gid(entry)?;
-        }
         let pd = device.alloc_pd()?;
         let router = Router::new()?;
         let events = AsyncEvents(Arc::clone(&router.events));
-        let engine = Arc::new(Engine::new(Driver::with_router(device, port, router)));
+        let mut driver = Driver::with_router(device, port, router);
+        driver.set_addresses(addresses.into_iter());
+        let engine = Arc::new(Engine::new(driver, active));
         let shared = Arc::clone(&engine);
         let thread = std::thread::Builder::new()
             .name("roxe-engine".to_owned())
-            .spawn(move || shared.run())?;
+            .spawn(move || shared.run(changes))?;
         let inner = Inner {
             name: name.to_owned(),
             engine,
@@ -143,7 +135,6 @@ impl Context {
             resolver,
             limits,
             capabilities,
-            gids,
             left: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -163,7 +154,7 @@ impl Context {
     pub fn query_port(&self) -> PortAttr {
         let Inner { engine, limits, capabilities, .. } = &*self.inner;
         PortAttr {
-            state: if engine.is_gone() { PortState::Down } else { PortState::Active },
+            state: if engine.is_active() { PortState::Active } else { PortState::Down },
             active_mtu: capabilities.path_mtu,
             max_msg_sz: limits.max_message_len(),
             gid_tbl_len: limits.gid_table_len,
@@ -172,14 +163,24 @@ impl Context {
         }
     }
 
-    /// The adapter's addresses, by GID index: `ibv_query_gid_ex`.
-    pub fn gids(&self) -> &[GidEntry] {
-        &self.inner.gids
+    /// The address with this GID index: `ibv_query_gid_ex`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchGid`].
+    pub fn query_gid(&self, index: u32) -> Result<GidEntry, Error> {
+        let found = self.with(|driver| driver.device.gids().get(index).copied());
+        found.ok_or(Error::NoSuchGid(index))
     }
 
-    /// The adapter's addresses, by GID index.
+    /// The adapter's addresses with their GID indices: `ibv_query_gid_table`. An index stays with
+    /// its address, so that there may be holes.
+    pub fn gids(&self) -> Vec<(u32, GidEntry)> {
+        self.with(|driver| driver.device.gids().iter().map(|(at, entry)| (at, *entry)).collect())
+    }
+
+    /// The adapter's addresses.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.inner.gids.iter().map(|entry| entry.gid.to_ip())
+        self.gids().into_iter().map(|(_, entry)| entry.gid.to_ip())
     }
 
     /// The largest path MTU of the port.

@@ -130,6 +130,7 @@ mod tests {
             mac: None,
             mtu: 1500,
             is_up,
+            has_carrier: is_up,
             addresses: addresses
                 .iter()
                 .map(|it| Assigned { address: it.parse().unwrap(), prefix_len: 24 })

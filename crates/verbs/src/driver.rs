@@ -2,14 +2,16 @@
 //! production.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
 
 use roxe_device::Device;
+use roxe_device::gid_table::GidEntry;
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
 use roxe_transport::qp_state::{AttributeMask, QpState};
 use roxe_transport::work::PathId;
-use roxe_wire::{FrameTemplate, ICRC_LEN, Instant, IpPair, MacAddress, Path};
+use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress, Path};
 
 use crate::events::{AsyncEvent, Router};
 use crate::registered_memory::RegisteredMemory;
@@ -78,6 +80,29 @@ impl Driver {
             source_port: to.source_port,
         });
         self.set_path(id, template);
+    }
+
+    /// Makes these the engine's addresses. Those that stay keep their GID indices. Says whether
+    /// anything changed.
+    pub(crate) fn set_addresses(&mut self, addresses: impl Iterator<Item = IpAddr>) -> bool {
+        let entry = |address| GidEntry {
+            gid: Gid::from_ip(address),
+            gid_type: GidType::RoceV2,
+            vlan: None,
+        };
+        let wanted: Vec<_> = addresses.map(entry).collect();
+        let gids = self.device.gids();
+        let old: Vec<_> = gids.iter().filter(|(_, entry)| !wanted.contains(entry)).collect();
+        let old: Vec<_> = old.into_iter().map(|(index, _)| index).collect();
+        let mut changed = !old.is_empty();
+        for index in old {
+            self.device.remove_gid(index);
+        }
+        for entry in wanted {
+            // One that is there, or for which there is no room, changes nothing.
+            changed |= self.device.add_gid(entry).is_ok();
+        }
+        changed
     }
 
     /// Hands on what the application should hear about.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
+use roxe_net::neighbor::Interface;
 use roxe_net::{Wake, Waker};
 
 use crate::driver::Driver;
@@ -22,12 +23,17 @@ pub(crate) struct Engine {
     /// The application polled since the engine's thread looked last.
     polled: AtomicBool,
     closing: AtomicBool,
+    /// The interface is on, and there is something at the other end.
+    active: AtomicBool,
     /// The interface is gone.
     gone: AtomicBool,
 }
 
+/// Says what an interface is like when it has changed, or may have. Never waits long.
+pub(crate) type Changes = Box<dyn FnMut() -> Option<Interface> + Send>;
+
 impl Engine {
-    pub(crate) fn new(driver: Driver) -> Self {
+    pub(crate) fn new(driver: Driver, active: bool) -> Self {
         Self {
             waker: driver.port.waker(),
             driver: Mutex::new(driver),
@@ -35,6 +41,7 @@ impl Engine {
             asleep: AtomicBool::new(false),
             polled: AtomicBool::new(false),
             closing: AtomicBool::new(false),
+            active: AtomicBool::new(active),
             gone: AtomicBool::new(false),
         }
     }
@@ -66,6 +73,11 @@ impl Engine {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// Whether packets can come and go.
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire) && !self.is_gone()
+    }
+
     /// Has the engine's thread end.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
@@ -73,19 +85,15 @@ impl Engine {
     }
 
     /// The engine's thread.
-    pub(crate) fn run(&self) {
+    pub(crate) fn run(&self, mut changes: Option<Changes>) {
         let mut idle_since = Clock::now();
         let mut looked = Clock::now();
         while !self.closing.load(Ordering::SeqCst) {
+            if looked.elapsed() > LONGEST_SLEEP {
+                looked = Clock::now();
+                self.look(&mut changes);
+            }
             if self.polled.swap(false, Ordering::Relaxed) {
-                // Who polls does not wait in the port, and so does not hear that it is gone.
-                if looked.elapsed() > LONGEST_SLEEP {
-                    looked = Clock::now();
-                    let mut driver = self.lock();
-                    if driver.port.wait(Duration::ZERO) == Wake::Gone {
-                        self.end(&mut driver);
-                    }
-                }
                 thread::park_timeout(TAKE_OVER);
                 continue;
             }
@@ -111,6 +119,27 @@ impl Engine {
             drop(driver);
             while self.wanted.load(Ordering::SeqCst) != 0 && !self.closing.load(Ordering::SeqCst) {
                 thread::yield_now();
+            }
+        }
+    }
+
+    /// Looks at what no packet tells of.
+    fn look(&self, changes: &mut Option<Changes>) {
+        let interface = changes.as_mut().and_then(|changes| changes());
+        let mut driver = self.lock();
+        // While somebody polls, nobody waits in the port, and so nobody hears that it is gone.
+        if driver.port.wait(Duration::ZERO) == Wake::Gone {
+            self.end(&mut driver);
+        }
+        if let Some(interface) = interface {
+            let addresses = interface.addresses.iter().map(|assigned| assigned.address);
+            if driver.set_addresses(addresses) {
+                driver.router.events.put(AsyncEvent::GidChange);
+            }
+            let active = interface.is_up && interface.has_carrier;
+            if active != self.active.swap(active, Ordering::AcqRel) {
+                let event = if active { AsyncEvent::PortActive } else { AsyncEvent::PortError };
+                driver.router.events.put(event);
             }
         }
     }

@@ -57,7 +57,7 @@ pub enum Error {
     /// The adapter has no such address.
     #[error("the adapter has no address with GID index {0}")]
     NoSuchGid(u32),
-    /// What stands before a datagram is no IP header, or of a family that the adapter does not have.
+    /// What stands before a datagram is no IP header, or of a family that the adapter lacks.
     #[error("the 40 bytes before the datagram do not say where it came from")]
     NoSender,
     /// A verb of other services.

@@ -24,6 +24,14 @@ pub enum AsyncEvent {
     CompletionQueueError(CqId),
     /// The shared receive queue holds fewer requests than its limit.
     SrqLimitReached(ReceiveQueueId),
+    /// Packets can come and go again: `IBV_EVENT_PORT_ACTIVE`.
+    PortActive,
+    /// They cannot: the interface was switched off, or its cable ends nowhere.
+    /// `IBV_EVENT_PORT_ERR`.
+    PortError,
+    /// The adapter has other addresses than before: `IBV_EVENT_GID_CHANGE`. Queue pairs and
+    /// address handles go on with those that they have.
+    GidChange,
     /// The interface is gone. Every queue pair is in state Error, and nothing will work again.
     DeviceFatal,
 }

@@ -14,6 +14,7 @@ use roxe_wire::Mtu;
 
 use crate::context::seed;
 use crate::device_string::{DeviceString, DeviceStringError, PortString};
+use crate::engine::Changes;
 use crate::error::Error;
 use crate::resolver::Resolver;
 
@@ -24,9 +25,23 @@ pub(crate) struct Opened {
     pub(crate) resolver: Resolver,
     /// What its summary does not say.
     pub(crate) note: String,
+    /// Whether packets can come and go now.
+    pub(crate) active: bool,
+    /// What becomes of the interface, for ports that depend on one.
+    pub(crate) changes: Option<Changes>,
 }
 
 impl Opened {
+    /// A port that depends on no interface.
+    fn new(
+        port: impl FramePort + Send + 'static,
+        addresses: Vec<IpAddr>,
+        resolver: Resolver,
+    ) -> Self {
+        let note = String::new();
+        Self { port: Box::new(port), addresses, resolver, note, active: true, changes: None }
+    }
+
     pub(crate) fn device(name: &str, device: &DeviceString) -> Result<Self, Error> {
         let opened = match &device.port {
             #[cfg(feature = "af_xdp")]
@@ -44,14 +59,12 @@ impl Opened {
         let number = u8::try_from(port.number() + 1).ok().filter(|&number| number < u8::MAX);
         let number = number.ok_or(roxe_device::VerbError::Limit("ports of a segment"))?;
         let addresses = vec![IpAddr::from([192, 0, 2, number])];
-        let resolver = Resolver::Segment;
-        Ok(Self { port: Box::new(port), addresses, resolver, note: String::new() })
+        Ok(Self::new(port, addresses, Resolver::Segment))
     }
 
     pub(crate) fn udp(address: IpAddr, settings: udp::Settings) -> Result<Self, Error> {
         let port = udp::Udp::open(address, settings)?;
-        let resolver = Resolver::Socket;
-        Ok(Self { port: Box::new(port), addresses: vec![address], resolver, note: String::new() })
+        Ok(Self::new(port, vec![address], Resolver::Socket))
     }
 
     #[cfg(feature = "af_xdp")]
@@ -60,12 +73,20 @@ impl Opened {
         settings: roxe_net::af_xdp::Settings,
     ) -> Result<Self, Error> {
         let port = roxe_net::af_xdp::AfXdp::open(interface, settings)?;
-        let mut netlink = Netlink::open()?;
+        // What changes from here on is told; what is so now is read after.
+        let mut watch = roxe_net::neighbor::Watch::open()?;
+        let (mut netlink, mut other) = (Netlink::open()?, Netlink::open()?);
         let found = find(&mut netlink, interface)?;
         let addresses = found.addresses.iter().map(|it| it.address).collect();
         let kernel = crate::resolver::kernel::Kernel::new(netlink, &found);
-        let resolver = Resolver::Kernel(kernel);
-        Ok(Self { port: Box::new(port), addresses, resolver, note: String::new() })
+        let index = found.index;
+        let changes = move || {
+            let interfaces = watch.has_changed().then(|| other.interfaces().ok())??;
+            interfaces.into_iter().find(|interface| interface.index == index)
+        };
+        let opened = Self::new(port, addresses, Resolver::Kernel(kernel));
+        let active = found.is_up && found.has_carrier;
+        Ok(Self { active, changes: Some(Box::new(changes)), ..opened })
     }
 
     /// By AF_XDP where that works, else a UDP socket on the interface's first address.

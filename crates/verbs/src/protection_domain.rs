@@ -129,7 +129,7 @@ impl ProtectionDomain {
     /// # Errors
     /// [`Error::NoSender`]; else as [`ProtectionDomain::create_ah`].
     pub fn create_ah_from(&self, area: &Grh) -> Result<AddressHandle, Error> {
-        AddressHandle::create(self, &to_sender(self.context().gids(), area)?)
+        AddressHandle::create(self, &to_sender(&self.context().gids(), area)?)
     }
 }
 

@@ -258,10 +258,8 @@ impl QueuePair {
     /// # Errors
     /// [`Error::NoSuchGid`].
     pub fn endpoint_at(&self, gid_index: u32) -> Result<Endpoint, Error> {
-        let entry = self.context().gids().get(gid_index as usize);
-        let entry = entry.ok_or(Error::NoSuchGid(gid_index))?;
         Ok(Endpoint {
-            address: entry.gid.to_ip(),
+            address: self.context().query_gid(gid_index)?.gid.to_ip(),
             qpn: self.qpn(),
             psn: self.inner.psn,
             path_mtu: self.context().path_mtu(),

@@ -70,7 +70,7 @@ impl End {
     }
 
     fn address(&self) -> Gid {
-        self.context.gids()[self.gid as usize].gid
+        self.context.query_gid(self.gid).unwrap().gid
     }
 
     fn queue_pair(&self, service: ServiceType) -> QueuePair {
@@ -100,8 +100,9 @@ fn connected(service: ServiceType, [one, other]: &[End; 2]) -> [QueuePair; 2] {
 
 fn a_message_of_each_service(contexts: [Context; 2], is_v4: bool) {
     let ends = contexts.each_ref().map(|context| {
-        let gid = context.gids().iter().position(|entry| entry.gid.is_ipv4() == is_v4);
-        End { gid: gid.expect("an address of the family") as u32, ..End::new(context) }
+        let mut gids = context.gids().into_iter();
+        let gid = gids.find(|(_, entry)| entry.gid.is_ipv4() == is_v4);
+        End { gid: gid.expect("an address of the family").0, ..End::new(context) }
     });
     let [one, other] = &ends;
     for service in [ServiceType::Rc, ServiceType::Uc] {
