@@ -68,22 +68,28 @@ const VARIABLE: &str = "ROXE_DEVICES";
 fn read(named: &str) -> Result<Vec<DeviceEntry>, Error> {
     let mut texts: Vec<String> = Vec::new();
     for piece in named.split(';') {
-        let begins = piece.split_once('=').is_some_and(|(_, device)| begins_with_port(device));
         match texts.last_mut() {
             // A semicolon inside of rules.
-            Some(text) if !begins => *text += &format!(";{piece}"),
+            Some(text) if !begins_with_port(name_and_device(piece).1) => {
+                *text += &format!(";{piece}");
+            }
             _ => texts.push(piece.to_owned()),
         }
     }
     texts
         .iter()
         .map(|text| {
-            let (name, device) = text.split_once('=').unwrap_or(("", text));
-            let device = device.trim().trim_end_matches([';', ' ']);
-            let (name, device) = (name.trim().to_owned(), device.parse()?);
-            Ok(DeviceEntry { name, device, interface: None })
+            let (name, device) = name_and_device(text.trim_end_matches([';', ' ']));
+            Ok(DeviceEntry { name: name.to_owned(), device: device.parse()?, interface: None })
         })
         .collect()
+}
+
+/// The two of `roxe0=xdp:eth1`. A device string without a name is its own.
+fn name_and_device(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let (name, device) = text.split_once('=').unwrap_or((text, text));
+    if begins_with_port(text) { (text, text) } else { (name.trim(), device.trim()) }
 }
 
 fn of_interfaces(interfaces: &[Interface]) -> Vec<DeviceEntry> {
@@ -119,6 +125,14 @@ mod tests {
         ];
         assert_eq!(list(named), expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
         assert!(read("eth1").is_err() && read("a=tap:x").is_err());
+    }
+
+    #[test]
+    fn a_device_without_a_name_is_named_by_its_string() {
+        let text = "udp:127.0.0.1,gso=off";
+        let expected = [(text, text), ("a", "memory:x")];
+        let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(list(&format!("{text};a=memory:x")), expected);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `PORT:ARG[,key=value…]`:
 //!
 //! ```text
-//! xdp:eth1[,queue=0][,mode=auto|native|generic][,zerocopy=auto|on|off]
+//! xdp:eth1[,queues=1][,queue=0][,mode=auto|native|generic][,zerocopy=auto|on|off]
 //! udp:10.0.0.1[,gso=auto|on|off][,verify=on|off]
 //! auto:eth1
 //! memory:NAME
@@ -123,6 +123,9 @@ fn read(text: &str) -> Result<DeviceString, String> {
 fn xdp(interface: &str, options: &mut Options<'_>) -> Result<PortString, String> {
     use roxe_net::af_xdp::{Mode, Settings, ZeroCopy};
     let mut settings = Settings::default();
+    if let Some(queues) = options.take("queues").filter(|queues| queues != "1") {
+        return Err(format!("queues={queues}: an adapter has one queue, `queue=` says which"));
+    }
     if let Some(queue) = options.take("queue") {
         settings.queue = queue.parse().map_err(|_| format!("queue={queue}: not a number"))?;
     }
@@ -217,9 +220,10 @@ mod tests {
             zero_copy: ZeroCopy::Off,
             ..Settings::default()
         };
-        let xdp = parse("xdp:veth0,mode=generic,queue=3,zerocopy=off");
+        let xdp = parse("xdp:veth0,queues=1,mode=generic,queue=3,zerocopy=off");
         assert_eq!(xdp.port, PortString::Xdp("veth0".to_owned(), settings));
         assert_eq!(why("xdp:eth0,queue=x"), "queue=x: not a number");
+        assert!(why("xdp:eth0,queues=2").starts_with("queues=2: an adapter has one queue"));
         assert_eq!(why("xdp:eth0,mode=fast"), "mode=fast: not one of auto, native, generic");
     }
 

@@ -134,12 +134,12 @@ impl Engine {
         if let Some(interface) = interface {
             let addresses = interface.addresses.iter().map(|assigned| assigned.address);
             if driver.set_addresses(addresses) {
-                driver.router.events.put(AsyncEvent::GidChange);
+                driver.router.tell(AsyncEvent::GidChange);
             }
             let active = interface.is_up && interface.has_carrier;
             if active != self.active.swap(active, Ordering::AcqRel) {
                 let event = if active { AsyncEvent::PortActive } else { AsyncEvent::PortError };
-                driver.router.events.put(event);
+                driver.router.tell(event);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Engine {
         if !self.gone.swap(true, Ordering::AcqRel) {
             driver.end_queue_pairs();
             driver.route_events();
-            driver.router.events.put(AsyncEvent::DeviceFatal);
+            driver.router.tell(AsyncEvent::DeviceFatal);
         }
     }
 

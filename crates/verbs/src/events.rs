@@ -38,7 +38,8 @@ pub enum AsyncEvent {
 
 /// The asynchronous events of an adapter, in order. The descriptor is readable while one waits.
 ///
-/// Events of an object that is destroyed are taken back.
+/// Events of an object that is destroyed are taken back, and of more than 65,536 that nobody
+/// fetches the oldest are forgotten.
 #[derive(Clone)]
 pub struct AsyncEvents(pub(crate) Arc<Mailbox<AsyncEvent>>);
 
@@ -75,6 +76,16 @@ impl<T> Mailbox<T> {
 
     pub(crate) fn put(&self, what: T) {
         self.change(|queue| queue.push_back(what));
+    }
+
+    /// The same, where the oldest goes if there are `most` already.
+    pub(crate) fn put_among(&self, most: usize, what: T) {
+        self.change(|queue| {
+            if queue.len() >= most {
+                queue.pop_front();
+            }
+            queue.push_back(what);
+        });
     }
 
     pub(crate) fn try_take(&self) -> Option<T> {
@@ -155,14 +166,20 @@ impl Router {
                     channel.fired.put(cq);
                 }
             }
-            Event::QueuePair(qpn, event) => self.events.put(AsyncEvent::QueuePair(qpn, event)),
-            Event::CompletionQueueError(cq) => {
-                self.events.put(AsyncEvent::CompletionQueueError(cq));
-            }
-            Event::SrqLimitReached(srq) => self.events.put(AsyncEvent::SrqLimitReached(srq)),
+            Event::QueuePair(qpn, event) => self.tell(AsyncEvent::QueuePair(qpn, event)),
+            Event::CompletionQueueError(cq) => self.tell(AsyncEvent::CompletionQueueError(cq)),
+            Event::SrqLimitReached(srq) => self.tell(AsyncEvent::SrqLimitReached(srq)),
         }
     }
+
+    /// Tells the application.
+    pub(crate) fn tell(&self, event: AsyncEvent) {
+        self.events.put_among(MOST_EVENTS, event);
+    }
 }
+
+/// Asynchronous events that wait for the application at most.
+const MOST_EVENTS: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -188,6 +205,9 @@ mod tests {
         mailbox.put(3);
         assert!(is_readable(&mailbox));
         assert_eq!(mailbox.take(Duration::MAX), Some(3));
+        (4..8).for_each(|number| mailbox.put_among(2, number));
+        assert_eq!([mailbox.try_take(), mailbox.try_take()], [Some(6), Some(7)]);
+        assert!(!is_readable(&mailbox));
     }
 
     /// Whoever waits with an empty hand is woken by whoever puts something in, in every order.
