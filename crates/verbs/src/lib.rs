@@ -5,6 +5,20 @@
 //! While the application polls, the poll moves the engine itself, without a hand-over. This is the
 //! one place that reads a clock.
 //!
+//! | question | item |
+//! |---|---|
+//! | which adapters there are, and how one is opened | [`devices`], [`open`], [`DeviceString`] |
+//! | a reliable connection in a few calls | [`Connection`] |
+//! | everything else: domains, memory, queue pairs, address handles | [`ProtectionDomain`] |
+//! | how a queue pair is set, connected, and why it ended | [`QueuePair`] |
+//! | to sleep until something completes | [`CompletionChannel`] |
+//! | what happens without being asked for | [`AsyncEvents`] |
+//! | two programs that tell each other their queue pairs | [`connect`] |
+//! | operations to be awaited | `asynchronous` (cargo feature `tokio`) |
+//!
+//! Handles are cheap to clone, and keep what they stand on: a queue pair its completion queues and
+//! its domain, these their adapter. They may be dropped in any order.
+//!
 //! ```
 //! use roxe_verbs::{Buffer, Connection, Context, Mtu, Op, Wait};
 //!

@@ -70,9 +70,10 @@ impl ProtectionDomain {
     ///
     /// # Safety
     /// `len` bytes from `start` on stay valid for reads and, with any right to write, for writes
-    /// until the region *and every window bound to it* are dropped. Meanwhile the adapter, and
-    /// with remote rights a peer, reads and writes them at any time: nobody may hold a reference to
-    /// bytes that posted work or a peer may touch then, only raw pointers and atomics.
+    /// until the last clone of the region *and every window bound to it* are dropped; an operation
+    /// that is awaited has a clone until it is done. Meanwhile the adapter, and with remote rights
+    /// a peer, reads and writes them at any time: nobody may hold a reference to bytes that posted
+    /// work or a peer may touch then, only raw pointers and atomics.
     ///
     /// # Errors
     /// [`Error::Verb`]; then nothing was registered.
