@@ -13,7 +13,7 @@ use roxe_sim::swarm::{Feature, PROFILES, Profile};
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
 /// Exit status: 0 right; 1 findings; 2 a usage error, or input that is unreadable or ends in the
-/// middle.
+/// middle; 3 the environment lacks something.
 #[derive(Debug, Parser)]
 #[command(name = "roxe", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Replay(ReplayArguments),
     Script(ScriptArguments),
     Sim(SimArguments),
+    Devinfo(DevinfoArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -324,6 +325,43 @@ pub(crate) struct SimArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
 }
+
+/// Shows the adapters there are: their ports, path MTUs and addresses.
+///
+/// Which there are says the variable ROXE_DEVICES, such as "roxe0=xdp:eth1;roxe1=udp:127.0.0.1".
+/// Without it each interface that is up and has an address is one, `roxe_` and its name: by AF_XDP
+/// where that is allowed, else by a UDP socket.
+///
+/// What was named is opened for a moment, and what cannot be opened is shown with what to do. An
+/// interface that nobody named is left alone: to open it by AF_XDP may take its link down for a
+/// moment.
+#[derive(Debug, Args)]
+#[command(after_long_help = DEVINFO_LEGEND)]
+pub(crate) struct DevinfoArguments {
+    /// Only this one: a name, or a device string
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Every limit too
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// JSON Lines: a flat object an adapter
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How devices are named, and how it ends.
+const DEVINFO_LEGEND: &str = "\
+Device strings:
+  xdp:eth1[,queues=1][,queue=0][,mode=auto|native|generic][,zerocopy=auto|on|off]
+  udp:10.0.0.1[,gso=auto|on|off][,verify=on|off]
+  auto:eth1      the first where it is allowed, else the second
+  memory:NAME    joined with all of the same name in the same program
+  and behind each of them [,capture=FILE][,fault=RULES]
+
+Exit status:
+  0  there is an adapter
+  2  a usage error, or a device string that cannot be read
+  3  there is none, or of those named none can be opened; what to do is said";
 
 /// What `--change` may take away.
 fn features() -> String {

@@ -4,12 +4,26 @@
 //!
 //! | part | what it is |
 //! |---|---|
+//! | [`verbs`] | an open adapter: memory, queue pairs, completions, as in libibverbs |
+//! | [`connect`] | two programs tell each other their queue pairs |
 //! | [`wire`] | packets: bytes ⇄ meaning, and the vocabulary of RDMA |
 //! | [`trace`] | what a sequence of packets means, and which rules it breaks |
 //!
-//! The feature `cli`, on by default, adds the program `roxe` and everything that only it needs; a
-//! library's user turns the default features off.
+//! Features, the first two on by default; a library's user turns the default features off:
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `af_xdp` | adapters on network interfaces; without it, on UDP sockets and in memory |
+//! | `tokio` | operations and events to be awaited |
+//! | `cli` | the program `roxe`, and everything that only it needs |
 #![forbid(unsafe_code)]
 
 pub use roxe_trace as trace;
+pub use roxe_verbs as verbs;
+pub use roxe_verbs::connect;
 pub use roxe_wire as wire;
+
+/// The examples of README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,6 +4,7 @@
 mod capture;
 mod check;
 mod cli;
+mod devinfo;
 mod examine;
 mod explain;
 mod outcome;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Script(arguments) => script::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
+        Command::Devinfo(arguments) => devinfo::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

@@ -16,6 +16,8 @@ pub(crate) enum Outcome {
     Findings,
     /// 2: usage, or input that cannot be read.
     Unreadable,
+    /// 3: the environment lacks something.
+    Lacking,
 }
 
 impl Outcome {

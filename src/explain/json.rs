@@ -69,6 +69,11 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// A list of texts.
+    pub(crate) fn texts(&mut self, name: &str, items: &[String]) {
+        self.list(name, items, |item, ink| string(item, ink));
+    }
+
     /// A list.
     pub(crate) fn list<'i, T: 'i>(
         &mut self,

@@ -29,6 +29,19 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
+    /// From one of our addresses to a peer's, with all else as Linux takes it if nobody says more.
+    pub const fn new(source_gid: u32, destination: Gid) -> Self {
+        Self {
+            source_gid,
+            destination,
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+            service_level: 0,
+            static_rate: StaticRate::MAX,
+        }
+    }
+
     /// How packets are addressed, with `source_port` (see [`roxe_wire::source_port`]).
     ///
     /// # Errors

@@ -4,10 +4,9 @@
 //! fetches in time, as a network does. A frame reaches every other port of its segment: who is
 //! meant is for the device to see.
 
-use std::array;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
@@ -32,40 +31,76 @@ pub fn pair(path_mtu: Mtu) -> io::Result<[MemoryPort; 2]> {
 /// # Errors
 /// When the process has no file descriptor left for the bells that end a wait.
 pub fn segment<const N: usize>(path_mtu: Mtu) -> io::Result<[MemoryPort; N]> {
-    let bells: Vec<Doorbell> = (0..N).map(|_| Doorbell::new()).collect::<io::Result<_>>()?;
-    let inboxes: Vec<Arc<Inbox>> = bells.iter().map(Inbox::new).collect();
-    let mut bells = bells.into_iter();
-    let max_frame = path_mtu.bytes() as usize + MAX_AROUND_PAYLOAD;
-    Ok(array::from_fn(|me| MemoryPort {
-        capabilities: Capabilities {
-            path_mtu,
-            zero_copy: false,
-            verifies_icrc: true,
-            headers: HeadersOf::Path,
-            summary: format!("memory: port {me} of {N}, path MTU {path_mtu}"),
-        },
-        bell: bells.next().expect("there are as many bells as ports"),
-        inbox: Arc::clone(&inboxes[me]),
-        others: inboxes
-            .iter()
-            .enumerate()
-            .filter(|(other, _)| *other != me)
-            .map(|(_, inbox)| Arc::clone(inbox))
-            .collect(),
-        framer: Framer::new(max_frame),
-        outgoing: vec![0; max_frame],
-        arrived: Vec::with_capacity(BATCH),
-        traffic: Traffic::default(),
-    }))
+    let segment = Segment::new(path_mtu);
+    let ports: Vec<MemoryPort> = (0..N).map(|_| segment.join()).collect::<io::Result<_>>()?;
+    Ok(ports.try_into().expect("there are as many ports as were asked for"))
+}
+
+/// A segment that ports join and leave. Clones are the same segment.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    path_mtu: Mtu,
+    /// The inboxes of its ports, by their numbers.
+    inboxes: Arc<RwLock<Vec<Option<Arc<Inbox>>>>>,
+}
+
+impl Segment {
+    /// One without ports, whose packets have this path MTU at the most.
+    pub fn new(path_mtu: Mtu) -> Self {
+        Self { path_mtu, inboxes: Arc::default() }
+    }
+
+    /// One more port, with the smallest number that is free. It leaves when it is dropped.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left for the bell that ends a wait.
+    pub fn join(&self) -> io::Result<MemoryPort> {
+        let path_mtu = self.path_mtu;
+        let bell = Doorbell::new()?;
+        let inbox = Inbox::new(&bell);
+        let mut inboxes = self.inboxes.write().unwrap_or_else(PoisonError::into_inner);
+        let number = inboxes.iter().position(Option::is_none).unwrap_or(inboxes.len());
+        if number == inboxes.len() {
+            inboxes.push(None);
+        }
+        inboxes[number] = Some(Arc::clone(&inbox));
+        drop(inboxes);
+        let max_frame = path_mtu.bytes() as usize + MAX_AROUND_PAYLOAD;
+        Ok(MemoryPort {
+            capabilities: Capabilities {
+                path_mtu,
+                zero_copy: false,
+                verifies_icrc: true,
+                headers: HeadersOf::Path,
+                summary: format!("memory: port {number}, path MTU {path_mtu}"),
+            },
+            number,
+            bell,
+            inbox,
+            segment: self.clone(),
+            framer: Framer::new(max_frame),
+            outgoing: vec![0; max_frame],
+            arrived: Vec::with_capacity(BATCH),
+            traffic: Traffic::default(),
+        })
+    }
+
+    /// Calls for the inbox of every port but one.
+    fn each_but(&self, number: usize, mut call: impl FnMut(&Inbox)) {
+        let inboxes = self.inboxes.read().unwrap_or_else(PoisonError::into_inner);
+        let others = inboxes.iter().enumerate().filter(|(other, _)| *other != number);
+        others.filter_map(|(_, inbox)| inbox.as_deref()).for_each(&mut call);
+    }
 }
 
 /// A port of a segment in memory.
 #[derive(Debug)]
 pub struct MemoryPort {
     capabilities: Capabilities,
+    number: usize,
     bell: Doorbell,
     inbox: Arc<Inbox>,
-    others: Vec<Arc<Inbox>>,
+    segment: Segment,
     framer: Framer,
     /// The frame being written.
     outgoing: Vec<u8>,
@@ -75,6 +110,11 @@ pub struct MemoryPort {
 }
 
 impl MemoryPort {
+    /// Its number on its segment, from 0 on.
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+
     fn hand_up(&mut self, mut sink: impl FnMut(Arrival<'_>)) -> usize {
         let mut packets = 0;
         while packets == 0 && self.inbox.fetch(&mut self.arrived) {
@@ -111,7 +151,7 @@ impl FramePort for MemoryPort {
             match self.framer.frame(&mut self.outgoing, &mut [], source) {
                 Framed::Frame { packet_len, frame_len } => {
                     let frame = &self.outgoing[..frame_len];
-                    self.others.iter().for_each(|inbox| inbox.put(frame));
+                    self.segment.each_but(self.number, |inbox| inbox.put(frame));
                     self.traffic.sent(packet_len);
                     sent.packets += 1;
                 }
@@ -123,7 +163,7 @@ impl FramePort for MemoryPort {
             }
         }
         if sent.packets > 0 {
-            self.others.iter().for_each(|inbox| inbox.waker.wake());
+            self.segment.each_but(self.number, |inbox| inbox.waker.wake());
         }
         sent
     }
@@ -147,6 +187,13 @@ impl FramePort for MemoryPort {
         let mut counters = self.traffic.counters();
         counters.push(("rx_overflow", self.inbox.lock().overflow));
         counters
+    }
+}
+
+impl Drop for MemoryPort {
+    fn drop(&mut self) {
+        let mut inboxes = self.segment.inboxes.write().unwrap_or_else(PoisonError::into_inner);
+        inboxes[self.number] = None;
     }
 }
 

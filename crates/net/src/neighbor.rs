@@ -26,6 +26,10 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use roxe_wire::MacAddress;
 use thiserror::Error;
 
+mod watch;
+
+pub use watch::Watch;
+
 /// The kernel's view of one network namespace: that of the thread which opened it.
 #[derive(Debug)]
 pub struct Netlink {
@@ -48,6 +52,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether somebody switched it on.
     pub is_up: bool,
+    /// Whether there is something at the other end of its cable.
+    pub has_carrier: bool,
     /// Its addresses that may be used, in the kernel's order.
     pub addresses: Vec<Assigned>,
 }
@@ -339,6 +345,7 @@ fn read_link(message: LinkMessage) -> Interface {
         mac: None,
         mtu: 0,
         is_up: message.header.flags.contains(LinkFlags::Up),
+        has_carrier: message.header.flags.contains(LinkFlags::LowerUp),
         addresses: Vec::new(),
     };
     for attribute in message.attributes {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant as Clock};
 
 use namespace::{Cable, Namespace, is_root};
 use roxe_net::af_xdp::{AfXdp, Mode, OpenError, Settings, ZeroCopy};
-use roxe_net::neighbor::{Netlink, Reach};
+use roxe_net::neighbor::{Netlink, Reach, Watch};
 use roxe_net::{FramePort, Outgoing, Seal, Sent, Wake};
 use roxe_wire::{
     Body, FrameTemplate, Instant, IpPair, MacAddress, Mtu, Path, TrafficClass, VlanTag, icrc,
@@ -511,6 +511,21 @@ fn a_wait_ends_for_a_reason() {
 }
 
 #[test]
+fn changes_of_interfaces_and_addresses_are_heard_of() {
+    if !is_root() {
+        return;
+    }
+    let namespace = Namespace::new();
+    let mut watch = namespace.run(Watch::open).expect("it takes no privilege");
+    assert!(!watch.has_changed());
+    for change in ["link set lo mtu 9000", "address add 127.0.0.9/8 dev lo"] {
+        namespace.ip(change);
+        assert!(watch.has_changed(), "{change}");
+        assert!(!watch.has_changed(), "{change}");
+    }
+}
+
+#[test]
 fn neighbours_are_found() {
     if !is_root() {
         return;
@@ -521,7 +536,7 @@ fn neighbours_are_found() {
         let interfaces = netlink.interfaces().expect("the kernel answers");
         let va = interfaces.iter().find(|it| it.name == "va").expect("there is va");
         assert_eq!(va.mac, Some(MacAddress([2, 0, 0, 0, 0, 0x0a])));
-        assert_eq!((va.mtu, va.is_up), (1500, true));
+        assert_eq!((va.mtu, va.is_up, va.has_carrier), (1500, true, true));
         let has = |address: &str| {
             let address: IpAddr = address.parse().expect("an address");
             va.addresses.iter().any(|it| it.address == address)

@@ -13,9 +13,8 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use namespace::{Cable, is_root};
-use roxe_net::af_xdp::Settings;
-use roxe_verbs::{Buffer, Connection, Context, Endpoint, Op, Wait};
-use roxe_wire::{Mtu, Psn, Qpn, RKey};
+use roxe_verbs::af_xdp::Settings;
+use roxe_verbs::{Buffer, Connection, Context, Endpoint, Mtu, Op, RKey, Wait};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -79,17 +78,12 @@ fn exchange(
     va: u64,
     key: RKey,
 ) -> Outcome<(Endpoint, u64, RKey)> {
-    let Endpoint { address, qpn, psn, path_mtu } = own;
-    let (qpn, psn) = (qpn.get(), psn.get());
-    writeln!(&mut &*stream, "{address} {qpn} {psn} {} {va} {}", path_mtu.code(), key.0)?;
+    writeln!(&mut &*stream, "{own} {va} {}", key.0)?;
     let line = line(stream)?;
     let mut words = line.split_whitespace();
     let mut word = || words.next().ok_or("the peer said too little");
-    let address = word()?.parse()?;
-    let (qpn, psn) = (Qpn::new(word()?.parse()?), Psn::new(word()?.parse()?));
-    let path_mtu = Mtu::from_code(word()?.parse()?).ok_or("no such MTU")?;
-    let (va, key) = (word()?.parse()?, RKey(word()?.parse()?));
-    Ok((Endpoint { address, qpn, psn, path_mtu }, va, key))
+    let endpoint = word()?.parse()?;
+    Ok((endpoint, word()?.parse()?, RKey(word()?.parse()?)))
 }
 
 fn line(stream: &TcpStream) -> Outcome<String> {
@@ -110,7 +104,7 @@ fn server(listener: Outcome<TcpListener>, open: impl FnOnce() -> Outcome<Context
     let buffer = Buffer::new(2 * LEN);
     let region = context.register(&buffer)?;
     let mut connection = Connection::new(&context)?;
-    let (peer, ..) = exchange(&stream, &connection.endpoint(), region.address(), region.r_key())?;
+    let (peer, ..) = exchange(&stream, &connection.endpoint()?, region.address(), region.r_key())?;
     connection.connect(&peer)?;
     connection.post_receive(1, &region, LEN as u64, LEN as u32)?;
     writeln!(&mut &stream, "ready")?;
@@ -138,7 +132,7 @@ fn client(
     let buffer = Buffer::new(2 * LEN);
     let region = context.register(&buffer)?;
     let mut connection = Connection::new(&context)?;
-    let own = connection.endpoint();
+    let own = connection.endpoint()?;
     let (peer, va, r_key) = exchange(&stream, &own, region.address(), region.r_key())?;
     connection.connect(&peer)?;
     line(&stream)?;

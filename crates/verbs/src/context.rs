@@ -1,104 +1,75 @@
-//! An open adapter, and the thread that makes progress when the application does not.
+//! An open adapter.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant as Clock};
 
+use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
-use roxe_device::memory::Registration;
 use roxe_device::protection_domain::Pd;
-use roxe_device::{Device, Limits, VerbError};
-use roxe_net::{FramePort, Wake, Waker, memory};
-use roxe_transport::work::{AccessFlags, PathId, PostError, Sge};
-use roxe_wire::{
-    Addressing, FrameTemplate, Gid, GidType, IpPair, LKey, MacAddress, Mtu, Path, RKey,
-};
+use roxe_device::{Device, Limits, Resources};
+use roxe_net::{Capabilities, memory, udp};
+use roxe_transport::work::AccessFlags;
+use roxe_wire::{LKey, MacAddress, Mtu};
 
+use crate::completion_channel::CompletionChannel;
+use crate::completion_queue::CompletionQueue;
+use crate::device_string::DeviceString;
 use crate::driver::Driver;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::events::{AsyncEvents, Router};
+use crate::memory_region::MemoryRegion;
+use crate::opened::Opened;
+use crate::protection_domain::ProtectionDomain;
 use crate::registered_memory::{Buffer, RegisteredMemory};
+use crate::resolver::Resolver;
 
-/// How long the application may not have polled before the engine's thread takes over.
-const TAKE_OVER: Duration = Duration::from_micros(50);
-
-/// The longest sleep of the engine's thread.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-
-/// Why a verb failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The engine refused.
-    #[error(transparent)]
-    Verb(#[from] VerbError),
-    /// A request was refused.
-    #[error(transparent)]
-    Post(#[from] PostError),
-    /// The port cannot be opened.
-    #[cfg(feature = "af_xdp")]
-    #[error(transparent)]
-    Open(#[from] roxe_net::af_xdp::OpenError),
-    /// The way to a peer cannot be found.
-    #[error(transparent)]
-    Resolve(#[from] roxe_net::neighbor::ResolveError),
-    /// There is no way to a peer.
-    #[error("no route to {0}: is the address right, and the interface up?")]
-    NoRoute(IpAddr),
-    /// The adapter has no address of the peer's family.
-    #[error("the adapter has no address to talk to {0} from")]
-    NoSourceAddress(IpAddr),
-    /// A request failed.
-    #[error("request {wr_id} failed: {status}")]
-    Completion {
-        /// The application's name for it.
-        wr_id: u64,
-        /// How it ended.
-        status: &'static str,
-    },
-    /// Nothing completed in time.
-    #[error("nothing completed within {0:?}")]
-    TimedOut(Duration),
-    /// The operating system refused something.
-    #[error(transparent)]
-    System(#[from] std::io::Error),
-}
-
-/// An open adapter. Clones are the same adapter; it closes when the last one is gone.
+/// An open adapter: `ibv_context`. Clones are the same adapter; it closes when the last one is
+/// gone, and everything that was made with it.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    shared: Arc<Shared>,
+    name: String,
+    engine: Arc<Engine>,
     thread: Option<JoinHandle<()>>,
+    events: AsyncEvents,
+    /// The domain of whoever does not care.
     pd: Pd,
-}
-
-/// What the application and the engine's thread share.
-struct Shared {
-    driver: Mutex<Driver>,
-    waker: Waker,
-    /// How many callers want the driver: the engine's thread then lets go of it.
-    wanted: AtomicU32,
-    /// Whether the engine's thread sleeps in the port, driver in hand.
-    asleep: AtomicBool,
-    /// The application polled since the engine's thread looked last.
-    polled: AtomicBool,
-    closing: AtomicBool,
     resolver: Resolver,
-    path_mtu: Mtu,
-    addresses: Vec<IpAddr>,
+    limits: Limits,
+    capabilities: Capabilities,
+    /// Regions that nobody has any more, but on which windows are bound.
+    left: Mutex<Vec<LKey>>,
 }
 
-/// How the link addresses of a path are found.
-enum Resolver {
-    /// There is just one other end.
-    Fixed(MacAddress),
-    /// The kernel knows.
-    #[cfg(feature = "af_xdp")]
-    Kernel(Mutex<(roxe_net::neighbor::Netlink, u32, MacAddress)>),
+/// The port of an adapter: `ibv_port_attr`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttr {
+    /// Whether packets can come and go.
+    pub state: PortState,
+    /// The largest path MTU.
+    pub active_mtu: Mtu,
+    /// Bytes that a message may have.
+    pub max_msg_sz: u32,
+    /// Entries of the GID table.
+    pub gid_tbl_len: u32,
+    /// Entries of the P_Key table.
+    pub pkey_tbl_len: u16,
+    /// What carries the packets, and how.
+    pub capabilities: Capabilities,
+}
+
+/// Whether packets can come and go: `ibv_port_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortState {
+    /// The interface is off or gone, or its cable ends nowhere.
+    Down,
+    /// They can.
+    Active,
 }
 
 impl Context {
@@ -107,75 +78,119 @@ impl Context {
     /// # Errors
     /// [`Error::System`].
     pub fn memory_pair(path_mtu: Mtu) -> Result<[Self; 2], Error> {
-        let [one, other] = memory::pair(path_mtu)?;
-        let open = |port, last: u8| {
-            let address = IpAddr::from([192, 0, 2, last]);
-            let resolver = Resolver::Fixed(MacAddress([2, 0, 0, 0, 0, 3 - last]));
-            Self::open(Box::new(port), vec![address], resolver)
-        };
-        Ok([open(one, 1)?, open(other, 2)?])
+        let segment = memory::Segment::new(path_mtu);
+        let open = || Self::open("memory", Opened::memory(&segment)?);
+        Ok([open()?, open()?])
     }
 
-    /// An adapter on a network interface, with the interface's addresses.
+    /// An adapter on an address of this host, through a UDP socket: without any privilege, a few
+    /// times slower than AF_XDP.
     ///
     /// # Errors
-    /// [`Error::Open`] says what is missing.
-    #[cfg(feature = "af_xdp")]
-    pub fn open_xdp(interface: &str, settings: roxe_net::af_xdp::Settings) -> Result<Self, Error> {
-        let port = roxe_net::af_xdp::AfXdp::open(interface, settings)?;
-        let mut netlink = roxe_net::neighbor::Netlink::open()?;
-        let found = netlink.interfaces()?.into_iter().find(|found| found.name == interface);
-        let found = found.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))?;
-        let addresses = found.addresses.iter().map(|assigned| assigned.address).collect();
-        let mac = found.mac.unwrap_or_default();
-        let resolver = Resolver::Kernel(Mutex::new((netlink, found.index, mac)));
-        Self::open(Box::new(port), addresses, resolver)
+    /// [`Error::OpenUdp`] says what is missing.
+    pub fn open_udp(address: IpAddr, settings: udp::Settings) -> Result<Self, Error> {
+        Self::open(&address.to_string(), Opened::udp(address, settings)?)
     }
 
-    fn open(
-        port: Box<dyn FramePort + Send>,
-        addresses: Vec<IpAddr>,
-        resolver: Resolver,
-    ) -> Result<Self, Error> {
-        let path_mtu = port.capabilities().path_mtu;
-        let waker = port.waker();
-        let mut device = Device::new(Limits::DEFAULT, seed(), RegisteredMemory::default());
-        for &address in &addresses {
-            let gid = Gid::from_ip(address);
-            device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None })?;
-        }
+    /// An adapter on a network interface by AF_XDP, with the interface's addresses.
+    ///
+    /// # Errors
+    /// [`Error::OpenXdp`] says what is missing.
+    #[cfg(feature = "af_xdp")]
+    pub fn open_xdp(interface: &str, settings: roxe_net::af_xdp::Settings) -> Result<Self, Error> {
+        Self::open(interface, Opened::xdp(interface, settings)?)
+    }
+
+    /// The adapter that a device string says, under a name for people.
+    ///
+    /// # Errors
+    /// [`Error`] says what is missing.
+    pub fn open_device(name: &str, device: &DeviceString) -> Result<Self, Error> {
+        Self::open(name, Opened::device(name, device)?)
+    }
+
+    fn open(name: &str, opened: Opened) -> Result<Self, Error> {
+        let Opened { port, addresses, resolver, note, active, changes } = opened;
+        let mut capabilities = port.capabilities().clone();
+        capabilities.summary += &note;
+        let mut limits = Limits::DEFAULT;
+        limits.port_mtu = capabilities.path_mtu;
+        let mut device = Device::new(limits, seed(), RegisteredMemory::default());
         let pd = device.alloc_pd()?;
-        let shared = Arc::new(Shared {
-            driver: Mutex::new(Driver::new(device, port)),
-            waker,
-            wanted: AtomicU32::new(0),
-            asleep: AtomicBool::new(false),
-            polled: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            resolver,
-            path_mtu,
-            addresses,
-        });
-        let engine = Arc::clone(&shared);
+        let router = Router::new()?;
+        let events = AsyncEvents(Arc::clone(&router.events));
+        let mut driver = Driver::with_router(device, port, router);
+        driver.set_addresses(addresses.into_iter());
+        let engine = Arc::new(Engine::new(driver, active));
+        let shared = Arc::clone(&engine);
         let thread = std::thread::Builder::new()
             .name("roxe-engine".to_owned())
-            .spawn(move || engine.run())?;
-        Ok(Self { inner: Arc::new(Inner { shared, thread: Some(thread), pd }) })
+            .spawn(move || shared.run(changes))?;
+        let inner = Inner {
+            name: name.to_owned(),
+            engine,
+            thread: Some(thread),
+            events,
+            pd,
+            resolver,
+            limits,
+            capabilities,
+            left: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// How much of everything there can be: `ibv_query_device`.
+    pub fn query_device(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// What the port is like now: `ibv_query_port`.
+    pub fn query_port(&self) -> PortAttr {
+        let Inner { engine, limits, capabilities, .. } = &*self.inner;
+        PortAttr {
+            state: if engine.is_active() { PortState::Active } else { PortState::Down },
+            active_mtu: capabilities.path_mtu,
+            max_msg_sz: limits.max_message_len(),
+            gid_tbl_len: limits.gid_table_len,
+            pkey_tbl_len: limits.max_pkeys,
+            capabilities: capabilities.clone(),
+        }
+    }
+
+    /// The address with this GID index: `ibv_query_gid_ex`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchGid`].
+    pub fn query_gid(&self, index: u32) -> Result<GidEntry, Error> {
+        let found = self.with(|driver| driver.device.gids().get(index).copied());
+        found.ok_or(Error::NoSuchGid(index))
+    }
+
+    /// The adapter's addresses with their GID indices: `ibv_query_gid_table`. An index stays with
+    /// its address, so that there may be holes.
+    pub fn gids(&self) -> Vec<(u32, GidEntry)> {
+        self.with(|driver| driver.device.gids().iter().map(|(at, entry)| (at, *entry)).collect())
+    }
+
+    /// The adapter's addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.gids().into_iter().map(|(_, entry)| entry.gid.to_ip())
     }
 
     /// The largest path MTU of the port.
     pub fn path_mtu(&self) -> Mtu {
-        self.inner.shared.path_mtu
-    }
-
-    /// The adapter's addresses.
-    pub fn addresses(&self) -> &[IpAddr] {
-        &self.inner.shared.addresses
+        self.inner.capabilities.path_mtu
     }
 
     /// The port in words.
-    pub fn summary(&self) -> String {
-        self.with(|driver| driver.port.capabilities().summary.clone())
+    pub fn summary(&self) -> &str {
+        &self.inner.capabilities.summary
     }
 
     /// Every counter of engine and port, with its name.
@@ -187,7 +202,59 @@ impl Context {
         })
     }
 
-    /// Registers a buffer with all rights but window binding.
+    /// How many objects there are now.
+    pub fn resources(&self) -> Resources {
+        self.with(|driver| driver.device.resources())
+    }
+
+    /// What happens to the adapter and its objects: `ibv_get_async_event`. All callers share one
+    /// queue of events.
+    pub fn async_events(&self) -> AsyncEvents {
+        self.inner.events.clone()
+    }
+
+    /// A protection domain: `ibv_alloc_pd`.
+    ///
+    /// # Errors
+    /// [`Error::Verb`].
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
+        ProtectionDomain::alloc(self)
+    }
+
+    /// The protection domain that the adapter has from the beginning.
+    pub fn default_pd(&self) -> ProtectionDomain {
+        ProtectionDomain::of(self, self.inner.pd)
+    }
+
+    /// A completion queue for `depth` completions: `ibv_create_cq`.
+    ///
+    /// # Errors
+    /// [`Error::Verb`].
+    pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue, Error> {
+        CompletionQueue::create(self, depth, None)
+    }
+
+    /// A completion queue that tells `channel` of completions when it is asked to.
+    ///
+    /// # Errors
+    /// [`Error::OtherAdapter`]; [`Error::Verb`].
+    pub fn create_cq_on(
+        &self,
+        channel: &CompletionChannel,
+        depth: u32,
+    ) -> Result<CompletionQueue, Error> {
+        CompletionQueue::create(self, depth, Some(channel))
+    }
+
+    /// A completion channel: `ibv_create_comp_channel`.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel, Error> {
+        Ok(CompletionChannel::new(self)?)
+    }
+
+    /// Registers a buffer with the default domain and all rights but window binding.
     ///
     /// # Errors
     /// [`Error::Verb`].
@@ -196,162 +263,59 @@ impl Context {
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_READ
             | AccessFlags::REMOTE_ATOMIC;
-        let (va, len) = (buffer.address(), buffer.len() as u64);
-        let pd = self.inner.pd;
-        let key = self.with(|driver| {
-            let host = driver.device.host_mut().add(buffer);
-            driver.device.register_memory(&Registration { pd, host, va, len, access })
-        })?;
-        Ok(MemoryRegion { context: self.clone(), key, va, len })
-    }
-
-    pub(crate) fn pd(&self) -> Pd {
-        self.inner.pd
+        self.default_pd().register(buffer, access)
     }
 
     /// Runs a call with the engine in hand.
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
-        let shared = &self.inner.shared;
-        shared.wanted.fetch_add(1, Ordering::SeqCst);
-        if shared.asleep.load(Ordering::SeqCst) {
-            shared.waker.wake();
-        }
-        let mut driver = shared.lock();
-        shared.wanted.fetch_sub(1, Ordering::SeqCst);
-        call(&mut driver)
+        self.inner.engine.with(call)
     }
 
-    /// Runs a call of an application that polls: the engine's thread keeps out of its way.
+    /// Runs a call of an application that polls.
     pub(crate) fn poll<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
-        self.inner.shared.polled.store(true, Ordering::Relaxed);
-        self.with(|driver| {
-            driver.drive();
-            call(driver)
-        })
+        self.inner.engine.poll(call)
     }
 
-    /// Finds the link addresses of a path, and makes its frames' headers known to the driver.
-    pub(crate) fn resolve(&self, path: PathId, to: &Addressing) -> Result<(), Error> {
-        let ethernet = match &self.inner.shared.resolver {
-            Resolver::Fixed(mac) => (*mac, MacAddress::default()),
-            #[cfg(feature = "af_xdp")]
-            Resolver::Kernel(kernel) => {
-                let mut kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
-                let (netlink, interface, mac) = &mut *kernel;
-                let route = netlink.route(to.destination, Some(to.source), Some(*interface))?;
-                let route = route.ok_or(Error::NoRoute(to.destination))?;
-                (netlink.resolve(&route, Duration::from_secs(3))?, *mac)
-            }
-        };
-        let ip = IpPair::new(to.source, to.destination);
-        let ip = ip.ok_or(Error::NoSourceAddress(to.destination))?;
-        let template = FrameTemplate::new(&Path {
-            ethernet,
-            vlan: to.vlan,
-            ip,
-            traffic_class: to.traffic_class,
-            hop_limit: to.hop_limit,
-            flow_label: to.flow_label,
-            source_port: to.source_port,
-        });
-        self.with(|driver| driver.set_path(path, template));
-        Ok(())
+    /// Whether both are the same adapter.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether the interface is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.inner.engine.is_gone()
+    }
+
+    /// Destination and source of the frames of a path. May take seconds.
+    pub(crate) fn ethernet(
+        &self,
+        vector: &AddressVector,
+    ) -> Result<(MacAddress, MacAddress), Error> {
+        let addressing = self.with(|driver| vector.resolve(driver.device.gids(), 0));
+        let addressing = addressing.map_err(roxe_device::VerbError::from)?;
+        self.inner.resolver.ethernet(&addressing)
+    }
+
+    /// Deregisters a region that nobody has any more, at once or when its last window has gone.
+    pub(crate) fn deregister(&self, key: Option<LKey>) {
+        let mut left = self.inner.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.extend(key);
+        self.with(|driver| left.retain(|&key| driver.device.deregister_memory(key).is_err()));
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.waker.wake();
+        self.engine.close();
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let _ = thread.join();
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Driver> {
-        // A panic while the engine was in hand ended the application's call, not the engine.
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The engine's thread.
-    fn run(&self) {
-        let mut idle_since = Clock::now();
-        while !self.closing.load(Ordering::SeqCst) {
-            if self.polled.swap(false, Ordering::Relaxed) {
-                std::thread::sleep(TAKE_OVER);
-                continue;
-            }
-            let mut driver = self.lock();
-            if driver.drive() {
-                idle_since = Clock::now();
-            } else if idle_since.elapsed() > TAKE_OVER {
-                self.asleep.store(true, Ordering::SeqCst);
-                // Whoever wanted the driver before it saw `asleep` does not wake us: look once.
-                if self.wanted.load(Ordering::SeqCst) == 0
-                    && driver.sleep(LONGEST_SLEEP) == Wake::Gone
-                {
-                    self.asleep.store(false, Ordering::SeqCst);
-                    drop(driver);
-                    std::thread::sleep(LONGEST_SLEEP);
-                    continue;
-                }
-                self.asleep.store(false, Ordering::SeqCst);
-            }
-            drop(driver);
-            while self.wanted.load(Ordering::SeqCst) != 0 && !self.closing.load(Ordering::SeqCst) {
-                std::thread::yield_now();
-            }
-        }
-    }
-}
-
-/// Registered memory. Deregistered when dropped.
-pub struct MemoryRegion {
-    context: Context,
-    key: LKey,
-    va: u64,
-    len: u64,
-}
-
-impl MemoryRegion {
-    /// Where it begins.
-    pub const fn address(&self) -> u64 {
-        self.va
-    }
-
-    /// Bytes.
-    pub const fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// What a peer names it by.
-    pub const fn r_key(&self) -> RKey {
-        RKey(self.key.0)
-    }
-
-    /// `len` bytes from `offset` on.
-    pub const fn sge(&self, offset: u64, len: u32) -> Sge {
-        Sge { va: self.va.wrapping_add(offset), len, l_key: self.key }
-    }
-}
-
-impl Drop for MemoryRegion {
-    fn drop(&mut self) {
-        let key = self.key;
-        // It can only fail for a window that is bound; then the device keeps the memory.
-        let _ = self.context.with(|driver| driver.device.deregister_memory(key));
-    }
-}
-
 /// Keys and numbers of an adapter cannot be guessed: they come from here.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }

@@ -1,14 +1,19 @@
 //! The loop: the only reader of the clock, the only caller of the engine's five calls in
 //! production.
 
+use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
 
 use roxe_device::Device;
+use roxe_device::gid_table::GidEntry;
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
+use roxe_transport::qp_state::{AttributeMask, QpState};
 use roxe_transport::work::PathId;
-use roxe_wire::{FrameTemplate, ICRC_LEN, Instant};
+use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress, Path};
 
+use crate::events::{AsyncEvent, Router};
 use crate::registered_memory::RegisteredMemory;
 
 /// An engine, its port, and the clock that moves both.
@@ -19,13 +24,29 @@ pub struct Driver {
     pub port: Box<dyn FramePort + Send>,
     /// The outer headers of each path, by its number.
     paths: Vec<Option<FrameTemplate>>,
+    /// Where events of the engine go.
+    pub(crate) router: Router,
     start: Clock,
 }
 
 impl Driver {
     /// Joins an engine and a port. The engine's time begins now.
-    pub fn new(device: Device<RegisteredMemory>, port: Box<dyn FramePort + Send>) -> Self {
-        Self { device, port, paths: Vec::new(), start: Clock::now() }
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn new(
+        device: Device<RegisteredMemory>,
+        port: Box<dyn FramePort + Send>,
+    ) -> io::Result<Self> {
+        Ok(Self::with_router(device, port, Router::new()?))
+    }
+
+    pub(crate) fn with_router(
+        device: Device<RegisteredMemory>,
+        port: Box<dyn FramePort + Send>,
+        router: Router,
+    ) -> Self {
+        Self { device, port, paths: Vec::new(), router, start: Clock::now() }
     }
 
     /// The engine's time.
@@ -41,6 +62,72 @@ impl Driver {
             self.paths.resize_with(index + 1, || None);
         }
         self.paths[index] = Some(template);
+    }
+
+    /// Makes known how frames of a path of the engine begin, with these link addresses.
+    pub(crate) fn set_ethernet(&mut self, id: PathId, ethernet: (MacAddress, MacAddress)) {
+        let Some(path) = self.device.paths().get(id) else { return };
+        let to = path.addressing;
+        // An address vector whose addresses do not go together is refused before.
+        let Some(ip) = IpPair::new(to.source, to.destination) else { return };
+        let template = FrameTemplate::new(&Path {
+            ethernet,
+            vlan: to.vlan,
+            ip,
+            traffic_class: to.traffic_class,
+            hop_limit: to.hop_limit,
+            flow_label: to.flow_label,
+            source_port: to.source_port,
+        });
+        self.set_path(id, template);
+    }
+
+    /// Makes these the engine's addresses. Those that stay keep their GID indices. Says whether
+    /// anything changed.
+    pub(crate) fn set_addresses(&mut self, addresses: impl Iterator<Item = IpAddr>) -> bool {
+        let entry = |address| GidEntry {
+            gid: Gid::from_ip(address),
+            gid_type: GidType::RoceV2,
+            vlan: None,
+        };
+        let wanted: Vec<_> = addresses.map(entry).collect();
+        let gids = self.device.gids();
+        let old: Vec<_> = gids.iter().filter(|(_, entry)| !wanted.contains(entry)).collect();
+        let old: Vec<_> = old.into_iter().map(|(index, _)| index).collect();
+        let mut changed = !old.is_empty();
+        for index in old {
+            self.device.remove_gid(index);
+        }
+        for entry in wanted {
+            // One that is there, or for which there is no room, changes nothing.
+            changed |= self.device.add_gid(entry).is_ok();
+        }
+        changed
+    }
+
+    /// Hands on what the application should hear about.
+    pub(crate) fn route_events(&mut self) {
+        while let Some(event) = self.device.poll_event() {
+            self.router.route(event);
+        }
+    }
+
+    /// Takes back the asynchronous events of an object that is destroyed.
+    pub(crate) fn forget_events(&mut self, of: impl Fn(&AsyncEvent) -> bool) {
+        self.route_events();
+        self.router.events.retain(|event| !of(event));
+    }
+
+    /// Takes every queue pair to state Error.
+    pub(crate) fn end_queue_pairs(&mut self) {
+        let all: Vec<_> = self.device.queue_pair_numbers().collect();
+        for qpn in all {
+            let Ok(info) = self.device.query_queue_pair(qpn) else { continue };
+            let none = AttributeMask::NONE;
+            // One in state Reset stays there: nothing is posted on it.
+            let _ =
+                self.device.modify_queue_pair(qpn, QpState::Error, none, &info.attributes, None);
+        }
     }
 
     /// Moves what can be moved now: packets in, timers, packets out. Says whether anything moved.

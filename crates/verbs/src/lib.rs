@@ -5,9 +5,22 @@
 //! While the application polls, the poll moves the engine itself, without a hand-over. This is the
 //! one place that reads a clock.
 //!
+//! | question | item |
+//! |---|---|
+//! | which adapters there are, and how one is opened | [`devices`], [`open`], [`DeviceString`] |
+//! | a reliable connection in a few calls | [`Connection`] |
+//! | everything else: domains, memory, queue pairs, address handles | [`ProtectionDomain`] |
+//! | how a queue pair is set, connected, and why it ended | [`QueuePair`] |
+//! | to sleep until something completes | [`CompletionChannel`] |
+//! | what happens without being asked for | [`AsyncEvents`] |
+//! | two programs that tell each other their queue pairs | [`connect`] |
+//! | operations to be awaited | `asynchronous` (cargo feature `tokio`) |
+//!
+//! Handles are cheap to clone, and keep what they stand on: a queue pair its completion queues and
+//! its domain, these their adapter. They may be dropped in any order.
+//!
 //! ```
-//! use roxe_verbs::{Buffer, Connection, Context, Op, Wait};
-//! use roxe_wire::Mtu;
+//! use roxe_verbs::{Buffer, Connection, Context, Mtu, Op, Wait};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Two adapters joined inside this process; `Context::open_xdp` opens one on an interface.
@@ -17,8 +30,8 @@
 //!
 //! let mut sender = Connection::new(&one)?;
 //! let mut receiver = Connection::new(&other)?;
-//! sender.connect(&receiver.endpoint())?;
-//! receiver.connect(&sender.endpoint())?;
+//! sender.connect(&receiver.endpoint()?)?;
+//! receiver.connect(&sender.endpoint()?)?;
 //! let (source, target) = (one.register(&from)?, other.register(&to)?);
 //!
 //! receiver.post_receive(1, &target, 0, 4096)?;
@@ -32,13 +45,65 @@
 //! # }
 //! ```
 
+mod address_handle;
+#[cfg(feature = "tokio")]
+pub mod asynchronous;
+mod completion_channel;
+mod completion_queue;
+pub mod connect;
 mod connection;
 mod context;
+mod device_list;
+mod device_string;
 mod driver;
+mod endpoint;
+mod engine;
+mod error;
+mod events;
+mod memory_region;
+mod opened;
+mod protection_domain;
+mod queue_pair;
 mod registered_memory;
+mod resolver;
+mod shared_receive_queue;
 
-pub use connection::{Connection, Endpoint, Op, Wait};
-pub use context::{Context, Error, MemoryRegion};
+pub use address_handle::AddressHandle;
+pub use completion_channel::CompletionChannel;
+pub use completion_queue::CompletionQueue;
+pub use connection::{Connection, Op, Wait};
+pub use context::{Context, PortAttr, PortState};
+pub use device_list::{DeviceEntry, devices, open};
+pub use device_string::{DeviceString, DeviceStringError, PortString};
 pub use driver::Driver;
+pub use endpoint::{Endpoint, EndpointError};
+pub use error::{BadRequest, Error};
+pub use events::{AsyncEvent, AsyncEvents};
+pub use memory_region::{MemoryRegion, MemoryWindow};
+pub use protection_domain::ProtectionDomain;
+pub use queue_pair::{ConnectOptions, QueuePair, QueuePairBuilder};
 pub use registered_memory::{Buffer, RegisteredMemory};
-pub use roxe_transport::work::{Completion, CompletionStatus};
+pub use shared_receive_queue::SharedReceiveQueue;
+
+pub use roxe_device::address_handle::AddressVector;
+pub use roxe_device::gid_table::GidEntry;
+pub use roxe_device::memory::WindowType;
+pub use roxe_device::{
+    CqId, Limits, QueuePairInfo, QueuePairStory, ReceiveCapacity, ReceiveQueueId, Resources,
+    VerbError,
+};
+#[cfg(feature = "af_xdp")]
+pub use roxe_net::af_xdp;
+pub use roxe_net::neighbor::Interface;
+pub use roxe_net::{Capabilities, udp};
+pub use roxe_transport::SendCapacity;
+pub use roxe_transport::adapter::QpEvent;
+pub use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType};
+pub use roxe_transport::work::{
+    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
+    Extra, LocalOperation, PostError, ReceiveRequest, Remote, SendOperation, SendRequest, Sge,
+};
+pub use roxe_wire::{
+    AckTimeout, Gid, GidType, Grh, ImmDt, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer,
+    StaticRate,
+};

@@ -10,9 +10,11 @@ mod namespace;
 use std::time::Duration;
 
 use namespace::{Cable, Namespace, is_root};
-use roxe_net::af_xdp::Settings;
-use roxe_verbs::{Buffer, Connection, Context, Op, Wait};
-use roxe_wire::Mtu;
+use roxe_verbs::af_xdp::Settings;
+use roxe_verbs::{
+    AsyncEvent, Buffer, CompletionStatus, ConnectOptions, Connection, Context, Error, Mtu, Op,
+    PortState, QpState, Wait,
+};
 
 const WAIT: Wait = Wait(Duration::from_secs(10));
 
@@ -39,8 +41,8 @@ fn two_hosts_exchange_every_operation_over_xdp() {
 
         let mut sender = Connection::new(&one).unwrap();
         let mut receiver = Connection::new(&other).unwrap();
-        cable.a.run(|| sender.connect(&receiver.endpoint())).unwrap();
-        cable.b.run(|| receiver.connect(&sender.endpoint())).unwrap();
+        cable.a.run(|| sender.connect(&receiver.endpoint().unwrap())).unwrap();
+        cable.b.run(|| receiver.connect(&sender.endpoint().unwrap())).unwrap();
 
         let len = 1_000_003;
         let (from, to) = (Buffer::new(2 * len), Buffer::new(2 * len));
@@ -96,4 +98,122 @@ fn two_hosts_exchange_every_operation_over_xdp() {
             assert_eq!(of("local_ack_timeout_err"), 0);
         }
     }
+}
+
+/// An interface that is taken away ends all that waits for it, with words that say so.
+#[test]
+fn an_interface_that_goes_ends_every_queue_pair() {
+    if !is_root() {
+        return;
+    }
+    for polls in [false, true] {
+        let cable = Cable::new(1500);
+        let (one, other) = (open(&cable.a, "va"), open(&cable.b, "vb"));
+        let mut sender = Connection::new(&one).unwrap();
+        let receiver = Connection::new(&other).unwrap();
+        cable.a.run(|| sender.connect(&receiver.endpoint().unwrap())).unwrap();
+        let fresh = Connection::new(&one).unwrap();
+        let memory = one.register(&Buffer::new(8)).unwrap();
+        sender.post_receive(3, &memory, 0, 8).unwrap();
+        assert_eq!(one.query_port().state, PortState::Active);
+        cable.a.ip("link delete va");
+        if polls {
+            // Nothing comes, so the receive is flushed.
+            let error = sender.wait(WAIT).unwrap_err();
+            let Error::Completion { wr_id: 3, status: CompletionStatus::Flushed, why } = &error
+            else {
+                panic!("{error}");
+            };
+            assert!(why.starts_with("the interface is gone: "), "{why}");
+        }
+        assert_eq!(one.async_events().next(WAIT.0), Some(AsyncEvent::DeviceFatal));
+        assert_eq!(one.query_port().state, PortState::Down);
+        assert_eq!(sender.queue_pair().query().state, QpState::Error);
+        assert_eq!(fresh.queue_pair().query().state, QpState::Error);
+        assert!(sender.why().starts_with("the interface is gone"), "{}", sender.why());
+    }
+}
+
+/// Interfaces are adapters by themselves, and those that AF_XDP is possible on use it.
+#[test]
+fn an_interface_is_an_adapter_by_af_xdp() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (names, summary) = cable.a.run(|| {
+        let names: Vec<_> = roxe_verbs::devices().unwrap().into_iter().map(|it| it.name).collect();
+        let context = roxe_verbs::open("roxe_va").unwrap();
+        assert_eq!(context.addresses().next().unwrap().to_string(), "192.0.2.1");
+        (names, context.summary().to_owned())
+    });
+    assert_eq!(names, ["roxe_va", "roxe_lo"]);
+    assert!(summary.starts_with("va: native XDP"), "{summary}");
+}
+
+/// Waits for this event; others that come before it are of no interest.
+fn expect(context: &Context, expected: AsyncEvent) {
+    let events = context.async_events();
+    while events.next(WAIT.0).unwrap_or_else(|| panic!("no {expected:?}")) != expected {}
+}
+
+/// An address that comes can be used; one that goes is gone for whoever connects after that.
+#[test]
+fn addresses_come_and_go() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (one, other) = (open(&cable.a, "va"), open(&cable.b, "vb"));
+    let added: std::net::IpAddr = "192.0.2.7".parse().unwrap();
+    cable.a.ip("address add 192.0.2.7/24 dev va");
+    while !one.addresses().any(|address| address == added) {
+        expect(&one, AsyncEvent::GidChange);
+    }
+    let find = |(_, entry): &(u32, roxe_verbs::GidEntry)| entry.gid.to_ip() == added;
+    let (index, _) = one.gids().into_iter().find(find).unwrap();
+    assert_ne!(index, 0, "the first one kept its index");
+
+    let mut sender = Connection::new(&one).unwrap();
+    let mut receiver = Connection::new(&other).unwrap();
+    let options = ConnectOptions { source_gid: index, ..ConnectOptions::default() };
+    let peer = receiver.endpoint().unwrap();
+    cable.a.run(|| sender.queue_pair().connect(&peer, &options)).unwrap();
+    let endpoint = sender.queue_pair().endpoint_at(index).unwrap();
+    assert_eq!(endpoint.address, added);
+    cable.b.run(|| receiver.connect(&endpoint)).unwrap();
+    let source = one.register(&Buffer::new(8)).unwrap();
+    let target = other.register(&Buffer::new(8)).unwrap();
+    receiver.post_receive(1, &target, 0, 8).unwrap();
+    sender.post(2, Op::Send, &source, 0, 8).unwrap();
+    sender.wait(WAIT).unwrap();
+    receiver.wait(WAIT).unwrap();
+
+    cable.a.ip("address del 192.0.2.7/24 dev va");
+    while one.addresses().any(|address| address == added) {
+        expect(&one, AsyncEvent::GidChange);
+    }
+    // Another address may have its index by now.
+    assert!(sender.queue_pair().endpoint_at(index).ok().is_none_or(|it| it.address != added));
+    receiver.post_receive(1, &target, 0, 8).unwrap();
+    sender.post(2, Op::Send, &source, 0, 8).unwrap();
+    sender.wait(WAIT).expect("a queue pair keeps its path");
+    receiver.wait(WAIT).unwrap();
+    assert_eq!(one.query_gid(0).unwrap().gid.to_ip().to_string(), "192.0.2.1");
+}
+
+#[test]
+fn a_port_whose_cable_is_unplugged_is_down() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let one = open(&cable.a, "va");
+    assert_eq!(one.query_port().state, PortState::Active);
+    cable.b.ip("link set vb down");
+    expect(&one, AsyncEvent::PortError);
+    assert_eq!(one.query_port().state, PortState::Down);
+    cable.b.ip("link set vb up");
+    expect(&one, AsyncEvent::PortActive);
+    assert_eq!(one.query_port().state, PortState::Active);
 }

@@ -125,6 +125,11 @@ impl<H: HostMemory> Device<H> {
         }
     }
 
+    /// The numbers of all queue pairs.
+    pub fn queue_pair_numbers(&self) -> impl Iterator<Item = Qpn> {
+        self.queue_pairs.iter().map(|slot| slot.own.qpn)
+    }
+
     /// `ibv_query_qp`.
     ///
     /// # Errors

@@ -174,7 +174,7 @@ fn both_sides_record_what_passes() {
     let directions = [out.direction, into.direction];
     assert_eq!(directions, [Some(Direction::Outbound), Some(Direction::Inbound)]);
     let file = fs::read(folder.file("a.pcapng")).expect("a file");
-    let told = b"memory: port 0 of 2, path MTU 1024";
+    let told = b"memory: port 0, path MTU 1024";
     assert!(file.windows(told.len()).any(|bytes| bytes == told), "the port is described");
 }
 

@@ -98,7 +98,7 @@ fn a_call_ends_a_wait() {
 fn all_that_arrives_can_be_seen() {
     let [mut a, mut b] = pair(Mtu::B256).expect("a pair");
     send(&mut a, &path(), &[20]);
-    a.others[0].put(&[2; 20]);
+    a.segment.each_but(a.number, |inbox| inbox.put(&[2; 20]));
     let mut seen = Vec::new();
     let packets = b.receive_all(Instant::ZERO, &mut |arrival| {
         let frame = arrival.frame.expect("memory shows frames");
@@ -108,4 +108,21 @@ fn all_that_arrives_can_be_seen() {
     assert_eq!(seen, [(62, Ok(20)), (20, Err(other))]);
     assert_eq!(packets, 1);
     assert_eq!(count(&b, "not_ip"), 1);
+}
+
+/// Who leaves makes room for another, and is not sent to any more.
+#[test]
+fn ports_come_and_go() {
+    let segment = Segment::new(Mtu::B256);
+    let mut first = segment.join().expect("a port");
+    let second = segment.join().expect("a port");
+    let mut third = segment.join().expect("a port");
+    assert_eq!([first.number(), second.number(), third.number()], [0, 1, 2]);
+    drop(second);
+    send(&mut first, &path(), &[64]);
+    let mut another = segment.join().expect("a port");
+    assert_eq!(another.number(), 1);
+    assert_eq!((receive(&mut third), receive(&mut another)), (vec![64], vec![]));
+    send(&mut third, &path(), &[65]);
+    assert_eq!((receive(&mut first), receive(&mut another)), (vec![65], vec![65]));
 }

@@ -95,7 +95,7 @@ fn without_rules_nothing_happens() {
         assert_eq!(receive(&mut b, at(0)), [whole(0), whole(1), whole(2)]);
         assert_eq!(a.wait(Duration::ZERO), Wake::TimedOut);
         assert!(a.counters().iter().all(|(name, n)| !name.starts_with("fault_") || *n == 0));
-        assert_eq!(b.capabilities().summary, "memory: port 1 of 2, path MTU 256");
+        assert_eq!(b.capabilities().summary, "memory: port 1, path MTU 256");
     }
 }
 

@@ -1,0 +1,110 @@
+use roxe_transport::qp_state::QpState;
+use roxe_wire::Mtu;
+
+use super::*;
+use crate::Context;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn queue_pair(context: &Context, service: ServiceType) -> QueuePair {
+    let cq = context.create_cq(16).unwrap();
+    context.default_pd().create_qp(service, &cq).build().unwrap()
+}
+
+/// A queue pair that waits at the address, and what becomes of it.
+fn listening(
+    qp: &QueuePair,
+    user: &'static [u8],
+    patience: Duration,
+) -> (SocketAddr, thread::JoinHandle<Result<Peer, ConnectError>>) {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_address().unwrap();
+    let qp = qp.clone();
+    let options = ConnectOptions::default();
+    (address, thread::spawn(move || listener.accept(&qp, &options, user, patience)))
+}
+
+/// What a queue pair says of somebody who answers like that.
+fn answered(answer: &[u8]) -> ConnectError {
+    let [one, _] = Context::memory_pair(Mtu::B1024).unwrap();
+    let (address, server) =
+        listening(&queue_pair(&one, ServiceType::Rc), b"", Duration::from_secs(1));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(answer).unwrap();
+    if answer.is_empty() {
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    server.join().unwrap().unwrap_err()
+}
+
+#[test]
+fn both_sides_are_connected_when_it_returns() {
+    let contexts = Context::memory_pair(Mtu::B1024).unwrap();
+    for service in [ServiceType::Rc, ServiceType::Uc, ServiceType::Ud] {
+        let [a, b] = contexts.each_ref().map(|context| queue_pair(context, service));
+        let (address, server) = listening(&b, &[0, 0xff, 0x10], PATIENCE);
+        let options = ConnectOptions { path_mtu: Mtu::B512, ..ConnectOptions::default() };
+        let peer = connect(address, &a, &options, b"hello", PATIENCE).unwrap();
+        assert_eq!(peer, Peer { endpoint: b.endpoint().unwrap(), user: vec![0, 0xff, 0x10] });
+        let state = if service == ServiceType::Ud { QpState::Reset } else { QpState::Rts };
+        assert_eq!((a.query().state, b.query().state), (state, state));
+        let peer = server.join().unwrap().unwrap();
+        assert_eq!(peer, Peer { endpoint: a.endpoint().unwrap(), user: b"hello".to_vec() });
+    }
+}
+
+/// Each side knows why it did not work, also where the other one found out.
+#[test]
+fn a_failure_is_told_to_both() {
+    let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
+    let (a, b) = (queue_pair(&one, ServiceType::Rc), queue_pair(&other, ServiceType::Rc));
+    let options = ConnectOptions { max_rd_atomic: 200, ..ConnectOptions::default() };
+    let (address, server) = listening(&b, b"", PATIENCE);
+    let here = connect(address, &a, &options, b"", PATIENCE).unwrap_err();
+    let ConnectError::Here { peer, .. } = &here else { panic!("{here}") };
+    assert_eq!(*peer, b.endpoint().unwrap());
+    let there = server.join().unwrap().unwrap_err().to_string();
+    assert_eq!(there, "the peer cannot connect with us: max_rd_atomic is out of range");
+}
+
+#[test]
+fn somebody_else_is_recognised() {
+    let said = answered(b"GET / HTTP/1.1\r\n").to_string();
+    assert_eq!(said, "the peer is no roxe program: it says `GET / HTTP/1.1`");
+    let said = answered(&[b'x'; MAX_LINE]).to_string();
+    assert!(said.ends_with(&format!("`{}`", "x".repeat(60))), "{said}");
+    let said = answered(b"roxe 2 something new\n").to_string();
+    assert_eq!(said, "the peer speaks version 2 of the exchange, this program version 1");
+    let said = answered(b"roxe 1 address=192.0.2.2,qpn=1,psn=x,mtu=1024 -\n").to_string();
+    assert_eq!(said, "the peer's endpoint has `psn=x`, which cannot be read");
+    let said = answered(b"roxe 1 address=192.0.2.2,qpn=2,psn=1,mtu=1024 0g\n");
+    assert!(matches!(said, ConnectError::User));
+    assert!(matches!(answered(b""), ConnectError::Closed));
+    assert!(matches!(answered(b"roxe 1"), ConnectError::Closed | ConnectError::Silent(_)));
+}
+
+#[test]
+fn nobody_is_waited_for_no_longer_than_patience() {
+    let [one, _] = Context::memory_pair(Mtu::B1024).unwrap();
+    let qp = queue_pair(&one, ServiceType::Rc);
+    let address = Listener::bind("127.0.0.1:0").unwrap().local_address().unwrap();
+    let options = ConnectOptions::default();
+    let error = connect(address, &qp, &options, b"", Duration::from_millis(50)).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("nobody listens at {address}: ")), "{error}");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let error = connect(address, &qp, &options, b"", Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error, ConnectError::Silent(_)), "{error}");
+    let long = vec![0; MAX_USER + 1];
+    let error = connect(address, &qp, &options, &long, PATIENCE).unwrap_err();
+    assert!(matches!(error, ConnectError::User), "{error}");
+}
+
+#[test]
+fn bytes_are_read_as_they_are_written() {
+    for bytes in [&b""[..], b"\x00", b"\xff\x10a"] {
+        assert_eq!(from_hexadecimal(&to_hexadecimal(bytes).unwrap()).as_deref(), Some(bytes));
+    }
+    assert_eq!(from_hexadecimal("0"), None);
+    assert_eq!(from_hexadecimal(&"00".repeat(MAX_USER + 1)), None);
+}

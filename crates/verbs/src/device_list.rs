@@ -1,0 +1,164 @@
+//! Which adapters there are: those that `ROXE_DEVICES` names, or one for each interface.
+
+use std::env;
+
+use roxe_net::neighbor::{Interface, Netlink};
+
+use crate::context::Context;
+use crate::device_string::{DeviceString, begins_with_port};
+use crate::error::Error;
+
+/// An adapter that can be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceEntry {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub device: DeviceString,
+    /// The interface, of one that nobody named.
+    pub interface: Option<Interface>,
+}
+
+impl DeviceEntry {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`Error`] says what is missing.
+    pub fn open(&self) -> Result<Context, Error> {
+        Context::open_device(&self.name, &self.device)
+    }
+}
+
+/// The adapters there are: `ibv_get_device_list`.
+///
+/// The variable `ROXE_DEVICES` names them, as `roxe0=xdp:eth1;roxe1=udp:127.0.0.1` (see
+/// [`DeviceString`]). Without it each interface that is up and has an address is one, loopback
+/// last: `roxe_eth1` is `auto:eth1`.
+///
+/// # Errors
+/// [`Error::DeviceString`]: the variable cannot be read. [`Error::System`]: the interfaces cannot.
+pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
+    match env::var(VARIABLE) {
+        Ok(named) if !named.trim().is_empty() => read(&named),
+        _ => Ok(of_interfaces(&Netlink::open()?.interfaces()?)),
+    }
+}
+
+/// Opens the adapter of this name, or that of a device string.
+///
+/// # Errors
+/// [`Error::NoSuchDevice`] names those there are; else [`Error`] says what is missing.
+pub fn open(name: &str) -> Result<Context, Error> {
+    if begins_with_port(name) {
+        return Context::open_device(name, &name.parse()?);
+    }
+    let devices = devices()?;
+    match devices.iter().find(|entry| entry.name == name) {
+        Some(entry) => entry.open(),
+        None => Err(Error::NoSuchDevice {
+            name: name.to_owned(),
+            others: devices.into_iter().map(|entry| entry.name).collect(),
+        }),
+    }
+}
+
+/// Where adapters are named.
+const VARIABLE: &str = "ROXE_DEVICES";
+
+fn read(named: &str) -> Result<Vec<DeviceEntry>, Error> {
+    let mut texts: Vec<String> = Vec::new();
+    for piece in named.split(';') {
+        match texts.last_mut() {
+            // A semicolon inside of rules.
+            Some(text) if !begins_with_port(name_and_device(piece).1) => {
+                *text += &format!(";{piece}");
+            }
+            _ => texts.push(piece.to_owned()),
+        }
+    }
+    texts
+        .iter()
+        .map(|text| {
+            let (name, device) = name_and_device(text.trim_end_matches([';', ' ']));
+            Ok(DeviceEntry { name: name.to_owned(), device: device.parse()?, interface: None })
+        })
+        .collect()
+}
+
+/// The two of `roxe0=xdp:eth1`. A device string without a name is its own.
+fn name_and_device(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let (name, device) = text.split_once('=').unwrap_or((text, text));
+    if begins_with_port(text) { (text, text) } else { (name.trim(), device.trim()) }
+}
+
+fn of_interfaces(interfaces: &[Interface]) -> Vec<DeviceEntry> {
+    let mut usable: Vec<_> =
+        interfaces.iter().filter(|it| it.is_up && !it.addresses.is_empty()).collect();
+    usable.sort_by_key(|interface| interface.is_loopback());
+    let entry = |interface: &Interface| {
+        let device = format!("auto:{}", interface.name).parse().ok()?;
+        let name = format!("roxe_{}", interface.name);
+        Some(DeviceEntry { name, device, interface: Some(interface.clone()) })
+    };
+    usable.into_iter().filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use roxe_net::neighbor::Assigned;
+
+    use super::*;
+
+    fn list(named: &str) -> Vec<(String, String)> {
+        let entries = read(named).unwrap_or_else(|error| panic!("{error}"));
+        entries.into_iter().map(|entry| (entry.name, entry.device.to_string())).collect()
+    }
+
+    #[test]
+    fn the_variable_names_adapters() {
+        let named = " roxe0 = auto:eth1 ; b=memory:x,fault=drop 1%; dup 2%;c=udp:127.0.0.1;";
+        let expected = [
+            ("roxe0", "auto:eth1"),
+            ("b", "memory:x,fault=drop 1%; dup 2%"),
+            ("c", "udp:127.0.0.1"),
+        ];
+        assert_eq!(list(named), expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        assert!(read("eth1").is_err() && read("a=tap:x").is_err());
+    }
+
+    #[test]
+    fn a_device_without_a_name_is_named_by_its_string() {
+        let text = "udp:127.0.0.1,gso=off";
+        let expected = [(text, text), ("a", "memory:x")];
+        let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        assert_eq!(list(&format!("{text};a=memory:x")), expected);
+    }
+
+    #[test]
+    fn without_it_each_interface_is_one_and_loopback_the_last() {
+        let interface = |name: &str, link_type, is_up, addresses: &[&str]| Interface {
+            index: 1,
+            name: name.to_owned(),
+            link_type,
+            mac: None,
+            mtu: 1500,
+            is_up,
+            has_carrier: is_up,
+            addresses: addresses
+                .iter()
+                .map(|it| Assigned { address: it.parse().unwrap(), prefix_len: 24 })
+                .collect(),
+        };
+        let interfaces = [
+            interface("lo", 772, true, &["127.0.0.1"]),
+            interface("eth0", 1, true, &["192.0.2.1", "fe80::1"]),
+            interface("eth1", 1, false, &["192.0.2.2"]),
+            interface("eth2", 1, true, &[]),
+        ];
+        let entries = of_interfaces(&interfaces);
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["roxe_eth0", "roxe_lo"]);
+        assert_eq!(entries[0].device.to_string(), "auto:eth0");
+    }
+}

@@ -1,0 +1,237 @@
+//! What happens without being asked for: asynchronous events, and what carries them and the events
+//! of completion queues from the engine to whoever waits.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant as Clock};
+
+use roxe_device::{CqId, Event, ReceiveQueueId};
+use roxe_transport::adapter::QpEvent;
+use roxe_wire::Qpn;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::completion_channel::Shared as Channel;
+
+/// Something that happened to an adapter or one of its objects: `ibv_async_event`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// To the queue pair with this number.
+    QueuePair(Qpn, QpEvent),
+    /// The completion queue overran: completions were lost.
+    CompletionQueueError(CqId),
+    /// The shared receive queue holds fewer requests than its limit.
+    SrqLimitReached(ReceiveQueueId),
+    /// Packets can come and go again: `IBV_EVENT_PORT_ACTIVE`.
+    PortActive,
+    /// They cannot: the interface was switched off, or its cable ends nowhere.
+    /// `IBV_EVENT_PORT_ERR`.
+    PortError,
+    /// The adapter has other addresses than before: `IBV_EVENT_GID_CHANGE`. Queue pairs and
+    /// address handles go on with those that they have.
+    GidChange,
+    /// The interface is gone. Every queue pair is in state Error, and nothing will work again.
+    DeviceFatal,
+}
+
+/// The asynchronous events of an adapter, in order. The descriptor is readable while one waits.
+///
+/// Events of an object that is destroyed are taken back, and of more than 65,536 that nobody
+/// fetches the oldest are forgotten.
+#[derive(Clone)]
+pub struct AsyncEvents(pub(crate) Arc<Mailbox<AsyncEvent>>);
+
+impl AsyncEvents {
+    /// The next one, if there is one.
+    pub fn try_next(&self) -> Option<AsyncEvent> {
+        self.0.try_take()
+    }
+
+    /// The next one; waits at most `timeout` for it. [`Duration::MAX`] is for ever.
+    pub fn next(&self, timeout: Duration) -> Option<AsyncEvent> {
+        self.0.take(timeout)
+    }
+}
+
+impl AsFd for AsyncEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A queue between threads with a descriptor that is readable exactly while something is in it.
+pub(crate) struct Mailbox<T> {
+    /// Its count is 1 while the queue holds something, else 0. Changed with the queue locked.
+    event: OwnedFd,
+    queue: Mutex<VecDeque<T>>,
+}
+
+impl<T> Mailbox<T> {
+    pub(crate) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, queue: Mutex::default() })
+    }
+
+    pub(crate) fn put(&self, what: T) {
+        self.change(|queue| queue.push_back(what));
+    }
+
+    /// The same, where the oldest goes if there are `most` already.
+    pub(crate) fn put_among(&self, most: usize, what: T) {
+        self.change(|queue| {
+            if queue.len() >= most {
+                queue.pop_front();
+            }
+            queue.push_back(what);
+        });
+    }
+
+    pub(crate) fn try_take(&self) -> Option<T> {
+        self.change(VecDeque::pop_front)
+    }
+
+    /// Takes out what is not to be kept.
+    pub(crate) fn retain(&self, keep: impl FnMut(&T) -> bool) {
+        self.change(|queue| queue.retain(keep));
+    }
+
+    pub(crate) fn take(&self, timeout: Duration) -> Option<T> {
+        let deadline = Clock::now().checked_add(timeout);
+        loop {
+            if let Some(what) = self.try_take() {
+                return Some(what);
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Clock::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            // A signal ends it; then the loop looks once more.
+            let _ = poll(&mut [PollFd::new(&self.event, PollFlags::IN)], timeout.as_ref());
+        }
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
+        let mut queue = self.lock();
+        let before = queue.is_empty();
+        let result = change(&mut queue);
+        match (before, queue.is_empty()) {
+            // The count is 0 before the one and 1 before the other: neither can fail.
+            (true, false) => drop(rustix::io::write(&self.event, &1_u64.to_ne_bytes())),
+            (false, true) => drop(rustix::io::read(&self.event, &mut [0; 8])),
+            _ => {}
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+        // Nothing in it can panic half way.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> AsFd for Mailbox<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Which event is for whom. Belongs to whoever has the engine in hand.
+pub(crate) struct Router {
+    /// The channels of completion queues, by the queues' numbers.
+    channels: Vec<Option<Arc<Channel>>>,
+    pub(crate) events: Arc<Mailbox<AsyncEvent>>,
+}
+
+impl Router {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { channels: Vec::new(), events: Arc::new(Mailbox::new()?) })
+    }
+
+    /// From now on completion events of this queue go to this channel.
+    pub(crate) fn set_channel(&mut self, cq: CqId, channel: Option<Arc<Channel>>) {
+        let index = cq.0 as usize;
+        if self.channels.len() <= index {
+            self.channels.resize_with(index + 1, || None);
+        }
+        self.channels[index] = channel;
+    }
+
+    pub(crate) fn route(&self, event: Event) {
+        match event {
+            Event::CompletionNotify(cq) => {
+                if let Some(Some(channel)) = self.channels.get(cq.0 as usize) {
+                    channel.fired.put(cq);
+                }
+            }
+            Event::QueuePair(qpn, event) => self.tell(AsyncEvent::QueuePair(qpn, event)),
+            Event::CompletionQueueError(cq) => self.tell(AsyncEvent::CompletionQueueError(cq)),
+            Event::SrqLimitReached(srq) => self.tell(AsyncEvent::SrqLimitReached(srq)),
+        }
+    }
+
+    /// Tells the application.
+    pub(crate) fn tell(&self, event: AsyncEvent) {
+        self.events.put_among(MOST_EVENTS, event);
+    }
+}
+
+/// Asynchronous events that wait for the application at most.
+const MOST_EVENTS: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_readable(mailbox: &Mailbox<u32>) -> bool {
+        let mut fds = [PollFd::new(&mailbox.event, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_exactly_while_something_waits() {
+        let mailbox = Mailbox::new().unwrap();
+        assert!(!is_readable(&mailbox));
+        mailbox.put(1);
+        mailbox.put(2);
+        assert!(is_readable(&mailbox));
+        assert_eq!(mailbox.try_take(), Some(1));
+        assert!(is_readable(&mailbox));
+        mailbox.retain(|&number| number != 2);
+        assert!(!is_readable(&mailbox));
+        assert_eq!(mailbox.take(Duration::ZERO), None);
+        mailbox.put(3);
+        assert!(is_readable(&mailbox));
+        assert_eq!(mailbox.take(Duration::MAX), Some(3));
+        (4..8).for_each(|number| mailbox.put_among(2, number));
+        assert_eq!([mailbox.try_take(), mailbox.try_take()], [Some(6), Some(7)]);
+        assert!(!is_readable(&mailbox));
+    }
+
+    /// Whoever waits with an empty hand is woken by whoever puts something in, in every order.
+    #[test]
+    fn nothing_is_left_behind_between_threads() {
+        const EACH: u32 = 20_000;
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                let mailbox = Arc::clone(&mailbox);
+                std::thread::spawn(move || (0..EACH).for_each(|number| mailbox.put(number)))
+            })
+            .collect();
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                let mailbox = Arc::clone(&mailbox);
+                std::thread::spawn(move || {
+                    (0..EACH).filter_map(|_| mailbox.take(Duration::from_secs(30))).count()
+                })
+            })
+            .collect();
+        senders.into_iter().for_each(|thread| thread.join().unwrap());
+        let taken: usize = takers.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert_eq!(taken, 2 * EACH as usize);
+        assert!(!is_readable(&mailbox));
+    }
+}

@@ -1,0 +1,158 @@
+//! From a device string to a port, and what an adapter has to know of it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use roxe_net::capture::{self, Capture};
+use roxe_net::capture_file::Timestamp;
+use roxe_net::fault::FaultPort;
+use roxe_net::neighbor::{Interface, Netlink};
+use roxe_net::{FramePort, memory, udp};
+use roxe_wire::Mtu;
+
+use crate::context::seed;
+use crate::device_string::{DeviceString, DeviceStringError, PortString};
+use crate::engine::Changes;
+use crate::error::Error;
+use crate::resolver::Resolver;
+
+/// An open port.
+pub(crate) struct Opened {
+    pub(crate) port: Box<dyn FramePort + Send>,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) resolver: Resolver,
+    /// What its summary does not say.
+    pub(crate) note: String,
+    /// Whether packets can come and go now.
+    pub(crate) active: bool,
+    /// What becomes of the interface, for ports that depend on one.
+    pub(crate) changes: Option<Changes>,
+}
+
+impl Opened {
+    /// A port that depends on no interface.
+    fn new(
+        port: impl FramePort + Send + 'static,
+        addresses: Vec<IpAddr>,
+        resolver: Resolver,
+    ) -> Self {
+        let note = String::new();
+        Self { port: Box::new(port), addresses, resolver, note, active: true, changes: None }
+    }
+
+    pub(crate) fn device(name: &str, device: &DeviceString) -> Result<Self, Error> {
+        let opened = match &device.port {
+            #[cfg(feature = "af_xdp")]
+            PortString::Xdp(interface, settings) => Self::xdp(interface, *settings)?,
+            PortString::Udp(address, settings) => Self::udp(*address, *settings)?,
+            PortString::Auto(interface) => Self::best(interface)?,
+            PortString::Memory(segment) => Self::memory(&segment_named(segment))?,
+        };
+        opened.around(name, device)
+    }
+
+    /// A port of a segment; the one with number 0 has address 192.0.2.1.
+    pub(crate) fn memory(segment: &memory::Segment) -> Result<Self, Error> {
+        let port = segment.join()?;
+        let number = u8::try_from(port.number() + 1).ok().filter(|&number| number < u8::MAX);
+        let number = number.ok_or(roxe_device::VerbError::Limit("ports of a segment"))?;
+        let addresses = vec![IpAddr::from([192, 0, 2, number])];
+        Ok(Self::new(port, addresses, Resolver::Segment))
+    }
+
+    pub(crate) fn udp(address: IpAddr, settings: udp::Settings) -> Result<Self, Error> {
+        let port = udp::Udp::open(address, settings)?;
+        Ok(Self::new(port, vec![address], Resolver::Socket))
+    }
+
+    #[cfg(feature = "af_xdp")]
+    pub(crate) fn xdp(
+        interface: &str,
+        settings: roxe_net::af_xdp::Settings,
+    ) -> Result<Self, Error> {
+        let port = roxe_net::af_xdp::AfXdp::open(interface, settings)?;
+        // What changes from here on is told; what is so now is read after.
+        let mut watch = roxe_net::neighbor::Watch::open()?;
+        let (mut netlink, mut other) = (Netlink::open()?, Netlink::open()?);
+        let found = find(&mut netlink, interface)?;
+        let addresses = found.addresses.iter().map(|it| it.address).collect();
+        let kernel = crate::resolver::kernel::Kernel::new(netlink, &found);
+        let index = found.index;
+        let changes = move || {
+            let interfaces = watch.has_changed().then(|| other.interfaces().ok())??;
+            interfaces.into_iter().find(|interface| interface.index == index)
+        };
+        let opened = Self::new(port, addresses, Resolver::Kernel(kernel));
+        let active = found.is_up && found.has_carrier;
+        Ok(Self { active, changes: Some(Box::new(changes)), ..opened })
+    }
+
+    /// By AF_XDP where that works, else a UDP socket on the interface's first address.
+    fn best(name: &str) -> Result<Self, Error> {
+        let interface = find(&mut Netlink::open()?, name)?;
+        let why = match Self::by_xdp(&interface) {
+            Ok(opened) => return Ok(opened),
+            Err(why) => why,
+        };
+        let address = interface.addresses.first();
+        let address = address.ok_or_else(|| Error::NoAddress(name.to_owned()))?.address;
+        let opened = Self::udp(address, udp::Settings::default())?;
+        Ok(Self { note: format!("; not by AF_XDP: {why}"), ..opened })
+    }
+
+    #[cfg(feature = "af_xdp")]
+    fn by_xdp(interface: &Interface) -> Result<Self, String> {
+        if interface.is_loopback() {
+            // Frames to an address of one's own have no neighbour to go to.
+            return Err("loopback reaches only this host".to_owned());
+        }
+        let settings = roxe_net::af_xdp::Settings::default();
+        Self::xdp(&interface.name, settings).map_err(|error| error.to_string())
+    }
+
+    #[cfg(not(feature = "af_xdp"))]
+    fn by_xdp(_: &Interface) -> Result<Self, String> {
+        Err("this program was built without it".to_owned())
+    }
+
+    /// What a device string puts around a port. The recording is the outer one: it shows what this
+    /// host sent and got, as one of a real network would.
+    fn around(self, name: &str, device: &DeviceString) -> Result<Self, Error> {
+        let mut port = self.port;
+        if let Some(rules) = &device.fault {
+            let faulty = FaultPort::parse(port, rules, seed()).map_err(|error| {
+                DeviceStringError { device: device.to_string(), what: error.to_string() }
+            })?;
+            port = Box::new(faulty);
+        }
+        if let Some(file) = &device.capture {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let epoch = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+            let epoch = Timestamp::from_nanos(epoch);
+            let settings = capture::Settings { epoch, ..capture::Settings::default() };
+            port = Box::new(Capture::open(port, file, name, settings)?);
+        }
+        Ok(Self { port, ..self })
+    }
+}
+
+fn find(netlink: &mut Netlink, name: &str) -> Result<Interface, Error> {
+    let mut interfaces = netlink.interfaces()?;
+    match interfaces.iter().position(|interface| interface.name == name) {
+        Some(at) => Ok(interfaces.swap_remove(at)),
+        None => Err(Error::NoSuchDevice {
+            name: name.to_owned(),
+            others: interfaces.into_iter().map(|interface| interface.name).collect(),
+        }),
+    }
+}
+
+/// The segment of this name; all who ask in this process get the same one.
+fn segment_named(name: &str) -> memory::Segment {
+    static SEGMENTS: Mutex<BTreeMap<String, memory::Segment>> = Mutex::new(BTreeMap::new());
+    let mut segments = SEGMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let new = || memory::Segment::new(Mtu::B4096);
+    segments.entry(name.to_owned()).or_insert_with(new).clone()
+}

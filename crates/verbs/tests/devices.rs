@@ -1,0 +1,89 @@
+//! Adapters by name, with a recording and a bad network around them.
+
+use std::time::Duration;
+
+use roxe_verbs::{Buffer, Connection, Context, Error, Op, Wait};
+
+const WAIT: Wait = Wait(Duration::from_secs(30));
+
+/// A message of this many bytes.
+fn exchange(one: &Context, other: &Context, len: u32) {
+    let (mut a, mut b) = (Connection::new(one).unwrap(), Connection::new(other).unwrap());
+    a.connect(&b.endpoint().unwrap()).unwrap();
+    b.connect(&a.endpoint().unwrap()).unwrap();
+    let (from, to) = (Buffer::new(len as usize), Buffer::new(len as usize));
+    let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+    from.write(0, &data);
+    let (source, target) = (one.register(&from).unwrap(), other.register(&to).unwrap());
+    b.post_receive(1, &target, 0, len).unwrap();
+    a.post(2, Op::Send, &source, 0, len).unwrap();
+    a.wait(WAIT).unwrap();
+    assert_eq!(b.wait(WAIT).unwrap().byte_len, len);
+    let mut arrived = vec![0; len as usize];
+    to.read(0, &mut arrived);
+    assert!(arrived == data);
+}
+
+fn counter(context: &Context, name: &str) -> u64 {
+    let counters = context.counters();
+    counters.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name}")).1
+}
+
+#[test]
+fn adapters_of_one_memory_name_reach_each_other() {
+    let [one, two, three] = ["memory:a"; 3].map(|name| roxe_verbs::open(name).unwrap());
+    let apart = roxe_verbs::open("memory:b").unwrap();
+    let addresses = [&one, &two, &three, &apart].map(|it| it.addresses().next().unwrap());
+    let expected = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.1"];
+    assert_eq!(addresses.map(|address| address.to_string()), expected);
+    exchange(&one, &three, 100_000);
+    exchange(&three, &two, 10);
+    drop(two);
+    let again = roxe_verbs::open("memory:a").unwrap();
+    assert_eq!(again.addresses().next().unwrap().to_string(), "192.0.2.2");
+    exchange(&again, &one, 10);
+}
+
+/// What is lost is sent again, and the recording shows it.
+#[test]
+fn a_recorded_adapter_behind_a_bad_network() {
+    let file = std::env::temp_dir().join(format!("roxe-devices-{}.pcapng", std::process::id()));
+    let device = format!("memory:c,fault=drop packets 3,5; dup every 7,capture={}", file.display());
+    let one = roxe_verbs::open(&device).unwrap();
+    let other = roxe_verbs::open("memory:c").unwrap();
+    assert_eq!(one.name(), device);
+    exchange(&one, &other, 300_000);
+    assert_eq!(counter(&one, "fault_tx_dropped"), 2);
+    assert!(counter(&one, "fault_tx_duplicated") > 5);
+    let recorded = counter(&one, "capture_frames");
+    assert!(recorded >= 300_000 / 4096 + 2, "{recorded} frames");
+    drop(one);
+    let bytes = std::fs::read(&file).unwrap();
+    assert!(bytes.len() > 300_000);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn an_adapter_that_there_is_not_is_told_from_those_there_are() {
+    let error = roxe_verbs::open("roxe_nosuch").err().unwrap();
+    assert!(matches!(error, Error::NoSuchDevice { .. }), "{error}");
+    assert!(error.to_string().starts_with("there is no adapter roxe_nosuch; there are: "));
+    let error = roxe_verbs::open("auto:nosuch0").err().unwrap();
+    assert!(error.to_string().contains("lo"), "{error}");
+    let error = roxe_verbs::open("udp:nowhere").err().unwrap();
+    assert_eq!(
+        (error.to_string().as_str(), error.errno()),
+        ("device `udp:nowhere`: `nowhere` is no IP address", 22)
+    );
+}
+
+/// An interface that no AF_XDP is possible on is used by a socket, and its summary says so.
+#[test]
+fn loopback_is_used_by_a_socket() {
+    let device = "auto:lo".parse().unwrap();
+    match Context::open_device("roxe_lo", &device) {
+        Ok(context) => assert!(context.summary().contains("; not by AF_XDP: "), "loopback"),
+        // Another program has it.
+        Err(error) => assert!(matches!(error, Error::OpenUdp(_)), "{error}"),
+    }
+}

@@ -1,0 +1,98 @@
+//! `roxe devinfo` from outside: what it prints, and its exit statuses.
+
+use std::process::{Command, Output};
+
+fn run(devices: &str, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .arg("devinfo")
+        .args(arguments)
+        .env("ROXE_DEVICES", devices)
+        .output()
+        .expect("roxe runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+#[test]
+fn an_adapter_is_shown_as_ibv_devinfo_shows_it() {
+    let output = run("a=memory:x;b=memory:y", &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let lines: Vec<String> = out(&output)
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let expected = [
+        "hca_id: a",
+        "transport: RoCE v2, in software",
+        "port: 1",
+        "state: PORT_ACTIVE (4)",
+        "mode: memory: port 0, path MTU 4096",
+        "active_mtu: 4096 (5)",
+        "link_layer: Ethernet",
+        "icrc: verified",
+        "GID[ 0]: ::ffff:192.0.2.1, RoCE v2",
+        "",
+        "hca_id: b",
+    ];
+    assert_eq!(lines[..expected.len()], expected);
+    let verbose = out(&run("a=memory:x", &["-v"]));
+    assert!(verbose.contains("max_sge:"), "{verbose}");
+}
+
+#[test]
+fn programs_read_it_as_json() {
+    let address = {
+        let [_, b, c, d] = (std::process::id() * 16).to_be_bytes();
+        format!("127.{}.{c}.{d}", b & 0x7f)
+    };
+    let output = run(&format!("u=udp:{address},verify=off;bad=auto:nosuch0"), &["--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let objects: Vec<serde_json::Value> =
+        out(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [udp, bad] = &objects[..] else { panic!("{objects:?}") };
+    assert_eq!(udp["hca_id"], "u");
+    assert_eq!(udp["verifies_icrc"], false);
+    assert_eq!(udp["gids"][0], format!("::ffff:{address}"));
+    assert_eq!(udp["gid_types"][0], "RoCE v2");
+    assert_eq!(udp["max_qp_rd_atom"], 128);
+    assert_eq!(bad["device"], "auto:nosuch0");
+    assert!(bad["error"].as_str().unwrap().contains("nosuch0"), "{bad}");
+}
+
+#[test]
+fn what_is_missing_is_said_and_told_by_the_exit_status() {
+    let output = run("", &["-d", "auto:nosuch0"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(err(&output).contains("nosuch0"), "{}", err(&output));
+    let output = run("a=auto:nosuch0", &[]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(out(&output).contains("cannot be opened:"), "{}", out(&output));
+    for wrong in ["a=udp:x", "eth1"] {
+        let output = run(wrong, &[]);
+        assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+        assert!(err(&output).starts_with("roxe: device `"), "{}", err(&output));
+    }
+    assert_eq!(run("a=memory:x", &["-d", "a"]).status.code(), Some(0));
+}
+
+/// Interfaces are there without being named; nobody touches them to show that.
+#[test]
+fn interfaces_are_shown_and_left_alone() {
+    let output = run("", &["--json"]);
+    let text = out(&output);
+    for line in text.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let name = object["hca_id"].as_str().unwrap().strip_prefix("roxe_").expect("a prefix");
+        assert_eq!(object["device"], format!("auto:{name}"));
+        assert!(object.get("mode").is_none() && !object["gids"].as_array().unwrap().is_empty());
+    }
+    let people = run("", &[]);
+    assert_eq!(people.status.code(), output.status.code());
+    assert_eq!(out(&people).matches("hca_id:").count(), text.lines().count());
+}
