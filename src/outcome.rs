@@ -92,17 +92,30 @@ pub(crate) fn complain(message: impl fmt::Display) {
 }
 
 /// Text of somebody else's with its control characters written out, so that it cannot command the
-/// terminal; but for those that are `wanted`.
+/// terminal; but for those that are `wanted`. So with what makes a terminal show other text than
+/// there is: what turns the direction around, separates lines, or takes no room.
 pub(crate) fn visible(text: &str, wanted: impl Fn(char) -> bool) -> String {
     let mut visible = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() && !wanted(c) {
+        if (c.is_control() || is_deceptive(c)) && !wanted(c) {
             visible.extend(c.escape_default());
         } else {
             visible.push(c);
         }
     }
     visible
+}
+
+/// Whether a terminal does something else than show this character.
+const fn is_deceptive(c: char) -> bool {
+    matches!(
+        c,
+        '\u{061c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+    )
 }
 
 /// Whether an error only means that nobody reads our output any more.
@@ -113,4 +126,23 @@ pub(crate) fn is_closed_pipe(error: &io::Error) -> bool {
 /// Whether a capture is only not read on because nobody reads what is told of it.
 pub(crate) fn is_unheard(error: &CaptureError) -> bool {
     matches!(error, CaptureError::Read { reason, .. } if is_closed_pipe(reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_cannot_command_or_deceive_the_terminal() {
+        let text = "größer→ \u{1b}[2J\n\u{9b}x";
+        assert_eq!(visible(text, |_| false), r"größer→ \u{1b}[2J\n\u{9b}x");
+        assert_eq!(visible("a\nb\r", |c| c == '\n'), "a\nb\\r");
+        for c in "\u{61c}\u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\
+                  \u{202d}\u{202e}\u{2060}\u{2066}\u{2067}\u{2068}\u{2069}\u{feff}"
+            .chars()
+        {
+            let shown = visible(&format!("a{c}b"), |_| false);
+            assert_eq!(shown, format!(r"a\u{{{:x}}}b", u32::from(c)));
+        }
+    }
 }

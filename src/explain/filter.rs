@@ -294,7 +294,9 @@ impl Parser {
 
     fn factor(&mut self, depth: usize) -> Result<Condition, FilterError> {
         if depth > MAX_DEPTH {
-            return Err(self.wrong("nested too deeply".to_owned()));
+            return Err(self.wrong(format!(
+                "nested too deeply: at most {MAX_DEPTH} parentheses and `not` in each other"
+            )));
         }
         if self.accept("not") {
             return Ok(Condition::Not(Box::new(self.factor(depth + 1)?)));
@@ -352,7 +354,8 @@ impl Parser {
         };
         let literal = Literal::new(text);
         let kind = source.kind();
-        let range = literal.range().filter(|_| matches!(kind, Kind::Number | Kind::Seconds));
+        let has_order = matches!(kind, Kind::Number | Kind::Seconds);
+        let range = literal.range(kind).filter(|_| has_order);
         if let (Some((first, last)), Some(Token::Word(_))) = (range, self.peek()) {
             let name = source.name();
             return Err(self.wrong(format!(
@@ -439,6 +442,15 @@ mod tests {
                 "column 18: there are no ranges: write \
                  `time_relative >= 0.5 and time_relative <= 2`",
             ),
+            (
+                "bth.psn in {0..0xffffff}",
+                "column 13: there are no ranges: write `bth.psn >= 0 and bth.psn <= 0xffffff`",
+            ),
+            (
+                "reth.r_key == 0x10-0x1F",
+                "column 15: there are no ranges: write \
+                 `reth.r_key >= 0x10 and reth.r_key <= 0x1F`",
+            ),
             ("frame == one", "column 10: a number (decimal or 0x…) expected, not `one`"),
             ("bth.a == 2", "column 10: `true` or `false` expected, not `2`"),
             ("src == nowhere", "column 8: an IP address expected, not `nowhere`"),
@@ -477,7 +489,11 @@ mod tests {
     #[test]
     fn deep_nesting_is_refused_and_long_chains_are_not() {
         let deep = format!("{}frame == 1{}", "(".repeat(500), ")".repeat(500));
-        assert!(error(&deep).contains("nested too deeply"));
+        let expected =
+            "column 102: nested too deeply: at most 100 parentheses and `not` in each other";
+        assert_eq!(error(&deep), expected);
+        let as_deep_as_can_be = format!("{}frame == 1{}", "not (".repeat(50), ")".repeat(50));
+        assert_eq!(error(&as_deep_as_can_be), "");
         let long = vec!["frame == 1"; 50_000].join(" or ");
         assert!(Filter::parse(&long).is_ok());
     }

@@ -52,17 +52,17 @@ impl Literal {
         }
     }
 
-    /// What may be meant as a range: `1-3`, `1..3`.
-    pub(super) fn range(&self) -> Option<(&str, &str)> {
+    /// What may be meant as a range of what a field of this kind is compared with: `1-3`, `1..0x3`.
+    pub(super) fn range(&self, kind: Kind) -> Option<(&str, &str)> {
         let (first, last) = self.text.split_once("..").or_else(|| {
             self.text.get(1..)?.find('-').map(|at| {
                 let (first, last) = self.text.split_at(at + 1);
                 (first, &last[1..])
             })
         })?;
-        let is_number = |text: &str| Self::new(text.to_owned()).nanoseconds.is_some();
+        let fits = |text: &str| Self::new(text.to_owned()).fits(kind);
         let last = last.trim_start_matches('=');
-        (is_number(first) && is_number(last)).then_some((first, last))
+        (fits(first) && fits(last)).then_some((first, last))
     }
 
     fn flag(&self) -> Option<bool> {

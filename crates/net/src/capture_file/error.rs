@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::{MAX_PACKET_LEN, interface::Interface};
+use super::{MAX_PACKET_LEN, interface::Interface, window::CAPACITY};
 
 /// Why a capture cannot be read, or not any further. Offsets count bytes from the start of the
 /// capture, after decompression.
@@ -72,7 +72,7 @@ pub enum CaptureError {
 pub enum BlockProblem {
     #[error("claims a length of {len} bytes, too short for what it is")]
     TooShort { len: usize },
-    #[error("claims a length of {len} bytes, too long for what it is")]
+    #[error("claims a length of {len} bytes, more than the {CAPACITY} that can be read of one")]
     TooLong { len: u32 },
     #[error("gives its length as {front} bytes in front and as {back} behind")]
     LengthsDiffer { front: u32, back: u32 },
@@ -90,10 +90,16 @@ impl BlockProblem {
     const fn consequence(self) -> &'static str {
         match self {
             Self::TooManyInterfaces { .. } => "split the file with editcap",
+            Self::TooLong { len } if len <= MAX_WRITTEN_LEN => {
+                "these are too many comments, or the file is damaged"
+            }
             _ => "the file is damaged from there on",
         }
     }
 }
+
+/// Above this, Wireshark too takes the length of a block for damage.
+const MAX_WRITTEN_LEN: u32 = 16 * 1024 * 1024;
 
 /// Why a record or an interface cannot be written.
 #[derive(Debug, thiserror::Error)]

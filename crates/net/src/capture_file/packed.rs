@@ -5,6 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::mem;
 
 use flate2::bufread::GzDecoder;
+use zstd::zstd_safe::{
+    DCtx, ErrorCode, InBuffer, OutBuffer, ResetDirective, get_error_name, zstd_sys::ZSTD_ErrorCode,
+};
 
 /// How an input is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +23,8 @@ impl Packing {
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         match head {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
-            // A frame, or a frame to be skipped, of sixteen kinds.
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Self::Zstd),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
+            _ if is_skipped(head) => Some(Self::Zstd),
             _ => None,
         }
     }
@@ -40,13 +43,6 @@ impl Packing {
         }
     }
 
-    fn open(self, packed: Packed) -> io::Result<Piece> {
-        Ok(match self {
-            Self::Gzip => Piece::Gzip(GzDecoder::new(packed)),
-            Self::Zstd => Piece::Zstd(zstd::Decoder::with_buffer(packed)?.single_frame()),
-        })
-    }
-
     /// Something else behind the last piece.
     fn garbage(self) -> io::Error {
         io::Error::new(
@@ -54,6 +50,23 @@ impl Packing {
             match self {
                 Self::Gzip => "the gzip data ends here, and behind it is neither gzip nor zeros",
                 Self::Zstd => "the zstd data ends here, and behind it is neither zstd nor zeros",
+            },
+        )
+    }
+
+    /// Too little behind the last piece to tell what it is.
+    fn remnant(self) -> io::Error {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            match self {
+                Self::Gzip => {
+                    "the gzip data ends here, and behind it is the first byte of more gzip data, \
+                     or garbage"
+                }
+                Self::Zstd => {
+                    "the zstd data ends here, and behind it are the first bytes of more zstd data, \
+                     or garbage"
+                }
             },
         )
     }
@@ -65,76 +78,125 @@ impl Packing {
 pub(super) struct Unpacked {
     packing: Packing,
     state: State,
+    /// Decodes one frame of zstd after the other: a new one costs more than a small frame.
+    frames: Option<DCtx<'static>>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one of them")]
 enum State {
-    Inside(Piece),
-    Behind(Packed),
+    Member(GzDecoder<Packed>),
+    Frame { packed: Packed, ended: bool },
+    Between(Packed),
     Ended,
 }
 
-/// A member of gzip or a frame of zstd.
-#[expect(clippy::large_enum_variant, reason = "there is one of them")]
-enum Piece {
-    Gzip(GzDecoder<Packed>),
-    Zstd(zstd::Decoder<'static, Packed>),
-}
-
 impl Unpacked {
-    pub(super) fn new(packing: Packing, source: Box<dyn Read + Send>) -> io::Result<Self> {
-        let piece = packing.open(Packed::new(source))?;
-        Ok(Self { packing, state: State::Inside(piece) })
+    /// What `source` unpacks to, which begins like a piece of this kind.
+    pub(super) fn new(packing: Packing, source: Box<dyn Read + Send>) -> Self {
+        Self { packing, state: State::Between(Packed::new(source)), frames: None }
     }
 }
 
 impl Read for Unpacked {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if room.is_empty() {
+            return Ok(0);
+        }
         loop {
             match &mut self.state {
                 State::Ended => return Ok(0),
-                State::Inside(piece) => match piece.read(room)? {
-                    0 if !room.is_empty() => {}
+                State::Member(member) => match member.read(room)? {
+                    0 => {}
                     read => return Ok(read),
                 },
-                State::Behind(packed) => {
+                State::Frame { ended: true, .. } => {}
+                State::Frame { packed, ended } => {
+                    let read;
+                    (read, *ended) = read_frame(decoder(&mut self.frames), packed, room)?;
+                    if read > 0 {
+                        return Ok(read);
+                    }
+                }
+                State::Between(packed) => {
                     let packing = self.packing;
                     let head = packed.peek()?;
                     if packing.could_begin(head) {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
+                        return Err(packing.remnant());
                     }
+                    let skipped = is_skipped(head);
                     if Packing::of(head) != Some(packing) && !packed.is_only_zeros()? {
                         return Err(packing.garbage());
+                    }
+                    if skipped {
+                        packed.skip_frame()?;
+                        continue;
                     }
                 }
             }
             self.state = match mem::replace(&mut self.state, State::Ended) {
-                State::Inside(piece) => State::Behind(piece.into_packed()),
-                State::Behind(packed) if !packed.is_at_end() => {
-                    State::Inside(self.packing.open(packed)?)
-                }
-                State::Behind(_) | State::Ended => State::Ended,
+                State::Member(member) => State::Between(member.into_inner()),
+                State::Frame { packed, .. } => State::Between(packed),
+                State::Between(packed) if !packed.is_at_end() => match self.packing {
+                    Packing::Gzip => State::Member(GzDecoder::new(packed)),
+                    Packing::Zstd => {
+                        let frames = decoder(&mut self.frames);
+                        frames.reset(ResetDirective::SessionOnly).map_err(refused)?;
+                        State::Frame { packed, ended: false }
+                    }
+                },
+                State::Between(_) | State::Ended => State::Ended,
             };
         }
     }
 }
 
-impl Piece {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Gzip(member) => member.read(room),
-            Self::Zstd(frame) => frame.read(room),
-        }
-    }
+/// Whether what begins with `head` is a frame of zstd that holds nothing of what was packed. There
+/// are sixteen kinds.
+fn is_skipped(head: &[u8]) -> bool {
+    matches!(head, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+}
 
-    /// What follows it, once nothing more comes out of it.
-    fn into_packed(self) -> Packed {
-        match self {
-            Self::Gzip(member) => member.into_inner(),
-            Self::Zstd(frame) => frame.finish(),
+/// The one decoder of all frames, made for the first.
+fn decoder<'a>(frames: &'a mut Option<DCtx<'static>>) -> &'a mut DCtx<'static> {
+    frames.get_or_insert_with(DCtx::create)
+}
+
+/// Reads on in a frame of zstd; tells how much, and whether the frame ends there.
+fn read_frame(
+    frames: &mut DCtx<'static>,
+    packed: &mut Packed,
+    room: &mut [u8],
+) -> io::Result<(usize, bool)> {
+    // What was decoded and found no room is taken first: more input may have to be waited for.
+    let mut input: &[u8] = &[];
+    loop {
+        let (mut from, mut to) = (InBuffer::around(input), OutBuffer::around(room));
+        let left = frames.decompress_stream(&mut to, &mut from).map_err(refused)?;
+        let (taken, read) = (from.pos(), to.pos());
+        packed.consume(taken);
+        if read > 0 || left == 0 {
+            return Ok((read, left == 0));
+        }
+        input = packed.fill_buf()?;
+        if input.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
 }
+
+/// What the decoder of zstd complains of.
+fn refused(code: ErrorCode) -> io::Error {
+    // Its errors are negative.
+    match code.wrapping_neg() {
+        WINDOW_TOO_LARGE => io::Error::new(
+            io::ErrorKind::InvalidData,
+            "to unpack this zstd data takes more than 128 MiB of memory: unpack it first (`zstd -d --long=31`)",
+        ),
+        _ => io::Error::other(get_error_name(code)),
+    }
+}
+
+const WINDOW_TOO_LARGE: usize = ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge as usize;
 
 /// A compressed input of which the next bytes can be looked at.
 struct Packed {
@@ -177,6 +239,17 @@ impl Packed {
             };
             self.consume(len);
         }
+    }
+
+    /// Goes on behind a frame of zstd that is to be skipped.
+    ///   | magic (32) | length of the rest (32, least significant byte first) | rest |
+    fn skip_frame(&mut self) -> io::Result<()> {
+        let mut header = [0; 8];
+        self.read_exact(&mut header)?;
+        let [.., len_0, len_1, len_2, len_3] = header;
+        let len = u64::from(u32::from_le_bytes([len_0, len_1, len_2, len_3]));
+        let skipped = io::copy(&mut self.take(len), &mut io::sink())?;
+        if skipped < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 
     /// Whether the last look found nothing.

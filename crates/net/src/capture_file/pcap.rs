@@ -74,7 +74,7 @@ impl Pcap {
             data,
             wire_len,
             direction: None,
-            comment: None,
+            commented: false,
         }))
     }
 }

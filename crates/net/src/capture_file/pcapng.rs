@@ -22,6 +22,8 @@ pub(super) struct Pcapng {
     first_interface: usize,
     /// One for each interface of this section.
     clocks: Vec<Clock>,
+    /// Of the last packet that has any.
+    comments: String,
 }
 
 /// What is next in a file.
@@ -45,7 +47,12 @@ impl Pcapng {
         if !window.rest().starts_with(&SECTION_HEADER.to_le_bytes()) {
             return None;
         }
-        let file = Self { order: ByteOrder::Little, first_interface: 0, clocks: Vec::new() };
+        let file = Self {
+            order: ByteOrder::Little,
+            first_interface: 0,
+            clocks: Vec::new(),
+            comments: String::new(),
+        };
         Some(file.first_section(window))
     }
 
@@ -91,11 +98,13 @@ impl Pcapng {
             };
             let mut packet = packet.map_err(|problem| CaptureError::Block { offset, problem })?;
             packet.data.from += body.from;
-            if let Some(comment) = &mut packet.comment {
-                comment.from += body.from;
-            }
             return Ok(Step::Packet(packet));
         }
+    }
+
+    /// The comments of the last packet, if it is [`commented`](Found::commented).
+    pub(super) fn comments(&self) -> &str {
+        &self.comments
     }
 
     /// Moves the window behind the next block.
@@ -189,7 +198,7 @@ impl Pcapng {
         }
         let mut name = None;
         let mut clock = Clock::MICROSECONDS;
-        for Opt { code, value, .. } in self.options(options) {
+        for Opt { code, value } in self.options(options) {
             match (code, value) {
                 (IF_NAME, _) => {
                     let kept = &value[..value.len().min(MAX_NAME_LEN)];
@@ -218,7 +227,7 @@ impl Pcapng {
     ///   | interface (32) | ticks (64, upper half first) | captured (32) | on the wire (32) |
     ///   | packet, padded to 32 bits | options |
     #[inline]
-    fn enhanced_packet(&self, body: &[u8]) -> Result<Found, BlockProblem> {
+    fn enhanced_packet(&mut self, body: &[u8]) -> Result<Found, BlockProblem> {
         let [interface, high, low, len, wire_len] =
             self.order.words(body).ok_or_else(|| too_short(body))?;
         self.timed_packet(body, interface, [high, low], len, wire_len)
@@ -226,7 +235,7 @@ impl Pcapng {
 
     /// Packet block, which the enhanced packet block replaced.
     ///   | interface (16) | drops (16) | … as above |
-    fn packet(&self, body: &[u8]) -> Result<Found, BlockProblem> {
+    fn packet(&mut self, body: &[u8]) -> Result<Found, BlockProblem> {
         let [_, high, low, len, wire_len] =
             self.order.words(body).ok_or_else(|| too_short(body))?;
         let interface = self.order.u16([body[0], body[1]]);
@@ -235,7 +244,7 @@ impl Pcapng {
 
     #[inline]
     fn timed_packet(
-        &self,
+        &mut self,
         body: &[u8],
         interface: u32,
         [high, low]: [u32; 2],
@@ -257,21 +266,25 @@ impl Pcapng {
             data: Span { from: FIXED_LEN, len: len as usize },
             wire_len,
             direction: None,
-            comment: None,
+            commented: false,
         };
         let options_at = end.next_multiple_of(4);
         if options_at < body.len() {
-            self.packet_options(body, options_at, &mut found);
+            self.packet_options(&body[options_at..], &mut found);
         }
         Ok(found)
     }
 
     #[cold]
-    fn packet_options(&self, body: &[u8], options_at: usize, found: &mut Found) {
-        for Opt { code, at, value } in self.options(&body[options_at..]) {
+    fn packet_options(&mut self, options: &[u8], found: &mut Found) {
+        for Opt { code, value } in self.options(options) {
             match code {
-                COMMENT if found.comment.is_none() => {
-                    found.comment = Some(Span { from: options_at + at, len: value.len() });
+                COMMENT => {
+                    if !found.commented {
+                        self.comments.clear();
+                        found.commented = true;
+                    }
+                    add_comment(&mut self.comments, value);
                 }
                 PACKET_FLAGS => {
                     found.direction = match self.order.words(value) {
@@ -304,7 +317,7 @@ impl Pcapng {
             data: Span { from: FIXED_LEN, len: len as usize },
             wire_len,
             direction: None,
-            comment: None,
+            commented: false,
         })
     }
 
@@ -318,7 +331,7 @@ impl Pcapng {
             let code = order.u16([code_1, code_0]);
             let len = usize::from(order.u16([len_1, len_0]));
             let value = bytes.get(at + 4..)?.get(..len)?;
-            let option = Opt { code, at: at + 4, value };
+            let option = Opt { code, value };
             at = (at + 4 + len).next_multiple_of(4);
             (code != END_OF_OPTIONS).then_some(option)
         })
@@ -328,9 +341,33 @@ impl Pcapng {
 /// An option of a block.
 struct Opt<'a> {
     code: u16,
-    /// Where its value is.
-    at: usize,
     value: &'a [u8],
+}
+
+/// Puts another comment behind those that are there, as long as there is room: what is no UTF-8 is
+/// replaced, and an ellipsis stands for what is left out. Comments may be padded with zeros, as some
+/// programs write C strings.
+fn add_comment(comments: &mut String, comment: &[u8]) {
+    const CUT: &str = "…";
+    let end = comment.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let is_cut = comments.len() >= MAX_COMMENTS_LEN && comments.ends_with(CUT);
+    if end == 0 || is_cut {
+        return;
+    }
+    if !comments.is_empty() {
+        comments.push_str("; ");
+    }
+    for chunk in comment[..end].utf8_chunks() {
+        comments.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            comments.push(char::REPLACEMENT_CHARACTER);
+        }
+        if comments.len() > MAX_COMMENTS_LEN {
+            comments.truncate(comments.floor_char_boundary(MAX_COMMENTS_LEN));
+            comments.push_str(CUT);
+            return;
+        }
+    }
 }
 
 fn too_short(body: &[u8]) -> BlockProblem {
@@ -367,6 +404,9 @@ pub(super) const FLAG_OUTBOUND: u32 = 0b10;
 /// The most interfaces a file may describe. `mergecap` writes one for each file it merges, so there
 /// may be many; but they are kept, so there must be an end.
 const MAX_INTERFACES: usize = 65_536;
+
+/// How many bytes of a packet's comments are kept: room for the longest that there can be.
+const MAX_COMMENTS_LEN: usize = 65_535;
 
 /// The longest interface name that is kept. Linux has 15 bytes, Windows a GUID.
 pub(super) const MAX_NAME_LEN: usize = 256;

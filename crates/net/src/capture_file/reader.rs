@@ -63,7 +63,8 @@ pub struct Record<'a> {
     pub interface: u32,
     /// Which way it went, where the file tells.
     pub direction: Option<Direction>,
-    /// The packet's first comment, if it is valid UTF-8.
+    /// The packet's comments, with a semicolon between two. What is no UTF-8 is replaced, and of
+    /// more than 64 KiB the rest is left out behind an ellipsis.
     pub comment: Option<&'a str>,
 }
 
@@ -182,7 +183,7 @@ impl CaptureReader {
             wire_len,
             interface: found.interface as u32,
             direction: found.direction.or(direction),
-            comment: found.comment.and_then(|span| comment(self.window.get(span))),
+            comment: if found.commented { self.format.comments() } else { None },
         }))
     }
 
@@ -282,11 +283,6 @@ impl fmt::Debug for CaptureReader {
     }
 }
 
-/// Comments may be padded with zeros, as some programs write C strings.
-fn comment(bytes: &[u8]) -> Option<&str> {
-    Some(str::from_utf8(bytes).ok()?.trim_end_matches('\0'))
-}
-
 enum Format {
     Pcap(Pcap),
     Pcapng(Pcapng),
@@ -306,6 +302,14 @@ impl Format {
             return Err(CaptureError::PackedCut { len: input.len() as u64 });
         }
         Err(unknown(input))
+    }
+
+    /// Of the last packet, where it has any.
+    fn comments(&self) -> Option<&str> {
+        match self {
+            Self::Pcap(_) => None,
+            Self::Pcapng(pcapng) => Some(pcapng.comments()),
+        }
     }
 }
 
@@ -362,7 +366,8 @@ pub(super) struct Found {
     /// As the file says it, which may be nonsense.
     pub(super) wire_len: u32,
     pub(super) direction: Option<Direction>,
-    pub(super) comment: Option<Span>,
+    /// Whether it has comments; the format's reader has them.
+    pub(super) commented: bool,
 }
 
 const _: () = assert!(MAX_PACKET_LEN <= super::window::CAPACITY);

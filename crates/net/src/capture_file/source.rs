@@ -88,8 +88,7 @@ pub(super) fn decompress(source: Box<dyn Read + Send>) -> Result<(Window, bool),
         // A shorter input is no capture, and will be found out.
         window.fill(4).map_err(|reason| CaptureError::Read { offset: 0, reason })?;
         let Some(packing) = Packing::of(window.rest()) else { return Ok((window, layers > 0)) };
-        let unpacked = Unpacked::new(packing, window.into_source())
-            .map_err(|reason| CaptureError::Read { offset: 0, reason })?;
+        let unpacked = Unpacked::new(packing, window.into_source());
         window = Window::new(Box::new(unpacked));
     }
     Err(CaptureError::Nested { limit: MAX_LAYERS })

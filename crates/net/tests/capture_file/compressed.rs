@@ -4,6 +4,8 @@ use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
 
+use roxe_net::capture_file::CaptureError;
+
 use crate::{
     by_hand::{BIG, LITTLE},
     open, read, read_to_end,
@@ -96,14 +98,16 @@ fn something_else_behind_the_end_is_an_error_behind_all_packets() {
     }
 }
 
+const SKIPPED: &[u8] = b"\x50\x2a\x4d\x18\x03\0\0\0abc";
+
 /// Another piece was begun.
 #[test]
-fn what_may_be_the_beginning_of_a_piece_is_a_cut() {
+fn a_cut_behind_the_first_bytes_of_another_piece_is_a_cut() {
     let plain = read(&capture());
     let (gzip, zstd) = (gzip(&capture()), zstd(&capture()));
-    let skippable = &b"\x50\x2a\x4d\x18\x03\0\0\0abc"[..];
-    for (packed, piece) in [(&gzip, &gzip[..]), (&zstd, &zstd), (&zstd, skippable)] {
-        for kept in (1..8).chain([10]) {
+    for (packed, piece, known_by) in [(&gzip, &gzip[..], 2), (&zstd, &zstd, 4), (&zstd, SKIPPED, 4)]
+    {
+        for kept in (known_by..8).chain([10]) {
             let outcome = read_to_end(open(&[packed, &piece[..kept]].concat()).unwrap());
             assert_eq!(outcome.records, plain);
             assert!(outcome.error.is_none(), "{kept}: {}", outcome.error.unwrap());
@@ -111,6 +115,76 @@ fn what_may_be_the_beginning_of_a_piece_is_a_cut() {
             assert_eq!(cut, Some(2001), "{kept} bytes of {piece:02x?}");
         }
     }
+}
+
+/// Nobody knows whether there was another record.
+#[test]
+fn too_little_to_be_known_behind_the_end_is_told_as_that() {
+    let plain = read(&capture());
+    let (gzip, zstd) = (gzip(&capture()), zstd(&capture()));
+    let (gzip_too, zstd_too) = (
+        "the gzip data ends here, and behind it is the first byte of more gzip data, or garbage",
+        "the zstd data ends here, and behind it are the first bytes of more zstd data, or garbage",
+    );
+    for (packed, piece, kept, expected) in [
+        (&gzip, &gzip[..], 1..2, gzip_too),
+        (&zstd, &zstd, 1..4, zstd_too),
+        (&zstd, SKIPPED, 1..4, zstd_too),
+    ] {
+        for kept in kept {
+            let outcome = read_to_end(open(&[packed, &piece[..kept]].concat()).unwrap());
+            assert_eq!(outcome.records, plain);
+            assert_eq!(outcome.reader.truncated(), None);
+            let message = outcome.error.unwrap().to_string();
+            assert!(message.ends_with(expected), "{kept} bytes: {message}");
+        }
+    }
+}
+
+/// No decoder is needed for them, however many or long they are.
+#[test]
+fn skipped_frames_stand_anywhere() {
+    let plain = read(&capture());
+    let (front, back) = (zstd(&capture()[..5000]), zstd(&capture()[5000..]));
+    let long = [b"\x5f\x2a\x4d\x18", &300_000_u32.to_le_bytes()[..], &[7; 300_000]].concat();
+    let many = b"\x57\x2a\x4d\x18\0\0\0\0".repeat(100_000);
+    for skipped in [SKIPPED, &long, &many] {
+        assert_eq!(read(&[skipped, &front, &back].concat()), plain);
+        assert_eq!(read(&[&front, skipped, &back].concat()), plain);
+        assert_eq!(read(&[&front, &back, skipped].concat()), plain);
+        assert!(matches!(open(skipped), Err(CaptureError::Empty)));
+    }
+    let outcome = read_to_end(open(&[&front, &back, &long[..250_000]].concat()).unwrap());
+    assert_eq!(outcome.records, plain);
+    assert_eq!(outcome.reader.truncated().map(|cut| cut.number), Some(2001));
+}
+
+/// What one frame leaves of the decoder does not show in the next.
+#[test]
+fn frames_of_all_sizes_follow_one_another() {
+    let plain = read(&capture());
+    let (mut frames, mut rest) = (Vec::new(), &capture()[..]);
+    for len in [0, 1, 300_000, 0, 2, 9, 131_072, 0, 131_073, 40_000, usize::MAX] {
+        let (front, back) = rest.split_at(len.min(rest.len()));
+        frames.push(zstd(front));
+        rest = back;
+    }
+    assert_eq!(read(&frames.concat()), plain);
+    // One that is damaged: all before it is there.
+    let mut last = frames.pop().unwrap();
+    last[4] |= 0x08;
+    let outcome = read_to_end(open(&[frames.concat(), last].concat()).unwrap());
+    assert!(outcome.records.len() > 1000 && plain.starts_with(&outcome.records));
+    assert!(outcome.error.unwrap().to_string().contains("nsupported"));
+}
+
+#[test]
+fn a_window_beyond_the_limit_is_named_with_a_remedy() {
+    // A frame's header says how far back it refers: here to 128 MiB and to 2 GiB.
+    let frame = |window_log: u8| [0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3, 1, 0, 0];
+    assert!(matches!(open(&frame(27)), Err(CaptureError::Empty)));
+    let message = open(&frame(31)).unwrap_err().to_string();
+    assert!(message.contains("more than 128 MiB of memory: unpack it first (`zstd -d --long=31`)"));
 }
 
 /// A block each, as bgzip and pzstd write them.

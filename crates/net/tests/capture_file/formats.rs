@@ -135,13 +135,68 @@ fn direction_and_comment_are_told() {
         let text = |text: &str| Some(text.to_owned());
         let expected = [
             (inbound, text("in")),
-            (outbound, text("out")),
-            (None, None),
+            (outbound, text("out; second")),
+            (None, text("no \u{fffd} UTF-8")),
             (None, None),
             (None, None),
         ];
         assert_eq!(told, expected);
     });
+}
+
+#[test]
+fn comments_are_joined_and_bounded() {
+    let told = |comments: &[&[u8]]| {
+        let options: Vec<u8> = comments.iter().flat_map(|it| LITTLE.option(COMMENT, it)).collect();
+        let start = [LITTLE.section(), LITTLE.interface(1, 0, &[])].concat();
+        // What one packet has does not show in the next.
+        let packets = [
+            LITTLE.enhanced_with(0, 0, PACKET, 29, &options),
+            LITTLE.enhanced(0, 0, PACKET, 29),
+            LITTLE.enhanced_with(0, 0, PACKET, 29, &LITTLE.option(COMMENT, b"last")),
+        ];
+        let records = read(&[start, packets.concat()].concat());
+        let [first, None, Some(last)] = [0, 1, 2].map(|at: usize| records[at].comment.clone())
+        else {
+            panic!("{records:?}");
+        };
+        assert_eq!(last, "last");
+        first
+    };
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(told(&[]), None);
+    assert_eq!(told(&[b""]), text(""));
+    assert_eq!(told(&[b"", b"a\0\0", b"\0", b"b\xc3", b"\xb6c"]), text("a; b\u{fffd}; \u{fffd}c"));
+    let longest = "x".repeat(65_535);
+    assert_eq!(told(&[longest.as_bytes()]), text(&longest));
+    let cut = format!("{longest}…");
+    assert_eq!(told(&[longest.as_bytes(), b"more", b"and more"]), text(&cut));
+    assert_eq!(told(&[b"y", longest.as_bytes()]), text(&format!("y; {}…", &longest[3..])));
+    assert_eq!(told(&[&[0xff; 65_535]]), text(&format!("{}…", "\u{fffd}".repeat(21_845))));
+    assert_eq!(told(&[longest.as_bytes(); 15]), text(&cut));
+    // Also where the last character that has room leaves just enough of it for the ellipsis.
+    let wide = format!("{}\u{1f980}", &longest[5..]);
+    let (front, back) = wide.split_at(10_000);
+    let expected = format!("{front}; {}…", back.trim_end_matches('\u{1f980}'));
+    assert_eq!(told(&[front.as_bytes(), back.as_bytes(), b"more"]), text(&expected));
+}
+
+#[test]
+fn a_block_longer_than_can_be_read_is_told_with_the_limit() {
+    let start = [LITTLE.section(), LITTLE.interface(1, 0, &[])].concat();
+    let options = LITTLE.option(COMMENT, &[b'x'; 65_535]).repeat(20);
+    let block = LITTLE.enhanced_with(0, 0, PACKET, 29, &options);
+    assert_eq!(
+        error(&[start.clone(), block].concat()).to_string(),
+        "the block at byte 48 claims a length of 1310864 bytes, more than the 1048576 that can be \
+         read of one: these are too many comments, or the file is damaged"
+    );
+    // So long is none.
+    let mut block = LITTLE.enhanced(0, 0, PACKET, 29);
+    block[4..8].copy_from_slice(&LITTLE.u32(0x7fff_fff0));
+    let message = error(&[start, block].concat()).to_string();
+    assert!(message.contains("more than the 1048576"), "{message}");
+    assert!(message.ends_with("the file is damaged from there on"), "{message}");
 }
 
 #[test]
