@@ -137,6 +137,10 @@ pub(crate) struct Refusal {
 impl Requests {
     /// Frame `frame` refuses `psn`; without a code for now.
     pub(crate) fn refuse(&mut self, psn: Psn, code: Option<NakCode>, frame: u64) {
+        if self.is_acknowledged(psn) {
+            // Too late, whatever it means.
+            return;
+        }
         let before = self.refusal.filter(|before| before.psn == psn && before.code == code);
         let times = before.map_or(1, |before| before.times + 1);
         self.refusal = Some(Refusal { psn, code, times, frame });
@@ -175,6 +179,31 @@ impl Requests {
             over_ns: sent.latest_ns.saturating_sub(sent.first_ns),
             answer: Some(self.last_answer).filter(|answer| *answer > sent.frame),
         })
+    }
+}
+
+impl Refusal {
+    /// Whether it ends the connection.
+    pub(crate) const fn is_fatal(&self) -> bool {
+        self.code.is_some()
+    }
+
+    /// Whether it was seen before this frame.
+    pub(crate) const fn is_before(&self, frame: u64) -> bool {
+        self.frame < frame
+    }
+}
+
+impl Requests {
+    /// Whether the connection has failed, or may have: a request was refused for good, or sent many
+    /// times in vain.
+    pub(crate) fn has_failed(&self) -> bool {
+        let is_refused =
+            self.refusal.is_some_and(|refusal| refusal.is_fatal() || refusal.times >= MANY);
+        is_refused
+            || self
+                .get(self.oldest_unacknowledged())
+                .is_some_and(|sent| sent.times >= MANY && sent.latest > self.last_answer)
     }
 }
 
