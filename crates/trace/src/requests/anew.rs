@@ -1,7 +1,7 @@
 //! Whether what comes is another connection's, between queue pairs that were used before.
 
 use roxe_wire::opcode::{Operation, Position, Service};
-use roxe_wire::{Packet, Psn};
+use roxe_wire::{Aeth, Packet, Syndrome};
 
 use super::{Place, Requests, full_len};
 use crate::completed::CompletedMessages;
@@ -62,20 +62,27 @@ impl Requests {
             })
     }
 
-    /// The responder acknowledges `psn`. After a NAK that ends the connection it does that for
-    /// nothing that was sent first behind the NAK, unless this is another connection: then that
-    /// began there.
-    pub(super) fn begin_behind_end(&mut self, psn: Psn) {
+    /// After a NAK that ends the connection the responder acknowledges nothing that was sent first
+    /// behind it. If it does, and has counted no message from before, this is another connection,
+    /// which began there.
+    pub(crate) fn begin_behind_end(&mut self, response: &Packet<'_>) {
+        let Some(Aeth { syndrome: Syndrome::Ack(_), msn }) = response.headers.aeth else { return };
         let Some(refusal) = self.refusal.filter(|refusal| refusal.is_fatal()) else { return };
         let Some(index) = self.sent.iter().position(|sent| refusal.is_before(sent.frame)) else {
             return;
         };
-        let begin = self.sent[index].psn;
-        if psn.since(begin) >= 0 {
+        let first = &self.sent[index];
+        let (begin, before) =
+            (first.psn, first.ends.saturating_sub(first.opcode.position.ends().into()));
+        let Some(answered) = self.get(response.headers.bth.psn) else { return };
+        if answered.psn.since(begin) >= 0
+            && u64::from(msn.get()) <= answered.ends.saturating_sub(before)
+        {
             self.sent.drain(..index);
             self.unacknowledged = begin;
             self.completed = CompletedMessages::unknown(begin);
             self.has_beginning = false;
+            self.forget_refusal();
         }
     }
 }

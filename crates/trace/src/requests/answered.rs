@@ -102,9 +102,6 @@ impl Requests {
         if psn.since(self.unacknowledged) < 0 {
             return None;
         }
-        if self.refusal.is_some() {
-            self.begin_behind_end(psn);
-        }
         let old = core::mem::replace(&mut self.unacknowledged, psn.next());
         self.any_acknowledged = true;
         if self.refusal.is_some() {
