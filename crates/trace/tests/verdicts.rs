@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
 use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Headers, Msn, NakCode, Opcode, Packet, Payload,
-    Psn, Qpn, RKey, Reth, Syndrome, TrafficClass,
+    Psn, Qpn, RKey, Reth, RnrTimer, Syndrome, TrafficClass,
 };
 
 /// The queue pairs of a connection: that of the requester, and that of the responder.
@@ -376,6 +376,11 @@ fn another_request_under_a_psn_is_wrong_until_the_connection_has_failed() {
     let missing = X.nak(MISSING, 1, 0);
     assert_eq!(after(&[X.send(1), X.send(1), X.send(1), missing]), wrong(5), "it is answered");
     assert_eq!(after(&[X.send(1), refused]), []);
+    let not_ready = Syndrome::RnrNak(RnrTimer::new(1).unwrap());
+    let try_it = [X.send(1), X.answer("RC_ACKNOWLEDGE", 1, not_ready, 0, 0)];
+    let tried = |times| vec![try_it.clone(); times].concat();
+    assert_eq!(after(&tried(2)), wrong(5));
+    assert_eq!(after(&tried(3)), []);
 }
 
 #[test]
