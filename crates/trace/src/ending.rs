@@ -176,6 +176,10 @@ pub(crate) struct Refusal {
 impl Requests {
     /// Frame `frame` refuses `psn`; without a code for now, that is for so long.
     pub(crate) fn refuse(&mut self, psn: Psn, refused: Result<NakCode, Duration>, frame: u64) {
+        if self.is_acknowledged(psn) {
+            // Too late, whatever it means.
+            return;
+        }
         let (code, asked) = (refused.ok(), refused.err().unwrap_or_default());
         let asked_ns = u64::try_from(asked.as_nanos()).unwrap_or(u64::MAX);
         let before = self.refusal.filter(|before| before.psn == psn && before.code == code);
@@ -227,6 +231,31 @@ impl Requests {
             answer: Some(self.last_answer).filter(|answer| *answer > sent.frame),
             outlook: Outlook::of(sent.tries, sent.latest_ns, sent.longest_ns, end_ns),
         })
+    }
+}
+
+impl Refusal {
+    /// Whether it ends the connection.
+    pub(crate) const fn is_fatal(&self) -> bool {
+        self.code.is_some()
+    }
+
+    /// Whether it was seen before this frame.
+    pub(crate) const fn is_before(&self, frame: u64) -> bool {
+        self.frame < frame
+    }
+}
+
+impl Requests {
+    /// Whether the connection has failed, or may have: a request was refused for good, or sent many
+    /// times in vain.
+    pub(crate) fn has_failed(&self) -> bool {
+        let is_refused =
+            self.refusal.is_some_and(|refusal| refusal.is_fatal() || refusal.times >= MANY);
+        is_refused
+            || self
+                .get(self.oldest_unacknowledged())
+                .is_some_and(|sent| sent.times >= MANY && sent.latest > self.last_answer)
     }
 }
 

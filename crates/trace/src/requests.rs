@@ -1,5 +1,6 @@
 //! One direction's requests: which PSNs were seen, what they began, what was sent again.
 
+mod anew;
 mod answered;
 mod message;
 mod sent;
@@ -8,7 +9,7 @@ mod spans;
 use std::collections::VecDeque;
 use std::mem;
 
-use roxe_wire::opcode::{Operation, PayloadRule, Position, Service};
+use roxe_wire::opcode::{Operation, PayloadRule, Position};
 use roxe_wire::{Packet, Psn};
 
 use crate::alone;
@@ -278,28 +279,6 @@ impl Requests {
                 Some(sent) => sent.psn.advance(sent.span),
                 None => psn.next(),
             };
-        }
-    }
-
-    /// Whether nobody sends this PSN again: it was acknowledged, or is never repeated.
-    fn is_done(&self, packet: &Packet<'_>) -> bool {
-        packet.opcode.service == Service::Uc
-            || packet.headers.bth.psn.since(self.unacknowledged) < 0
-    }
-
-    /// Whether the queue pairs belong to another connection now: PSNs far from all before, another
-    /// packet under a PSN that is done with, or another path MTU when all is done.
-    fn is_restart(&self, place: &Place, packet: &Packet<'_>, is_done: bool) -> bool {
-        let opcode = packet.opcode;
-        let other_mtu = opcode.position == Position::First
-            && full_len(packet).zip(self.mtu).is_some_and(|(full, mtu)| full != mtu);
-        match *place {
-            Place::Elsewhere => true,
-            Place::Next => false,
-            Place::Ahead(_) => other_mtu && self.unacknowledged == self.next,
-            Place::Again(index) => is_done && !self.sent[index].is_same(packet),
-            Place::WithinRead(_) => is_done && opcode.operation != Operation::ReadRequest,
-            Place::Skipped(_) | Place::Old => is_done && other_mtu,
         }
     }
 

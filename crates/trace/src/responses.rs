@@ -27,6 +27,9 @@ pub(crate) fn observe(
         requests.answered_early(packet, frame);
         return;
     }
+    if requests.refusal.is_some() {
+        requests.begin_behind_end(packet);
+    }
     match packet.opcode.operation {
         Operation::Acknowledge => acknowledge(requests, packet, frame, observation, counts),
         Operation::ReadResponse => {

@@ -212,3 +212,76 @@ fn nothing_is_said_to_be_unanswered_where_answers_could_not_be_placed() {
     capture.request(20, 10);
     assert!(capture.ends().is_empty(), "{:?}", capture.ends());
 }
+
+const REFUSED: Syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+const ANEW: &str = "PSNs start anew: a new connection; message 2: SEND of 0 B";
+
+/// A WRITE with this PSN is refused, and a second later come SENDs from another one on. What is
+/// said of the first SEND, of its acknowledgement, and of the end.
+fn used_anew(refused: u32, from: u32) -> (String, String, Vec<String>) {
+    let reth = Some(Reth { va: 0x1000, r_key: RKey(0x77), dma_len: 0 });
+    let mut capture = Capture::default();
+    capture.show(0, "RC_WRITE_ONLY", refused, Headers { reth, ..Headers::default() });
+    capture.answer(20, refused, REFUSED, 0);
+    let first = capture.request(1_000_000, from);
+    let acknowledged = capture.answer(1_000_010, from, ACK, 1);
+    for more in 1..4 {
+        let us = 1_000_000 + 100 * u64::from(more);
+        capture.request(us, from + more);
+        let told = capture.answer(us + 10, from + more, ACK, 1 + more);
+        assert_eq!(told, format!("acknowledges frame {}", 3 + 2 * more));
+    }
+    (first, acknowledged, capture.ends())
+}
+
+#[test]
+fn behind_a_refusal_psns_start_anew_wherever_that_is() {
+    for from in [100, 50, 99, 101, 600] {
+        let (first, acknowledged, ends) = used_anew(100, from);
+        assert_eq!(first, ANEW, "{from}");
+        assert_eq!(acknowledged, "acknowledges frame 3", "{from}");
+        assert!(ends.is_empty(), "{from}: {ends:?}");
+    }
+}
+
+#[test]
+fn what_was_on_its_way_is_no_new_connection_until_it_is_acknowledged() {
+    let mut capture = Capture::default();
+    capture.request(0, 10);
+    capture.answer(20, 10, REFUSED, 0);
+    assert_eq!(capture.request(25, 11), "message 2: SEND of 0 B");
+    assert_eq!(capture.request(30, 13), "gap of 1 PSN before; message 3: SEND of 0 B");
+    let again = "retransmission of frame 1 (after 1.00 ms, no NAK seen)";
+    assert_eq!(capture.request(1_000, 10), again);
+    assert_eq!(capture.ends(), ["NAK remote access error (frame 2) to frame 5"]);
+    let told = capture.answer(1_100, 11, ACK, 1);
+    assert_eq!(told, "acknowledges frame 3", "and not what was refused");
+    assert!(capture.ends().is_empty());
+}
+
+#[test]
+fn psns_before_what_was_tried_in_vain_start_anew() {
+    let not_ready = Syndrome::RnrNak(RnrTimer::new(16).unwrap());
+    let mut capture = Capture::default();
+    capture.request(0, 500);
+    capture.answer(20, 500, not_ready, 0);
+    assert_eq!(capture.request(1_000_000, 400), ANEW);
+    assert_eq!(capture.answer(1_000_010, 400, ACK, 1), "acknowledges frame 3");
+    assert!(capture.ends().is_empty());
+
+    let mut capture = Capture::default();
+    for us in [0, 100, 200] {
+        capture.request(us, 500);
+    }
+    assert_eq!(capture.request(1_000_000, 400), ANEW);
+    assert_eq!(capture.answer(1_000_010, 400, ACK, 1), "acknowledges frame 4");
+}
+
+#[test]
+fn a_refusal_of_what_was_acknowledged_ends_nothing() {
+    let mut capture = Capture::default();
+    capture.request(0, 10);
+    capture.answer(1_000, 10, ACK, 1);
+    capture.answer(6_000, 10, REFUSED, 1);
+    assert!(capture.ends().is_empty(), "{:?}", capture.ends());
+}

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Rule, Seen, Tracer};
 use roxe_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Headers, Msn, NakCode, Opcode, Packet, Payload,
-    Psn, Qpn, RKey, Reth, Syndrome, TrafficClass,
+    Psn, Qpn, RKey, Reth, RnrTimer, Syndrome, TrafficClass,
 };
 
 /// The queue pairs of a connection: that of the requester, and that of the responder.
@@ -362,4 +362,37 @@ fn whoever_gives_packets_two_identifications_in_turn_says_nothing_by_them() {
     assert!(matches!(in_turn[..], [Note::Retransmission { of: 1, .. }]), "{in_turn:?}");
     let counted = again(&[send(0, 5), send(1, 6), send(2, 7), send(0, 5)]);
     assert_eq!(counted, [Note::Doubled { of: 1 }]);
+}
+
+#[test]
+fn another_request_under_a_psn_is_wrong_until_the_connection_has_failed() {
+    let refused = X.nak(NakCode::RemoteAccessError, 1, 0);
+    let other = X.part("RC_SEND_ONLY", 1, 16);
+    let wrong = |frame| vec![(frame, Rule::Retransmission)];
+    let after = |before: &[Shown]| broken(&[before, &[other.clone(), X.ack(1, 1)]].concat());
+    assert_eq!(after(&[X.send(1)]), wrong(2));
+    assert_eq!(after(&[X.send(1), X.send(1)]), wrong(3));
+    assert_eq!(after(&[X.send(1), X.send(1), X.send(1)]), []);
+    let missing = X.nak(MISSING, 1, 0);
+    assert_eq!(after(&[X.send(1), X.send(1), X.send(1), missing]), wrong(5), "it is answered");
+    assert_eq!(after(&[X.send(1), refused]), []);
+    let not_ready = Syndrome::RnrNak(RnrTimer::new(1).unwrap());
+    let try_it = [X.send(1), X.answer("RC_ACKNOWLEDGE", 1, not_ready, 0, 0)];
+    let tried = |times| vec![try_it.clone(); times].concat();
+    assert_eq!(after(&tried(2)), wrong(5));
+    assert_eq!(after(&tried(3)), []);
+}
+
+#[test]
+fn behind_a_refusal_nothing_of_a_read_or_of_a_message_is_continued() {
+    let denied = NakCode::RemoteAccessError;
+    let read = [X.read(1, 0, 600), X.data("FIRST", 1, 256, 1), X.nak(denied, 2, 1)];
+    for other in [X.send(2), X.read(2, 8192, 64)] {
+        assert_eq!(broken(&[&read[..], std::slice::from_ref(&other)].concat()), []);
+        let alive = [&read[..2], &[other]].concat();
+        assert_eq!(broken(&alive), [(3, Rule::Retransmission)]);
+    }
+    let message = [X.part("RC_SEND_FIRST", 1, 256), X.nak(denied, 1, 0)];
+    assert_eq!(broken(&[&message[..], &[X.send(2)]].concat()), []);
+    assert_eq!(broken(&[&message[..1], &[X.send(2)]].concat()), [(2, Rule::OpcodeSequence)]);
 }
