@@ -285,8 +285,9 @@ pub(crate) struct SimArguments {
     /// "drop psn 5 once; reorder 5% by 3"
     ///
     /// An action: drop, dup, delay A..B, reorder by N, corrupt, truncate or mark; and to which
-    /// packets: N%, every N, packets N,N, psn N or psn N..M, of qp N, once or N times. Nothing for
-    /// good links.
+    /// packets: N%, every N, packets N,N, psn N or psn N..M, of qp N, once or N times; `;` between
+    /// rules. Nothing for good links. Links are bad at the beginning of a world, for 0.2 to 20 ms
+    /// as its seed says; -v says how long, and to how many packets they did what.
     #[arg(long, value_name = "RULES")]
     pub(crate) faults: Option<String>,
     /// How long it takes from one end of a link to the other, such as 5us
