@@ -46,6 +46,18 @@ fn a_failure_says_why_queue_pairs_ended() {
     );
 }
 
+/// A timer that was stopped with its queue pair ends for nobody.
+#[test]
+fn the_timer_of_a_queue_pair_that_ended_is_not_offered() {
+    let text = "qp q1 rc timeout 8\n\
+                +0 post send q1 \"x\"\n\
+                +0 > q1 SEND_ONLY psn 0 ack-req \"x\"\n\
+                +0 < q1 NAK psn 0 code remote-access\n\
+                +0 completion send remote-access-error\n\
+                +0 > q1 SEND_ONLY psn 0";
+    assert_eq!(failure(text).what, "the device did nothing, and waits for nothing");
+}
+
 /// Each script with the end of what it must be told.
 #[rustfmt::skip]
 const WRONG: &[(&str, &str)] = &[

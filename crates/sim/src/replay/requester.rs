@@ -107,13 +107,16 @@ fn play_session(
         unknown: BTreeSet::new(),
         refused: None,
         over: false,
+        misses_by_timer: connection.conduct.misses_by_timer,
     };
     let played = player.play(session, &asked, turns);
     player.give_up();
     let gave_up = player.setup.retries != Retries::ENDLESS && player.refused.is_none();
     let endings = player.rig.endings().map(|why| match gave_up {
         true => {
+            // Our timer's length says nothing of the recorded one's.
             let why = why.replace(&Rig::patience(), "");
+            let why = why.split(LAST_ANSWER).next().unwrap_or_default();
             format!("if it gave up at the end of the recording: {why}")
         }
         false => why,
@@ -264,6 +267,8 @@ struct Player<'a> {
     unknown: BTreeSet<i64>,
     refused: Option<NakCode>,
     over: bool,
+    /// What is missing within a READ is missed by the timer only.
+    misses_by_timer: bool,
 }
 
 impl Player<'_> {
@@ -378,6 +383,8 @@ impl Player<'_> {
         self.side.compared += 1;
         // From where on ours sends again is not its own choice.
         let allowed = match became {
+            // Such a device asks for the missing rest of a READ once its timer has run out.
+            Became::Due if self.misses_by_timer && self.is_rest(item, at) => Some(waits.min(1)),
             Became::Due => Some(0),
             Became::DueAfterWait => Some(1),
             _ => None,
@@ -395,6 +402,12 @@ impl Player<'_> {
             self.side.differs(item.number, what, recorded.words(), View::from(&ours).words());
         }
         Ok(())
+    }
+
+    /// Whether a READ is asked for from its middle on.
+    fn is_rest(&self, item: &Item, at: i64) -> bool {
+        let is_read = item.opcode.operation == Operation::ReadRequest;
+        is_read && self.messages.binary_search_by_key(&at, |message| message.at).is_err()
     }
 
     /// Whether the message that a PSN belongs to is done with.
@@ -497,8 +510,12 @@ impl Player<'_> {
             _ => CompletionStatus::Success,
         };
         self.over = true;
-        let gives_up = status == CompletionStatus::RnrRetryExceeded
-            && self.setup.retries.not_ready < Retries::ENDLESS.not_ready;
+        let retries = self.setup.retries;
+        let gives_up = match status {
+            CompletionStatus::RnrRetryExceeded => retries.not_ready < Retries::ENDLESS.not_ready,
+            CompletionStatus::RetryExceeded => retries.timeouts < Retries::ENDLESS.timeouts,
+            _ => false,
+        };
         if status != expected && !gives_up {
             let recorded = match self.refused {
                 Some(code) => format!("a NAK: {}", code.name()),
@@ -514,6 +531,9 @@ const FAR: i64 = 1 << 12;
 
 /// A READ of more bytes is not done again.
 const MOST: u32 = 1 << 28;
+
+/// What our device says behind a failure of how long it has waited.
+const LAST_ANSWER: &str = "; the last answer came ";
 
 /// Where local memory lies, as the device counts.
 const LOCAL: u64 = 0x10_0000;

@@ -75,14 +75,18 @@ fn play<'a>(
     script: &'a Script,
     options: &Options,
 ) -> Result<(), (&'a Line, Stop)> {
+    let mut shown = None;
     for line in &script.lines {
         let come = world.frames.as_ref().map_or(0, Vec::len);
         world.line(line).map_err(|stop| (line, stop))?;
         for frame in world.frames.iter_mut().flat_map(|frames| &mut frames[come..]) {
             frame.comment = format!("line {}: {}", line.number, line.text);
         }
-        let shown = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
-        world.history.push(shown);
+        // A line of several statements is one line.
+        if shown.replace(line.number) != Some(line.number) {
+            let told = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
+            world.history.push(told);
+        }
         if !options.transcript {
             world.forget(options.before);
         }
@@ -245,7 +249,7 @@ impl World {
         let Some(index) = self.pending.iter().position(&wanted) else {
             return Err(match leftover(self, Instant::MAX) {
                 Some(what) => format!("instead the device did this: {what}"),
-                None => match self.device.poll_timeout() {
+                None => match self.next_deadline() {
                     Some(at) => {
                         format!(
                             "the device did nothing; its next timer ends at {}",
@@ -471,6 +475,15 @@ impl World {
     }
 
     /// What queue pairs that ended say of it, a line each.
+    /// When the next timer of a queue pair ends.
+    fn next_deadline(&self) -> Option<Instant> {
+        let qps = self.objects.values().filter_map(|object| match object {
+            Object::Qp(qp) => self.device.queue_pair_deadline(qp.qpn),
+            _ => None,
+        });
+        qps.min()
+    }
+
     fn ended(&self) -> Vec<String> {
         let told = self.objects.iter().filter_map(|(name, object)| {
             let Object::Qp(qp) = object else { return None };
