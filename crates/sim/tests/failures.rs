@@ -35,10 +35,14 @@ fn a_failure_says_why_queue_pairs_ended() {
                 qp q2 rc\n\
                 +0 < q1 OPCODE 0x15 psn 0\n\
                 +0 event q1 access-error";
-    let failure = failure(text);
+    let mut failure = failure(text);
     assert_eq!(failure.what, "instead: event q1 request-error");
+    assert!(failure.to_string().contains("before:\n"), "{failure}");
+    failure.before.clear();
+    let told = failure.to_string();
+    assert!(!told.contains("before:") && told.contains("q1 is in error"), "{told}");
     assert_eq!(
-        failure.before.last().map(String::as_str),
+        failure.ended.last().map(String::as_str),
         Some(
             "q1 is in error: invalid request: the peer's opcode 0x15, PSN 0, 0 bytes: no such \
              request; answered with NAK invalid request (rule 04-4.6)"

@@ -35,9 +35,10 @@ pub struct Failure {
     pub text: String,
     /// What is wrong.
     pub what: String,
-    /// What happened before, oldest first: lines of the script and what the device did; then what
-    /// queue pairs that ended say of it.
+    /// What happened before, oldest first: lines of the script and what the device did.
     pub before: Vec<String>,
+    /// What queue pairs that ended say of it.
+    pub ended: Vec<String>,
 }
 
 impl fmt::Display for Failure {
@@ -47,7 +48,7 @@ impl fmt::Display for Failure {
         if !self.before.is_empty() {
             write!(f, "\n  before:")?;
         }
-        self.before.iter().try_for_each(|line| write!(f, "\n  {line}"))
+        self.before.iter().chain(&self.ended).try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 
@@ -103,14 +104,14 @@ fn play<'a>(
 
 fn failure(file: &str, line: &Line, what: String, world: &World, before: usize) -> Failure {
     let from = world.history.len().saturating_sub(before);
-    let ended = world.ended();
     Failure {
         file: file.to_owned(),
         line: line.number,
         column: line.column(),
         text: line.text.to_string(),
         what,
-        before: world.history[from..].iter().cloned().chain(ended).collect(),
+        before: world.history[from..].to_vec(),
+        ended: world.ended(),
     }
 }
 
