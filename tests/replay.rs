@@ -163,7 +163,7 @@ fn a_queue_pair_that_ended_says_why() {
 /// Its device's own keys stand for the recorded ones, and are not told.
 #[test]
 fn a_reason_has_the_recorded_key() {
-    let output = replay(&["made_vectors.pcap"]);
+    let output = replay(&["made_hardware.pcap"]);
     let said = text(&output.stdout);
     let reason = said.lines().find(|line| line.contains("no region or window has this key"));
     let reason = reason.expect("one is refused");
