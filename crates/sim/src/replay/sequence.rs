@@ -90,7 +90,7 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
         let end = rest.peek().map_or(u64::MAX, |next| next.number);
         // What comes late for a queue pair that was set up anew gets the PSN before its first.
         let next = rest.peek().map(|next| next.psn());
-        let last = requests.last().map_or(first.psn(), |last| last.psn());
+        let last = requests.last().map_or_else(|| first.psn(), |last| last.psn());
         let is_of_next = |answer: &Item| {
             next.is_some_and(|next| answer.psn().since(next) == -1)
                 && answer.psn().since(last).abs() > NEAR
