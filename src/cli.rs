@@ -209,7 +209,8 @@ Lines:
     not captured   recorded answers whose requests are missing in the capture
     older          requests that belong to what began before the capture: not played
     begun anew     packets are missing in the capture, and ours went on behind them
-    app changed    reads that found other bytes than were written before: the application's doing
+    app changed    READs and atomics that found something else than this connection had left: the
+                   application's doing, or another connection's; each is played alone
   frame N          a difference: in what, what was recorded, what ours did. In what:
     answer, kind   one side answers and the other does not, or with something else
     psn, code, wait, msn, data, length, value: the answer's
@@ -219,7 +220,9 @@ Lines:
     memory, delivery, end: what became of memory, of a message, of the connection
   frame N … (Linux rxe does this; …): the recorded device is known to differ there
   from frame N     cannot be compared, and why
-  why              our queue pair ended, as the recorded one did: why
+  why              our queue pair ended, as the recorded one did: why. A responder's keys, rights
+                   and receives are inferred, such as a receive too short for the message refused:
+                   `as set up here`
   FILE             how many RoCE frames and sides, and what all sides together differ in; then, if
                    there are any: places that cannot be compared, malformed and cut frames, CNPs
 
@@ -290,8 +293,9 @@ pub(crate) struct SimArguments {
     /// "drop psn 5 once; reorder 5% by 3"
     ///
     /// An action: drop, dup, delay A..B, reorder by N, corrupt, truncate or mark; and to which
-    /// packets: N%, every N, packets N,N, psn N or psn N..M, of qp N, once or N times. Nothing for
-    /// good links.
+    /// packets: N%, every N, packets N,N, psn N or psn N..M, of qp N, once or N times; `;` between
+    /// rules. Nothing for good links. Links are bad at the beginning of a world, for 0.2 to 20 ms
+    /// as its seed says; -v says how long, and to how many packets they did what.
     #[arg(long, value_name = "RULES")]
     pub(crate) faults: Option<String>,
     /// How long it takes from one end of a link to the other, such as 5us

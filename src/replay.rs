@@ -100,7 +100,7 @@ fn tell(name: &str, report: &Report, ink: &mut Ink) {
                 ink.fill(b' ', gap);
             }
             ink.str(cell);
-            if !is_number {
+            if !is_number && place != 5 {
                 ink.fill(b' ', gap);
             }
             debug_assert_eq!(ink.width_from(at), width + 1);
@@ -121,13 +121,22 @@ fn tell(name: &str, report: &Report, ink: &mut Ink) {
             ink.display(format_args!("      from frame {}: {}\n", stop.frame, stop.why));
         }
         for why in &side.why {
-            ink.display(format_args!("      why: {why}\n"));
+            ink.display(format_args!("      {}: {why}\n", why_of(side.role)));
         }
     }
     if report.sides.iter().any(|side| side.role == Role::Receiver) {
         ink.display(format_args!("  {Q_KEYS}\n"));
     }
     summary(name, report, ink);
+}
+
+/// What stands before a reason: a responder's memory, keys, rights and receives are inferred, and
+/// its reason with them.
+const fn why_of(role: Role) -> &'static str {
+    match role {
+        Role::Responder | Role::Receiver => "why, as set up here",
+        Role::Requester | Role::Sender => "why",
+    }
 }
 
 /// No frame tells a receiver's key.
@@ -147,7 +156,7 @@ fn row(side: &Side) -> [String; 6] {
         side.role.name().to_owned(),
         format!("{} ↔ {}", endpoint(side.own), endpoint(side.peer)),
         side.compared.to_string(),
-        "compared".to_owned(),
+        "compared:".to_owned(),
     ]
 }
 
@@ -205,7 +214,9 @@ fn summary(name: &str, report: &Report, ink: &mut Ink) {
     ink.str(", ");
     counted(sides, "side", ink);
     ink.str(" played, ");
+    let compared = report.sides.iter().any(|side| side.compared > 0 || side.played > 0);
     match report.differences() as u64 {
+        0 if !compared => ink.str("nothing could be compared"),
         0 => ink.str("no difference"),
         count => counted(count, "difference", ink),
     }
@@ -274,6 +285,9 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
         object.number("differences", side.differences.len() as u64);
         if !side.why.is_empty() {
             object.text("why", &side.why.join("; "));
+            if matches!(side.role, Role::Responder | Role::Receiver) {
+                object.text("why_from", "what is inferred of it");
+            }
         }
         if side.role == Role::Receiver {
             object.text("assumed", "q_key");

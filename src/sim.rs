@@ -133,6 +133,14 @@ impl Run<'_> {
         }
         anyhow::ensure!(self.count(|tally| &tally.seeds) != 0, "no world was run");
         self.tell(&mut io::stdout().lock())?;
+        if let Some(path) = &self.arguments.capture
+            && self.captures.load(Ordering::Relaxed) == 0
+        {
+            complain(format_args!(
+                "{} was not written: no world failed; --seed and one --profile keep one that holds",
+                path.display()
+            ));
+        }
         Ok(if self.unwritten.load(Ordering::Relaxed) {
             Outcome::Unreadable
         } else if self.count(|tally| &tally.failed) == 0 {
@@ -208,6 +216,9 @@ impl Run<'_> {
                 ("nanoseconds", u64::try_from(outcome.time.as_nanos()).unwrap_or(u64::MAX)),
             ] {
                 object.number(name, value);
+            }
+            for (name, count) in outcome.impairments.by_name() {
+                object.number(&name.replace(' ', "_"), count);
             }
             if let Some(failure) = failure {
                 object.text("message", &failure.what);

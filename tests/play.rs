@@ -202,12 +202,33 @@ fn links_do_what_is_said_and_their_frames_are_captured() {
     let (status, text) = said(&run(&all));
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("links 5000 ns, 25 Gb/s") && text.contains(",drop,mark,"), "{text}");
-    let again = |text: &str| text.contains("; 0 retransmissions") || text.contains(", 0 retrans");
+    let again = |text: &str| text.contains(", 0 retransmissions");
+    assert!(text.contains(" lost, ") && text.contains(" Gb/s, bad for "), "{text}");
     assert!(!again(&text), "{text}");
     assert!(again(&said(&run(&of_one)).1));
     let (status, text) = said(&run(&["check", capture]));
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("RoCE frames in "), "{text}");
+    let never = folder.join("never.pcapng");
+    let never = never.to_str().unwrap();
+    let of_all = ["sim", "--seeds", "0..2", "--profile", "clean", "--capture", never];
+    let (status, text) = said(&run(&of_all));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("never.pcapng was not written: no world failed"), "{text}");
+}
+
+/// Where the mistake is more likely in the line than in the word, what is meant is said.
+#[test]
+fn what_sim_cannot_read_is_told_with_what_it_can() {
+    for (arguments, told) in [
+        (["--peer", "foo"], "\"foo\" is no device: roxe, connectx, rxe"),
+        (["--faults", "drop, dup"], "rules have `;` between them"),
+        (["--faults", "drop dup"], "rules have `;` between them"),
+    ] {
+        let (status, text) = said(&run(&["sim", "--seed", "1", arguments[0], arguments[1]]));
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains(told), "{text}");
+    }
 }
 
 #[test]

@@ -130,6 +130,8 @@ fn as_another_device_its_habits_are_no_differences() {
         assert!(!differences.is_empty(), "{capture}");
         assert!(differences.iter().all(|one| one["known_of"] == "rxe"), "{differences:#?}");
     }
+    let output = replay(&["--as", "rxe", "loss_read_resp.pcap"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let output = replay(&["--as", "a-switch", "rc_mix.pcap"]);
     assert_eq!(output.status.code(), Some(2));
 }
@@ -137,10 +139,14 @@ fn as_another_device_its_habits_are_no_differences() {
 #[test]
 fn a_queue_pair_that_ended_says_why() {
     for (capture, why) in [
-        ("err_rkey_write.pcap", "why: access error: the peer's RC_WRITE_ONLY, PSN 4096"),
+        (
+            "err_rkey_write.pcap",
+            "why, as set up here: access error: the peer's RC_WRITE_ONLY, PSN 4096",
+        ),
         ("err_rkey_write.pcap", "why: remote access error: WRITE of 64 bytes"),
         ("err_rnr_exceeded.pcap", "if it gave up at the end of the recording: RNR retry exceeded"),
         ("err_dead_qpn.pcap", "if it gave up at the end of the recording: retry exceeded"),
+        ("loss_retry_exceeded.pcap", "if it gave up at the end of the recording: retry exceeded"),
         ("err_qp_closed.pcap", "PSN 4096 was sent 3 times, timed out 3 times; the peer never"),
     ] {
         let output = replay(&[capture]);
@@ -151,7 +157,62 @@ fn a_queue_pair_that_ended_says_why() {
     let whys = objects(&output).iter().filter(|side| side["why"].is_string()).count();
     assert_eq!(whys, 2, "{}", text(&output.stdout));
     let output = replay(&["rc_mix.pcap"]);
-    assert!(!text(&output.stdout).contains("why:"), "{}", text(&output.stdout));
+    assert!(!text(&output.stdout).contains("why"), "{}", text(&output.stdout));
+}
+
+/// Its device's own keys stand for the recorded ones, and are not told.
+#[test]
+fn a_reason_has_the_recorded_key() {
+    let output = replay(&["made_hardware.pcap"]);
+    let said = text(&output.stdout);
+    let reason = said.lines().find(|line| line.contains("no region or window has this key"));
+    let reason = reason.expect("one is refused");
+    assert!(reason.contains("why, as set up here: access error: "), "{reason}");
+    assert!(reason.contains(", rkey 0x1234: "), "{reason}");
+}
+
+/// Atomics of several connections on the same words, and queue pairs that were set up anew: what
+/// our own worlds record is the same when it is played.
+#[test]
+fn what_a_world_recorded_replays_without_difference() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for (seed, profile, shows) in [("7", "lossy", " app changed"), ("3", "srq", " delivered")] {
+        let path = folder.join(format!("replayed-{profile}.pcapng"));
+        let path = path.to_str().unwrap();
+        let world = ["sim", "--seed", seed, "--profile", profile, "--peer", "roxe"];
+        let mut program = Command::new(env!("CARGO_BIN_EXE_roxe"));
+        let status = program.args(world).args(["--capture", path]).output().unwrap().status;
+        assert_eq!(status.code(), Some(0));
+        let output = replay(&[path]);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains(shows) && said.ends_with(" no difference\n"), "{said}");
+    }
+}
+
+#[test]
+fn frames_that_are_cut_are_not_said_to_be_the_same() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let whole = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("pcaps/rc_mix.pcap"));
+    let whole = whole.unwrap();
+    let (header, mut rest) = whole.split_at(24);
+    let mut short = header.to_vec();
+    while let Some((record, behind)) = rest.split_at_checked(16) {
+        let len = u32::from_le_bytes(record[8..12].try_into().unwrap());
+        let kept = len.min(60);
+        short.extend_from_slice(&record[..8]);
+        short.extend_from_slice(&kept.to_le_bytes());
+        short.extend_from_slice(&record[12..]);
+        short.extend_from_slice(&behind[..kept as usize]);
+        rest = &behind[len as usize..];
+    }
+    let path = folder.join("cut.pcap");
+    std::fs::write(&path, short).unwrap();
+    let output = replay(&[path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains(" 0  compared: cannot be compared\n"), "{said}");
+    assert!(said.contains("sides played, nothing could be compared; 2 places"), "{said}");
 }
 
 #[test]

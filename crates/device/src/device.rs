@@ -269,6 +269,12 @@ impl<H: HostMemory> Device<H> {
         self.timers.next()
     }
 
+    /// When a timer of one queue pair ends, if any runs: unlike [`Device::poll_timeout`] never that
+    /// of one that is stopped. `None` also when there is no such queue pair.
+    pub fn queue_pair_deadline(&self, qpn: Qpn) -> Option<Instant> {
+        self.slot_of(qpn)?.qp.deadline()
+    }
+
     /// Time has passed. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(index) = self.timers.pop(now) {

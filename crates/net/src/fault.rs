@@ -304,8 +304,9 @@ fn parse_rule(text: &str, column: usize) -> Result<Rule, ParseError> {
         "truncate" => Action::Truncate,
         "mark" => Action::Mark,
         _ => {
+            let hint = if name.ends_with(',') { "; rules have `;` between them" } else { "" };
             let what = format!(
-                "{name:?} is no action: drop, dup, delay, reorder, corrupt, truncate or mark"
+                "{name:?} is no action: drop, dup, delay, reorder, corrupt, truncate or mark{hint}"
             );
             return Err(wrong(at, what));
         }
@@ -344,7 +345,10 @@ fn parse_rule(text: &str, column: usize) -> Result<Rule, ParseError> {
                 words.value("`times`", |word| (word == "times").then_some(()))?;
                 which.times = times;
             }
-            _ => return Err(wrong(at, format!("{word:?} means nothing here"))),
+            _ => {
+                let what = format!("{word:?} means nothing here; rules have `;` between them");
+                return Err(wrong(at, what));
+            }
         }
     }
     if !waits {

@@ -40,8 +40,42 @@ pub struct Passage {
     pub keep: Option<usize>,
     /// Whether it is marked.
     pub mark: bool,
+    /// Whether it was held back, for a time or for others to overtake it.
+    pub held: bool,
     /// Whether anything but the usual happened to it.
     pub impaired: bool,
+}
+
+/// What links did to frames, by how many they did it to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Impairments {
+    lost: u64,
+    doubled: u64,
+    held_back: u64,
+    damaged: u64,
+    marked: u64,
+}
+
+impl Impairments {
+    /// Counts what happened to a frame.
+    pub fn count(&mut self, passage: &Passage) {
+        self.lost += u64::from(passage.arrives.is_none());
+        self.doubled += u64::from(passage.copies != 0);
+        self.held_back += u64::from(passage.held);
+        self.damaged += u64::from(passage.flip.is_some() || passage.keep.is_some());
+        self.marked += u64::from(passage.mark);
+    }
+
+    /// The counts and their names.
+    pub const fn by_name(&self) -> [(&'static str, u64); 5] {
+        [
+            ("lost", self.lost),
+            ("doubled", self.doubled),
+            ("held back", self.held_back),
+            ("damaged", self.damaged),
+            ("marked", self.marked),
+        ]
+    }
 }
 
 impl Link {
@@ -74,6 +108,7 @@ impl Link {
             flip: verdict.flip,
             keep: verdict.keep,
             mark: verdict.mark || waiting > mark_bytes,
+            held: !held.is_zero(),
             impaired: verdict.copies != 0
                 || !held.is_zero()
                 || verdict.flip.is_some()

@@ -159,6 +159,13 @@ impl Peers {
         if self.count == 0 { Peer::Roxe } else { self.kinds[index % self.count] }
     }
 
+    /// The kinds of so many devices.
+    #[must_use]
+    pub fn first(self, devices: u64) -> Self {
+        let count = usize::try_from(devices).map_or(self.count, |devices| self.count.min(devices));
+        Self { count, ..self }
+    }
+
     /// How many kinds but ours there are.
     pub fn kinds(self) -> usize {
         let others = [Peer::ConnectX, Peer::Rxe];
@@ -170,7 +177,10 @@ impl Peers {
     /// # Errors
     /// What is no name, or too many.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let known = |name| Peer::by_name(name).ok_or_else(|| format!("{name:?} is no device"));
+        let known = |name| {
+            let names = Peer::ALL.map(Peer::name).join(", ");
+            Peer::by_name(name).ok_or_else(|| format!("{name:?} is no device: {names}"))
+        };
         let list = text.split(',').map(known).collect::<Result<Vec<_>, _>>()?;
         if list.len() > Self::MOST {
             return Err(format!("{text:?} is more than {} devices", Self::MOST));

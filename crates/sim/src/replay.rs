@@ -17,6 +17,7 @@
 //! | what is the same by meaning | `replay/meaning.rs` |
 //! | which differences are known of another device | `replay/known.rs` |
 //! | which numbers are changed in played frames, and why | `replay/rig.rs` |
+//! | which words several connections change | `replay/shared.rs` |
 //! | how time passes | `replay/requester.rs` |
 //!
 //! A recording is one observer's view: frames may be lost behind it or before it, and the two sides
@@ -43,6 +44,7 @@ mod requester;
 mod responder;
 mod rig;
 mod sequence;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -56,6 +58,7 @@ use roxe_wire::{Mtu, Qpn, RawFrame};
 use crate::peer::Peer;
 use datagram::Datagrams;
 use record::{ByConversation, Flow, Gathered, Item};
+use shared::Shared;
 
 /// Frames of a recording, in order.
 #[derive(Debug, Default)]
@@ -153,7 +156,8 @@ pub struct Side {
     pub older: u64,
     /// How often packets are missing in the recording, so that ours had to begin anew.
     pub gaps: u64,
-    /// How often the recorded application had changed memory since it was last written or read.
+    /// How often memory had changed since this connection last wrote or read it: by the recorded
+    /// application, or by another connection.
     pub changed: u64,
     /// Messages that ours delivered or completed.
     pub delivered: u64,
@@ -272,6 +276,8 @@ struct Connection<'a> {
     service: ServiceType,
     /// How our device behaves.
     conduct: Conduct,
+    /// Words that other connections of the recording change.
+    shared: &'a Shared,
     /// The requester.
     source: IpAddr,
     source_qp: Option<Qpn>,
@@ -311,16 +317,31 @@ impl Recording {
     /// Plays the sides of these conversations, or all of them.
     fn sides(&self, conduct: Conduct, only: Option<&BTreeSet<Option<NonZeroU32>>>) -> Vec<Side> {
         let mut flows = self.0.flows();
+        let shared = Shared::new(&flows);
         flows.retain(|flow| only.is_none_or(|only| only.contains(&flow.conversation)));
         let by_conversation = ByConversation::new(&flows);
         let mut sides = Vec::new();
         for flow in &flows {
             match flow.service {
                 Service::Rc => {
-                    connected(flow, &by_conversation, ServiceType::Rc, conduct, &mut sides);
+                    connected(
+                        flow,
+                        &by_conversation,
+                        &shared,
+                        ServiceType::Rc,
+                        conduct,
+                        &mut sides,
+                    );
                 }
                 Service::Uc => {
-                    connected(flow, &by_conversation, ServiceType::Uc, conduct, &mut sides);
+                    connected(
+                        flow,
+                        &by_conversation,
+                        &shared,
+                        ServiceType::Uc,
+                        conduct,
+                        &mut sides,
+                    );
                 }
                 _ => {}
             }
@@ -350,6 +371,7 @@ const fn is_played(service: Service) -> bool {
 fn connected(
     flow: &Flow,
     flows: &ByConversation<'_>,
+    shared: &Shared,
     service: ServiceType,
     conduct: Conduct,
     sides: &mut Vec<Side>,
@@ -363,6 +385,7 @@ fn connected(
         conversation: flow.conversation,
         service,
         conduct,
+        shared,
         source: flow.source,
         source_qp: flow.source_qp.or_else(|| back.map(|back| back.dest_qp)),
         destination: flow.destination,

@@ -532,14 +532,18 @@ fn attempt(options: Options, conditions: &Conditions, record: bool) -> Outcome {
         let each = world.nodes.iter().filter_map(|node| node.device.counters().by_name(name));
         each.sum()
     };
+    let still_ended = world.nodes.iter().map(|node| node.device.ended_queue_pairs().count() as u64);
+    let (link, bad_for) = conditions.links(&options);
     let mut outcome = Outcome {
         options,
-        link: conditions.links(&options).0,
+        link,
+        bad_for,
         frames: world.frames,
         requests: workload.posted,
         retransmissions: counted("retrans_pkts"),
         rnr_naks: counted("send_rnr_err"),
-        ended: world.nodes.iter().map(|node| node.device.ended_queue_pairs().count() as u64).sum(),
+        ended: workload.ended + still_ended.sum::<u64>(),
+        impairments: world.impairments,
         time: world.now.since(Instant::ZERO),
         digest: world.digest,
         recorded,

@@ -132,6 +132,8 @@ pub struct Workload {
     by_qpn: BTreeMap<(usize, Qpn), (usize, usize)>,
     /// Requests posted.
     pub posted: u64,
+    /// Queue pairs that were in state Error when they were reset or destroyed.
+    pub ended: u64,
     /// Completions seen.
     completed: u64,
     /// How often in a row nobody found any.
@@ -245,6 +247,7 @@ impl Workload {
             pairs: Vec::new(),
             by_qpn: BTreeMap::new(),
             posted: 0,
+            ended: 0,
             completed: 0,
             idle: 0,
         }
@@ -680,6 +683,7 @@ impl Workload {
             return Ok(());
         }
         let device = &mut world.nodes[end.device].device;
+        self.ended += u64::from(has_ended(device, end.qpn));
         if let Some(group) = end.joined.take() {
             if device.destroy_queue_pair(end.qpn).is_ok() {
                 return Err("a member of a group was destroyed".to_owned());
@@ -748,6 +752,7 @@ impl Workload {
             if anew || pair.abandoned {
                 self.destroy(world, index, side)?;
             } else {
+                self.ended += u64::from(info.state == QpState::Error);
                 device
                     .modify_queue_pair(
                         end.qpn,
@@ -980,6 +985,11 @@ fn group_gid(number: u32, family: usize) -> Gid {
         )
         .into(),
     })
+}
+
+/// Whether a queue pair is in state Error.
+fn has_ended(device: &Device<VecMemory>, qpn: Qpn) -> bool {
+    device.query_queue_pair(qpn).is_ok_and(|info| info.state == QpState::Error)
 }
 
 fn attributes_of(device: &Device<VecMemory>, qpn: Qpn) -> Result<Attributes, String> {

@@ -23,7 +23,7 @@ use roxe_wire::{
     NakCode, Packet, Path, Qpn, RawFrame, Room, Syndrome, icrc,
 };
 
-use crate::link::{Link, Passage};
+use crate::link::{Impairments, Link, Passage};
 use crate::peer::{self, Peer, Peers};
 
 /// The devices and all that is between them.
@@ -48,6 +48,8 @@ pub struct World<A> {
     spare: Vec<Vec<u8>>,
     /// Frames sent.
     pub frames: u64,
+    /// What links did to them.
+    pub impairments: Impairments,
     /// Frames that arrived once more than they were sent.
     pub copies: u64,
     /// Of everything sent: when, by whom, and the ICRC.
@@ -256,6 +258,7 @@ impl<A> World<A> {
             room: vec![0; BEFORE + 4096 + 128],
             spare: Vec::new(),
             frames: 0,
+            impairments: Impairments::default(),
             copies: 0,
             digest: 0,
             finding: None,
@@ -460,6 +463,7 @@ impl<A> World<A> {
             let count = self.nodes.len();
             let passage =
                 self.links[from * count + to].send(self.now, bytes.len(), subject, faulty);
+            self.impairments.count(&passage);
             self.carry(from, to, bytes, body_at, passage);
             if let Some(id) = conversation {
                 self.conversations[id].impaired += u64::from(passage.impaired);

@@ -35,15 +35,31 @@ fn a_failure_says_why_queue_pairs_ended() {
                 qp q2 rc\n\
                 +0 < q1 OPCODE 0x15 psn 0\n\
                 +0 event q1 access-error";
-    let failure = failure(text);
+    let mut failure = failure(text);
     assert_eq!(failure.what, "instead: event q1 request-error");
+    assert!(failure.to_string().contains("before:\n"), "{failure}");
+    failure.before.clear();
+    let told = failure.to_string();
+    assert!(!told.contains("before:") && told.contains("q1 is in error"), "{told}");
     assert_eq!(
-        failure.before.last().map(String::as_str),
+        failure.ended.last().map(String::as_str),
         Some(
             "q1 is in error: invalid request: the peer's opcode 0x15, PSN 0, 0 bytes: no such \
              request; answered with NAK invalid request (rule 04-4.6)"
         )
     );
+}
+
+/// A timer that was stopped with its queue pair ends for nobody.
+#[test]
+fn the_timer_of_a_queue_pair_that_ended_is_not_offered() {
+    let text = "qp q1 rc timeout 8\n\
+                +0 post send q1 \"x\"\n\
+                +0 > q1 SEND_ONLY psn 0 ack-req \"x\"\n\
+                +0 < q1 NAK psn 0 code remote-access\n\
+                +0 completion send remote-access-error\n\
+                +0 > q1 SEND_ONLY psn 0";
+    assert_eq!(failure(text).what, "the device did nothing, and waits for nothing");
 }
 
 /// Each script with the end of what it must be told.

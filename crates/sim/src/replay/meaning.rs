@@ -72,7 +72,10 @@ impl<'a> View<'a> {
     /// The packet in a few words.
     pub(super) fn words(&self) -> String {
         let psn = self.psn();
-        let name = self.opcode.short_name();
+        let name = match self.opcode.operation {
+            Operation::AtomicAcknowledge => "ATOMIC_ACK",
+            _ => self.opcode.short_name(),
+        };
         let mut words = match self.says() {
             Some(Says::Ack) => format!("ACK psn {psn}"),
             Some(Says::NotReady(timer)) => {

@@ -3,13 +3,14 @@
 mod answers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use roxe_device::HostRegion;
 use roxe_transport::conduct::Acknowledge;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{Completion, CompletionStatus, Extra};
 use roxe_wire::opcode::{Header, Operation};
-use roxe_wire::{Psn, Qpn, RnrTimer};
+use roxe_wire::{LKey, Psn, Qpn, RnrTimer};
 
 use super::inferred::{Inferred, count};
 use super::meaning::{Says, View};
@@ -19,6 +20,7 @@ use super::reached::{Fate, Then, What, fates};
 use super::record::Item;
 use super::rig::{Retries, Rig, Sent, Setup};
 use super::sequence::{Turns, sessions};
+use super::shared::Shared;
 use super::{Connection, Role, Side};
 
 /// Plays the requests of one direction; `connection.answers` is what was recorded in return.
@@ -118,12 +120,35 @@ fn play_session(
         broken: false,
         over: false,
         uc_next: None,
+        own: connection.destination,
+        shared: connection.shared,
         holds: matches!(connection.conduct.acknowledge, Acknowledge::Held { .. }),
     };
     let played = player.play();
-    let endings = player.rig.endings();
+    let keys = &player.memory.keys;
+    let endings = player.rig.endings().map(|why| with_recorded_keys(&why, keys));
     player.side.why.extend(endings);
     played
+}
+
+/// A sentence of our device with the recorded keys in it: by `keys` its own stand for them.
+fn with_recorded_keys(sentence: &str, keys: &BTreeMap<u32, LKey>) -> String {
+    let mut parts = sentence.split("key 0x");
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(part.len());
+        let (number, rest) = part.split_at(digits);
+        let ours = u32::from_str_radix(number, 16).ok();
+        let recorded =
+            keys.iter().find(|(_, key)| Some(key.0) == ours).map(|(recorded, _)| *recorded);
+        told += "key 0x";
+        match recorded {
+            Some(recorded) => told += &format!("{recorded:x}"),
+            None => told += number,
+        }
+        told += rest;
+    }
+    told
 }
 
 /// So many bytes are read though no answer shows them: each costs as much as one that is recorded.
@@ -214,6 +239,10 @@ struct Player<'a> {
     uc_next: Option<(i64, bool)>,
     /// It waits with its acknowledgements.
     holds: bool,
+    /// The address that ours has.
+    own: IpAddr,
+    /// The words that other connections change too.
+    shared: &'a Shared,
 }
 
 impl Player<'_> {
@@ -375,7 +404,7 @@ impl Player<'_> {
                 (Some(Says::Value(value)), _, Some(atomic)) if executed => {
                     let bytes = value.to_ne_bytes();
                     let (key, va) = (atomic.r_key.0, atomic.va);
-                    if self.memory.is_atomic(key, va) {
+                    if self.memory.is_atomic(key, va) && !self.shared.has(self.own, va) {
                         continue; // Ours must have come to the same value.
                     }
                     let changed = self.memory.shown(&mut self.rig, key, va, &bytes);

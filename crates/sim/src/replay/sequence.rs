@@ -88,13 +88,20 @@ pub(super) fn sessions<'a>(connection: &Connection<'a>) -> Vec<Session<'a>> {
             requests.push(item);
         }
         let end = rest.peek().map_or(u64::MAX, |next| next.number);
+        // What comes late for a queue pair that was set up anew gets the PSN before its first.
+        let next = rest.peek().map(|next| next.psn());
+        let last = requests.last().map_or_else(|| first.psn(), |last| last.psn());
+        let is_of_next = |answer: &Item| {
+            next.is_some_and(|next| answer.psn().since(next) == -1)
+                && answer.psn().since(last).abs() > NEAR
+        };
         let mut own: Vec<&Item> = Vec::new();
         while let Some(answer) = answers.next_if(|answer| answer.number < end) {
             // What was asked before the recording began is answered into it.
             let earlier = own.is_empty() && answer.psn().since(first.psn()) < 0;
             let doubled = own.last().is_some_and(|last| is_doubled(last, answer, &requests));
             let counts = (!earlier || is_refusal(answer)) && !doubled;
-            if answer.number > first.number && counts {
+            if answer.number > first.number && counts && !is_of_next(answer) {
                 own.push(answer);
             }
         }

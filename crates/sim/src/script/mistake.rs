@@ -85,14 +85,29 @@ pub(super) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         let whole = strsim::osa_distance(&lower, &known);
         whole.min(strsim::osa_distance(&sorted(&lower), &sorted(&known)))
     };
+    // Or one is short for the other.
+    let is_short = |known: &&str| {
+        let known = known.to_ascii_lowercase();
+        let (short, long) =
+            if known.len() < lower.len() { (&known, &lower) } else { (&lower, &known) };
+        short.len() >= SHORT && long.starts_with(short.as_str())
+    };
+    let known: Vec<&str> = known.into_iter().collect();
+    let longest = known.iter().copied().filter(is_short).max_by_key(|known| known.len());
     let nearest = known.into_iter().map(|known| (far(known), known)).min();
     match nearest {
         Some((far, known)) if far <= word.chars().count().div_ceil(3).min(3) => {
             format!("; did you mean `{known}`?")
         }
-        _ => String::new(),
+        _ => match longest {
+            Some(known) => format!("; did you mean `{known}`?"),
+            None => String::new(),
+        },
     }
 }
+
+/// What is short for many words is short for none.
+const SHORT: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -105,6 +120,8 @@ mod tests {
         assert_eq!(suggested("expct-psn"), "; did you mean `expect-psn`?");
         assert_eq!(suggested("SEND_ONY"), "; did you mean `SEND_ONLY`?");
         assert_eq!(suggested("bad_icrc"), "; did you mean `icrc_bad`?");
+        assert_eq!(suggested("expect"), "; did you mean `expect-psn`?");
+        assert_eq!(suggest("length", ["id", "len"]), "; did you mean `len`?");
         assert_eq!((suggested("what"), suggested("")), (String::new(), String::new()));
     }
 }

@@ -252,7 +252,7 @@ impl<'a> Cursor<'a> {
             let arguments = self.arguments(parameters::POST_RECEIVE)?;
             return Ok(Statement::PostReceive { queue, arguments, fails: self.fails()? });
         }
-        let verb = self.one_of("a request: recv", SENDS)?;
+        let verb = self.one_of("a request (or recv)", SENDS)?;
         let qp = self.name("a queue pair's name")?;
         let arguments = self.arguments(parameters::of_send(verb))?;
         Ok(Statement::PostSend { verb, qp, arguments, fails: self.fails()? })
@@ -365,8 +365,17 @@ impl<'a> Cursor<'a> {
             }
             Kind::Name => self.name("a name").map(Value::Word),
             Kind::List(words) => {
-                let expected = format!("a list of {}, or none", words.join(","));
-                self.take(expected, |list| parse_list(list, words)).map(Value::List)
+                let list = self.peek_bare().and_then(|list| parse_list(list, words));
+                let Some(list) = list else {
+                    let expected = format!("a list of {}, or none", words.join(","));
+                    let (column, what) = self.wrong(expected);
+                    let given = self.peek_bare().unwrap_or_default().split(',');
+                    let strange = given.into_iter().find(|one| !words.contains(one));
+                    let near = suggest(strange.unwrap_or_default(), words.iter().copied());
+                    return Err((column, what + &near));
+                };
+                self.at += 1;
+                Ok(Value::List(list))
             }
             Kind::Address => {
                 self.take("an IP address", |word| word.parse().ok()).map(Value::Address)

@@ -35,9 +35,10 @@ pub struct Failure {
     pub text: String,
     /// What is wrong.
     pub what: String,
-    /// What happened before, oldest first: lines of the script and what the device did; then what
-    /// queue pairs that ended say of it.
+    /// What happened before, oldest first: lines of the script and what the device did.
     pub before: Vec<String>,
+    /// What queue pairs that ended say of it.
+    pub ended: Vec<String>,
 }
 
 impl fmt::Display for Failure {
@@ -47,7 +48,7 @@ impl fmt::Display for Failure {
         if !self.before.is_empty() {
             write!(f, "\n  before:")?;
         }
-        self.before.iter().try_for_each(|line| write!(f, "\n  {line}"))
+        self.before.iter().chain(&self.ended).try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 
@@ -75,14 +76,18 @@ fn play<'a>(
     script: &'a Script,
     options: &Options,
 ) -> Result<(), (&'a Line, Stop)> {
+    let mut shown = None;
     for line in &script.lines {
         let come = world.frames.as_ref().map_or(0, Vec::len);
         world.line(line).map_err(|stop| (line, stop))?;
         for frame in world.frames.iter_mut().flat_map(|frames| &mut frames[come..]) {
             frame.comment = format!("line {}: {}", line.number, line.text);
         }
-        let shown = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
-        world.history.push(shown);
+        // A line of several statements is one line.
+        if shown.replace(line.number) != Some(line.number) {
+            let told = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
+            world.history.push(told);
+        }
         if !options.transcript {
             world.forget(options.before);
         }
@@ -99,14 +104,14 @@ fn play<'a>(
 
 fn failure(file: &str, line: &Line, what: String, world: &World, before: usize) -> Failure {
     let from = world.history.len().saturating_sub(before);
-    let ended = world.ended();
     Failure {
         file: file.to_owned(),
         line: line.number,
         column: line.column(),
         text: line.text.to_string(),
         what,
-        before: world.history[from..].iter().cloned().chain(ended).collect(),
+        before: world.history[from..].to_vec(),
+        ended: world.ended(),
     }
 }
 
@@ -245,7 +250,7 @@ impl World {
         let Some(index) = self.pending.iter().position(&wanted) else {
             return Err(match leftover(self, Instant::MAX) {
                 Some(what) => format!("instead the device did this: {what}"),
-                None => match self.device.poll_timeout() {
+                None => match self.next_deadline() {
                     Some(at) => {
                         format!(
                             "the device did nothing; its next timer ends at {}",
@@ -471,6 +476,15 @@ impl World {
     }
 
     /// What queue pairs that ended say of it, a line each.
+    /// When the next timer of a queue pair ends.
+    fn next_deadline(&self) -> Option<Instant> {
+        let qps = self.objects.values().filter_map(|object| match object {
+            Object::Qp(qp) => self.device.queue_pair_deadline(qp.qpn),
+            _ => None,
+        });
+        qps.min()
+    }
+
     fn ended(&self) -> Vec<String> {
         let told = self.objects.iter().filter_map(|(name, object)| {
             let Object::Qp(qp) = object else { return None };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use crate::link::LinkSettings;
+use crate::link::{Impairments, LinkSettings};
 use crate::world::Recorded;
 
 use super::{Conditions, Feature, Options};
@@ -16,6 +16,8 @@ pub struct Outcome {
     pub options: Options,
     /// What its links were like.
     pub link: LinkSettings,
+    /// How long they were bad, from the beginning.
+    pub bad_for: Duration,
     /// Frames that devices sent.
     pub frames: u64,
     /// Requests that applications posted.
@@ -24,8 +26,10 @@ pub struct Outcome {
     pub retransmissions: u64,
     /// Answers that a receiver was not ready.
     pub rnr_naks: u64,
-    /// Queue pairs that are in state Error at the end.
+    /// How often a queue pair came to state Error.
     pub ended: u64,
+    /// What links did to frames.
+    pub impairments: Impairments,
     /// Virtual time that passed.
     pub time: Duration,
     /// Of all frames, when they were sent and by whom.
@@ -44,18 +48,31 @@ impl fmt::Display for Outcome {
         let rate = 8000.0 / self.link.picos_per_byte as f64;
         write!(
             f,
-            "{devices} devices ({peers}), {pairs} pairs, {requests} requests each way; \
-             links {} ns, {rate} Gb/s; {}; {} frames, {} retransmissions, {} RNR NAKs, \
-             {} queue pairs ended, {:.6} s",
+            "{} ({}), {}, {} each way; links {} ns, {rate} Gb/s, bad for {:?}; {}; \
+             {}, {}, {}, {}",
+            many(devices, "device"),
+            peers.first(devices),
+            many(pairs, "pair"),
+            many(requests, "request"),
             self.link.latency.as_nanos(),
+            self.bad_for,
             names.join(","),
-            self.frames,
-            self.retransmissions,
-            self.rnr_naks,
-            self.ended,
-            self.time.as_secs_f64(),
-        )
+            many(self.frames, "frame"),
+            many(self.retransmissions, "retransmission"),
+            many(self.rnr_naks, "RNR NAK"),
+            many(self.ended, "ended queue pair"),
+        )?;
+        for (name, count) in self.impairments.by_name().into_iter().filter(|(_, count)| *count > 0)
+        {
+            write!(f, ", {count} {name}")?;
+        }
+        write!(f, ", {:.6} s", self.time.as_secs_f64())
     }
+}
+
+/// `1 pair`, `2 pairs`.
+fn many(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A world in which something did not hold.

@@ -142,9 +142,21 @@ fn what_is_said_of_links_is_done() {
     assert!(told.contains("links 1000 ns, 100 Gb/s"), "{told}");
     assert!(outcome.recorded.iter().any(|frame| frame.passage.arrives.is_none()), "{told}");
     conditions.set_faults("").expect("no rule");
+    assert!(outcome.impairments.by_name()[0].1 > 0, "{told}");
+    assert!(told.contains(" lost, ") && told.contains(" bad for "), "{told}");
     let outcome = run(lossy, &conditions, true);
     assert!(!outcome.options.features.has(Feature::Drop), "{outcome}");
     assert!(outcome.recorded.iter().all(|frame| frame.passage.arrives.is_some()), "{outcome}");
+}
+
+/// A queue pair that ended is counted, though it is reset or destroyed before the world's end.
+#[test]
+fn queue_pairs_that_ended_are_counted() {
+    let errors = Profile::by_name("errors").expect("a profile");
+    let ended = |profile| run_options(Options::new(1, profile)).ended;
+    let clean = Profile::by_name("clean").expect("a profile");
+    assert_eq!(ended(clean), 0);
+    assert!((0..10).any(|seed| run_options(Options::new(seed, errors)).ended > 1));
 }
 
 /// What did not hold is said for people: without the names of our types.

@@ -124,14 +124,38 @@ pub(super) fn retries(session: &Session<'_>) -> Retries {
                 retries.not_ready = count as u8 - 1;
             }
         }
-        None if session.answers.is_empty() => {
-            let first = session.requests[0].psn();
-            let tries = session.requests.iter().filter(|item| item.psn() == first).count();
-            if (2..=7).contains(&tries) {
-                retries.timeouts = tries as u8 - 1;
+        None => {
+            if let Some(timeouts) = tries(session) {
+                retries.timeouts = timeouts;
             }
         }
-        None => {}
     }
     retries
 }
+
+/// How many tries were used since the last answer, if the last requests were in vain so often that
+/// they may have been all. A NAK for a sequence error uses one; an answer that acknowledges
+/// something gives all of them back.
+fn tries(session: &Session<'_>) -> Option<u8> {
+    let heard = session.answers.last();
+    let after = session
+        .requests
+        .partition_point(|item| heard.is_some_and(|answer| item.number < answer.number));
+    let (before, after) = session.requests.split_at(after);
+    let oldest = |oldest: Psn, psn: Psn| if psn.since(oldest) < 0 { psn } else { oldest };
+    let psn = after.iter().map(|item| item.psn()).reduce(oldest)?;
+    let sent = |items: &[&Item]| items.iter().filter(|item| item.psn() == psn).count();
+    let (sent_before, sent_after) = (sent(before), sent(after));
+    let used = if sent_before == 0 { sent_after - 1 } else { sent_after };
+    // What came before it took fewer.
+    let mut earlier: BTreeMap<u32, usize> = BTreeMap::new();
+    for item in before.iter().filter(|item| item.psn().since(psn) < 0) {
+        *earlier.entry(item.psn().get()).or_default() += 1;
+    }
+    let most = earlier.values().max().copied().unwrap_or(1);
+    let in_vain = sent_before + sent_after >= MANY || heard.is_none();
+    (in_vain && (1..=6).contains(&used) && most <= used + 1).then_some(used as u8)
+}
+
+/// Whoever sends a packet so often without success may have no more retries.
+const MANY: usize = 3;

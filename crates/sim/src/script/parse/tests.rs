@@ -34,6 +34,11 @@ fn errors_say_where_and_what_was_expected() {
     assert!(error("0..1us quiet").contains(":8: expected `>`, completion or event behind a time"));
     assert!(error("qp q1 rc expct-psn 4").ends_with("`expct-psn`; did you mean `expect-psn`?"));
     assert!(error("+0 < q1 SEND_ONY psn 4").ends_with("`SEND_ONY`; did you mean `SEND_ONLY`?"));
+    assert!(error("+0 post recv q1 id 1 length 64").ends_with("did you mean `len`?"));
+    let rights = error("mr m1 len 64 access remote-read,remote-wirte");
+    assert!(rights.ends_with("did you mean `remote-write`?"), "{rights}");
+    let request = error("+0 post sned q1");
+    assert!(request.contains("expected a request (or recv): send, "), "{request}");
     assert!(error("devise seed 4").ends_with("did you mean `device`?"));
     assert!(error("+0 completion recv id 1 okay").contains("did you mean `ok`?"));
 }
