@@ -168,11 +168,9 @@ fn mutate(tree: &Path, file: &str, plan: &Plan) -> Result<Outcome> {
         match number {
             0 => command.args(&chosen),
             _ => {
-                // By name, and by line: cargo-mutants asks for no name before it leaves a field out.
-                fs::write(
-                    &diff,
-                    diff_of(file, &whole.missed, &fs::read_to_string(tree.join(file))?),
-                )?;
+                // By line too: cargo-mutants leaves out fields of whatever name.
+                let text = fs::read_to_string(tree.join(file))?;
+                fs::write(&diff, diff_of(file, &whole.missed, &text))?;
                 let names = whole.missed.iter().flat_map(|name| ["--re".into(), exactly(name)]);
                 command.args(names).args(&in_diff)
             }
@@ -204,10 +202,9 @@ fn mutate(tree: &Path, file: &str, plan: &Plan) -> Result<Outcome> {
 
 /// What changed in a file since this commit.
 fn changes(commit: &str, file: &str) -> Result<Vec<u8>> {
+    let how = "diff --unified=0 --no-color --no-ext-diff --src-prefix=a/ --dst-prefix=b/";
     let output = child::command("git")
-        .args(
-            "diff --unified=0 --no-color --no-ext-diff --src-prefix=a/ --dst-prefix=b/".split(' '),
-        )
+        .args(how.split(' '))
         .args([commit, "--", file])
         .current_dir(workspace::root())
         .output()?;
