@@ -6,6 +6,7 @@
 //! what survives them meets the next ones. A mutant that survives them all is a finding, unless
 //! [`LIST`] says why no test can tell it from the code.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,8 @@ struct Plan {
     files: Vec<String>,
     /// `k/n`: the k-th of n parts, counted from 0.
     shard: Option<String>,
+    /// Only what changed since this commit.
+    since: Option<String>,
 }
 
 /// A survivor that is known.
@@ -94,7 +97,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut findings = Vec::new();
     say!("{:<42} mutants caught timeout unviable listed missed", "file");
     for file in &plan.files {
-        let outcome = mutate(&tree, file, plan.shard.as_deref())?;
+        let outcome = mutate(&tree, file, &plan)?;
         let text = fs::read_to_string(tree.join(file))?;
         let survivors = outcome.missed.iter().map(|name| (name, Known::of(name, &text)));
         let (listed, open): (Vec<_>, Vec<_>) =
@@ -107,7 +110,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             open.len()
         );
         findings.extend(open.iter().map(|(name, _)| format!("MISSED {name}")));
-        if plan.shard.is_none() {
+        if plan.shard.is_none() && plan.since.is_none() {
             let here = known.iter().filter(|known| known.file == *file);
             let stale = here.filter(|known| !listed.iter().any(|(_, found)| found == *known));
             findings.extend(stale.map(|known| format!("{LIST}: does not survive: {known:?}")));
@@ -131,12 +134,21 @@ impl Known {
 }
 
 /// Lets the mutants of a file meet its tests, round by round.
-fn mutate(tree: &Path, file: &str, shard: Option<&str>) -> Result<Outcome> {
+fn mutate(tree: &Path, file: &str, plan: &Plan) -> Result<Outcome> {
     let (_, rounds) = ROUNDS
         .iter()
         .find(|(folder, _)| file.starts_with(folder))
         .ok_or_else(|| Stop::Usage(format!("mutants.rs does not say which tests {file} has")))?;
     let output = tree.with_file_name("output");
+    let found = output.join("mutants.out");
+    let mut chosen: Vec<String> =
+        plan.shard.iter().flat_map(|shard| ["--shard".into(), shard.clone()]).collect();
+    let diff = tree.with_file_name("changes.diff");
+    let in_diff = ["--in-diff".into(), diff.display().to_string()];
+    if let Some(commit) = &plan.since {
+        fs::write(&diff, changes(commit, file)?)?;
+        chosen.extend(in_diff.clone());
+    }
     let mut whole = Outcome::default();
     for (number, Round(packages, programs, tests)) in rounds.iter().enumerate() {
         let mut command = child::command("nice");
@@ -154,14 +166,25 @@ fn mutate(tree: &Path, file: &str, shard: Option<&str>) -> Result<Outcome> {
         command.args(packages.iter().flat_map(|package| ["--test-package", package]));
         command.args(programs.split(' ').flat_map(|program| ["--cargo-arg", program]));
         match number {
-            0 => command.args(shard.iter().flat_map(|shard| ["--shard", shard])),
-            _ => command.args(whole.missed.iter().flat_map(|name| ["--re".into(), exactly(name)])),
+            0 => command.args(&chosen),
+            _ => {
+                // By line too: cargo-mutants leaves out fields of whatever name.
+                let text = fs::read_to_string(tree.join(file))?;
+                fs::write(&diff, diff_of(file, &whole.missed, &text))?;
+                let names = whole.missed.iter().flat_map(|name| ["--re".into(), exactly(name)]);
+                command.args(names).args(&in_diff)
+            }
         };
         command.args(["--", "--", tests]);
         tell!("{file}: tests of {}", packages.join(", "));
-        child::show(command)?;
+        if found.exists() {
+            fs::remove_dir_all(&found)?;
+        }
+        if child::show(command)? && !found.exists() {
+            break; // There was nothing to change.
+        }
         let read = |name: &str| {
-            let path = output.join("mutants.out").join(name);
+            let path = found.join(name);
             let text = fs::read_to_string(&path)
                 .with_context(|| format!("cargo-mutants left no {}", path.display()))?;
             anyhow::Ok(text.lines().map(str::to_owned).collect::<Vec<_>>())
@@ -175,6 +198,29 @@ fn mutate(tree: &Path, file: &str, shard: Option<&str>) -> Result<Outcome> {
         }
     }
     Ok(whole)
+}
+
+/// What changed in a file since this commit.
+fn changes(commit: &str, file: &str) -> Result<Vec<u8>> {
+    let how = "diff --unified=0 --no-color --no-ext-diff --src-prefix=a/ --dst-prefix=b/";
+    let output = child::command("git")
+        .args(how.split(' '))
+        .args([commit, "--", file])
+        .current_dir(workspace::root())
+        .output()?;
+    ensure!(output.status.success(), "git: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(output.stdout)
+}
+
+/// A difference that has the lines of these survivors, and no other, in the text of their file.
+fn diff_of(file: &str, survivors: &[String], text: &str) -> String {
+    let number = |name: &String| name.split(':').nth(1)?.parse::<usize>().ok();
+    let numbers: BTreeSet<usize> = survivors.iter().filter_map(number).collect();
+    let hunks = numbers.iter().filter_map(|&number| {
+        let line = text.lines().nth(number.checked_sub(1)?)?;
+        Some(format!("@@ -{number},1 +{number},1 @@\n-\n+{line}\n"))
+    });
+    format!("--- a/{file}\n+++ b/{file}\n{}", hunks.collect::<String>())
 }
 
 /// A copy of the work tree, which is changed where the work tree was: what did not change need not
@@ -230,6 +276,11 @@ fn parse(arguments: &[String]) -> Result<Plan, Stop> {
                     _ => return Err(wants()),
                 }
             }
+            "--since" => {
+                let wants = || Stop::Usage("--since wants a commit".into());
+                let commit = rest.next().filter(|commit| !commit.starts_with('-'));
+                plan.since = Some(commit.ok_or_else(wants)?.clone());
+            }
             flag if flag.starts_with('-') => {
                 return Err(Stop::Usage(format!("mutants knows no {flag}")));
             }
@@ -270,6 +321,13 @@ mod tests {
     }
 
     #[test]
+    fn survivors_are_named_by_their_lines_too() {
+        let names = ["a.rs:3:1: replace b".to_owned(), "a.rs:3:5: replace c".to_owned()];
+        let diff = "--- a/a.rs\n+++ b/a.rs\n@@ -3,1 +3,1 @@\n-\n+  b c\n";
+        assert_eq!(diff_of("a.rs", &names, "x\ny\n  b c\n"), diff);
+    }
+
+    #[test]
     fn the_list_has_a_reason_for_each() {
         let row = "# x\n\n[[survives]]\nfile = \"a.rs\"\nmutant = \"replace\"\nline = \"x\"\n";
         assert!(read_list(row).is_err());
@@ -280,12 +338,16 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_counted_from_0() {
+    fn parts_are_counted_from_0_and_changes_from_a_commit() {
         let parse =
             |words: &[&str]| parse(&words.iter().map(|s| s.to_string()).collect::<Vec<_>>());
         assert_eq!(parse(&["--shard", "1/2"]).unwrap().shard.as_deref(), Some("1/2"));
         assert_eq!(parse(&[]).unwrap().files.len(), FILES.len());
-        for wrong in [&["--shard", "2/2"][..], &["--shard", "a/b"], &["--shard"], &["x"], &["-x"]] {
+        assert_eq!(parse(&["--since", "main"]).unwrap().since.as_deref(), Some("main"));
+        let shards = [&["--shard", "2/2"][..], &["--shard", "a/b"], &["--shard"]];
+        for wrong in
+            shards.into_iter().chain([&["--since", "-x"][..], &["--since"], &["x"], &["-x"]])
+        {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
