@@ -137,8 +137,8 @@ mod tests {
         let text = "größer→ \u{1b}[2J\n\u{9b}x";
         assert_eq!(visible(text, |_| false), r"größer→ \u{1b}[2J\n\u{9b}x");
         assert_eq!(visible("a\nb\r", |c| c == '\n'), "a\nb\\r");
-        for c in "\u{61c}\u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\
-                  \u{202d}\u{202e}\u{2060}\u{2066}\u{2067}\u{2068}\u{2069}\u{feff}"
+        for c in "\u{61c}\u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\
+                  \u{202c}\u{202d}\u{202e}\u{2060}\u{2066}\u{2067}\u{2068}\u{2069}\u{feff}"
             .chars()
         {
             let shown = visible(&format!("a{c}b"), |_| false);

@@ -255,7 +255,7 @@ impl Requests {
         is_refused
             || self
                 .get(self.oldest_unacknowledged())
-                .is_some_and(|sent| sent.times >= MANY && sent.latest > self.last_answer)
+                .is_some_and(|sent| sent.tries >= MANY && sent.latest > self.last_answer)
     }
 }
 

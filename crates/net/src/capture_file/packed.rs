@@ -190,7 +190,8 @@ fn refused(code: ErrorCode) -> io::Error {
     match code.wrapping_neg() {
         WINDOW_TOO_LARGE => io::Error::new(
             io::ErrorKind::InvalidData,
-            "to unpack this zstd data takes more than 128 MiB of memory: unpack it first (`zstd -d --long=31`)",
+            "to unpack this zstd data takes more than 128 MiB of memory: unpack it first (`zstd -d \
+             --long=31`)",
         ),
         _ => io::Error::other(get_error_name(code)),
     }

@@ -345,8 +345,8 @@ struct Opt<'a> {
 }
 
 /// Puts another comment behind those that are there, as long as there is room: what is no UTF-8 is
-/// replaced, and an ellipsis stands for what is left out. Comments may be padded with zeros, as some
-/// programs write C strings.
+/// replaced, and an ellipsis stands for what is left out. Comments may be padded with zeros, as
+/// some programs write C strings.
 fn add_comment(comments: &mut String, comment: &[u8]) {
     const CUT: &str = "…";
     let end = comment.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

@@ -1,8 +1,8 @@
 //! Words that several connections change.
 //!
-//! Each connection is played alone, so what an atomic of it finds follows from its own requests only
-//! where no other one writes there. Regions of several keys may be the same memory: words are told
-//! apart by the host and their virtual address.
+//! Each connection is played alone, so what an atomic of it finds follows from its own requests
+//! only where no other one writes there. Regions of several keys may be the same memory: words are
+//! told apart by the host and their virtual address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
