@@ -29,6 +29,23 @@ pub struct Remote {
     pub r_key: RKey,
 }
 
+impl Remote {
+    /// As peers may tell each other: the address, then the key, both big-endian.
+    pub fn to_bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.va.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.r_key.0.to_be_bytes());
+        bytes
+    }
+
+    /// What [`Remote::to_bytes`] says; nothing if it is not 12 bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (va, r_key) = bytes.split_at_checked(8)?;
+        let r_key = RKey(u32::from_be_bytes(r_key.try_into().ok()?));
+        Some(Self { va: u64::from_be_bytes(va.try_into().ok()?), r_key })
+    }
+}
+
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramTarget {

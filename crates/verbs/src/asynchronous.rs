@@ -19,6 +19,8 @@
 //! # }
 //! ```
 
+mod meeting;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, RawFd};
@@ -43,6 +45,8 @@ use crate::error::{BadRequest, Error};
 use crate::events::{AsyncEvent, AsyncEvents};
 use crate::memory_region::MemoryRegion;
 use crate::queue_pair::{ConnectOptions, QueuePair};
+
+pub use meeting::AsyncListener;
 
 /// A queue pair of a reliable connection whose operations are awaited.
 ///

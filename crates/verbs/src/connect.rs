@@ -144,7 +144,7 @@ impl Listener {
         patience: Duration,
     ) -> Result<Peer, ConnectError> {
         let (stream, _) = self.0.accept()?;
-        Conversation::new(stream, patience)?.meet(qp, options, user)
+        meet(stream, qp, options, user, patience)
     }
 }
 
@@ -166,7 +166,7 @@ pub fn connect(
         match TcpStream::connect(addresses.as_slice()) {
             Ok(stream) => {
                 let left = patience.saturating_sub(start.elapsed());
-                return Conversation::new(stream, left)?.meet(qp, options, user);
+                return meet(stream, qp, options, user, left);
             }
             Err(source) if start.elapsed() >= patience => {
                 let address = addresses.first().map(SocketAddr::to_string).unwrap_or_default();
@@ -175,6 +175,17 @@ pub fn connect(
             Err(_) => thread::sleep(BETWEEN_TRIES),
         }
     }
+}
+
+/// What both sides do once they have a TCP connection.
+pub(crate) fn meet(
+    stream: TcpStream,
+    qp: &QueuePair,
+    options: &ConnectOptions,
+    user: &[u8],
+    patience: Duration,
+) -> Result<Peer, ConnectError> {
+    Conversation::new(stream, patience)?.meet(qp, options, user)
 }
 
 /// A TCP connection on which lines are exchanged.

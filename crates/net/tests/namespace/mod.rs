@@ -58,7 +58,7 @@ impl Namespace {
     }
 
     /// How another process finds it.
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }

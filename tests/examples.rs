@@ -1,0 +1,184 @@
+//! The examples print what their first lines say, in one process and on several hosts.
+
+#[path = "../crates/net/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use namespace::{Cable, Namespace, is_root};
+
+/// An example, as built beside the tests.
+fn program(name: &str) -> PathBuf {
+    let roxe = PathBuf::from(env!("CARGO_BIN_EXE_roxe"));
+    roxe.with_file_name("examples").join(name)
+}
+
+/// Starts an example that ends with the thread that started it.
+fn start(name: &str, arguments: &[&str]) -> Child {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program(name)).args(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// What an example printed, when it has ended as it should.
+fn printed(child: Child) -> String {
+    let output = child.wait_with_output().expect("it is a child of ours");
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    assert!(output.status.success(), "{}: {said}{complained}", output.status);
+    said
+}
+
+/// What an example's first lines say that it prints.
+fn expected(source: &str) -> String {
+    let lines = source.lines().map(|line| line.trim_start_matches("//! ").to_owned() + "\n");
+    let block = lines.skip_while(|line| line != "```text\n").skip(2);
+    block.take_while(|line| line != "```\n").collect()
+}
+
+/// The lines that begin so.
+fn of(who: &str, lines: &str) -> String {
+    lines.lines().filter(|line| line.starts_with(who)).map(|line| line.to_owned() + "\n").collect()
+}
+
+const HELLO: &str = include_str!("../examples/hello.rs");
+const WRITE_READ: &str = include_str!("../examples/write_read.rs");
+const COUNTER: &str = include_str!("../examples/counter.rs");
+const KEY_VALUE: &str = include_str!("../examples/key_value/main.rs");
+const ALL_REDUCE: &str = include_str!("../examples/all_reduce.rs");
+
+#[test]
+fn each_example_prints_what_its_first_lines_say() {
+    for (name, source) in [
+        ("hello", HELLO),
+        ("write_read", WRITE_READ),
+        ("counter", COUNTER),
+        ("key_value", KEY_VALUE),
+        ("all_reduce", ALL_REDUCE),
+    ] {
+        let said = printed(start(name, &[]));
+        assert_eq!(said, expected(source), "{name}");
+        assert_eq!(said.lines().count(), expected(source).lines().count());
+    }
+}
+
+#[test]
+fn an_example_is_no_longer_than_a_lecture_has_time_for() {
+    for source in [HELLO, WRITE_READ, COUNTER, KEY_VALUE, ALL_REDUCE] {
+        assert!(source.lines().count() <= 150);
+        assert!(expected(source).lines().count() >= 2);
+    }
+}
+
+/// Client and server on two hosts, over AF_XDP and over UDP sockets.
+#[test]
+fn two_hosts_print_the_same() {
+    if !is_root() {
+        return;
+    }
+    for (server, client) in [("xdp:vb", "xdp:va"), ("udp:192.0.2.2", "udp:192.0.2.1")] {
+        for (name, source) in [("hello", HELLO), ("write_read", WRITE_READ)] {
+            let cable = Cable::new(4200);
+            let (served, asked) = cable.b.run(|| {
+                let serving = start(name, &["server", server]);
+                let asked = cable.a.run(|| printed(start(name, &["client", client, "192.0.2.2"])));
+                (printed(serving), asked)
+            });
+            assert_eq!(served, of("server", &expected(source)), "{server}");
+            assert_eq!(asked, of("client", &expected(source)), "{server}");
+        }
+    }
+}
+
+#[test]
+fn a_key_value_store_serves_another_host() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    cable.b.run(|| {
+        let mut serving = start("key_value", &["server", "xdp:vb"]);
+        let ask = |words: &[&str]| {
+            let [request, rest @ ..] = words else { panic!("a request") };
+            let words = [&[*request, "xdp:va", "192.0.2.2"], rest].concat();
+            cable.a.run(|| printed(start("key_value", &words)))
+        };
+        ask(&["put", "planet", "earth"]);
+        ask(&["put", "moon", "luna"]);
+        assert_eq!(ask(&["get", "planet"]), "earth\n");
+        assert_eq!(ask(&["get", "moon"]), "luna\n");
+        serving.kill().expect("it runs");
+        serving.wait().expect("it ends");
+    });
+}
+
+/// Four clients and a server, each on a host of its own at one switch.
+#[test]
+fn four_hosts_draw_from_one_counter() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::<5>::new();
+    let server = hosts.on(0, || {
+        let serving = start("counter", &["server", "xdp:eth1"]);
+        std::thread::scope(|scope| {
+            for number in 1..5 {
+                let client = || printed(start("counter", &["client", "xdp:eth1", "192.0.2.1"]));
+                let hosts = &hosts;
+                scope.spawn(move || assert_eq!(hosts.on(number, client), ""));
+            }
+        });
+        printed(serving)
+    });
+    assert_eq!(server, expected(COUNTER));
+}
+
+#[test]
+fn four_hosts_add_up_their_vectors_in_a_ring() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::<4>::new();
+    let said: String = std::thread::scope(|scope| {
+        let ranks = std::array::from_fn::<_, 4, _>(|rank| {
+            let hosts = &hosts;
+            scope.spawn(move || {
+                let number = rank.to_string();
+                let ring = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"];
+                let words = [&[number.as_str(), "xdp:eth1"], &ring[..]].concat();
+                hosts.on(rank, || printed(start("all_reduce", &words)))
+            })
+        });
+        ranks.into_iter().map(|rank| rank.join().expect("it does not panic")).collect()
+    });
+    assert_eq!(said, expected(ALL_REDUCE));
+}
+
+/// Hosts at one switch: interface `eth1` in each, addresses 192.0.2.1 and on.
+struct Hosts<const N: usize> {
+    hosts: [Namespace; N],
+    _switch: Namespace,
+}
+
+impl<const N: usize> Hosts<N> {
+    fn new() -> Self {
+        let (switch, hosts) = (Namespace::new(), [(); N].map(|()| Namespace::new()));
+        switch.ip("link add name switch type bridge");
+        switch.ip("link set switch mtu 4200 up");
+        for (host, number) in hosts.iter().zip(1..) {
+            let netns = host.path();
+            switch.ip(&format!(
+                "link add port{number} mtu 4200 type veth peer name eth1 mtu 4200 netns {netns}"
+            ));
+            switch.ip(&format!("link set port{number} master switch up"));
+            host.ip(&format!("address add 192.0.2.{number}/24 dev eth1"));
+            host.ip("link set eth1 up");
+        }
+        Self { hosts, _switch: switch }
+    }
+
+    fn on<R: Send>(&self, number: usize, run: impl FnOnce() -> R + Send) -> R {
+        self.hosts[number].run(run)
+    }
+}
