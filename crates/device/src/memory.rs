@@ -14,8 +14,8 @@ mod windows;
 
 use core::fmt;
 
-use roxe_transport::adapter::{Access, KeyViolation, Span};
-use roxe_transport::work::{AccessFlags, LocalOperation};
+use roxe_transport::adapter::{Access, KeyViolation};
+use roxe_transport::work::{AccessFlags, LocalOperation, Span};
 use roxe_wire::{LKey, Qpn, RKey};
 
 use crate::host_memory::HostRegion;

@@ -4,8 +4,7 @@
 //! is free again. Where a binding breaks several rules, the first in the order of
 //! [`MemoryTable::bind`] is told.
 
-use roxe_transport::adapter::Span;
-use roxe_transport::work::AccessFlags;
+use roxe_transport::work::{AccessFlags, Span};
 use roxe_wire::{LKey, Qpn, RKey};
 
 use super::{Grant, GrantKind, MemoryError, MemoryTable, Object, Region};

@@ -17,7 +17,7 @@ impl Cause {
     const fn heading(&self) -> &'static str {
         match (self.status(), self) {
             (Some(status), _) => words(status),
-            (None, Self::Peer(_, rule)) => match rule.event() {
+            (None, Self::Peer(_, rule, _)) => match rule.event() {
                 QpEvent::AccessError => "access error",
                 QpEvent::RequestError => "invalid request",
                 _ => "fatal error",
@@ -59,9 +59,9 @@ impl fmt::Display for Cause {
         write!(f, "{}: ", self.heading())?;
         match self {
             Self::Request(request, why) => why.tell(request, f),
-            Self::Peer(request, rule) => {
+            Self::Peer(request, rule, nak) => {
                 rule.tell(request, f)?;
-                write!(f, "; answered with NAK {} (rule {})", rule.nak(), rule.id())
+                write!(f, "; answered with NAK {nak} (rule {})", rule.id())
             }
             Self::Receive(receive, why) => match why {
                 ReceiveFailure::TooLong { len } => {
@@ -280,7 +280,7 @@ impl fmt::Display for Bytes {
 
 #[cfg(test)]
 mod tests {
-    use roxe_wire::{Instant, RKey};
+    use roxe_wire::{Instant, NakCode, RKey};
 
     use super::*;
     use crate::adapter::KeyViolation;
@@ -345,7 +345,11 @@ mod tests {
             at: Instant::from_nanos(5),
             from: QpState::Rts,
             to: QpState::Error,
-            cause: Cause::Peer(request, Rule::Key(KeyViolation::NoSuchKey)),
+            cause: Cause::Peer(
+                request,
+                Rule::Key(KeyViolation::NoSuchKey),
+                NakCode::RemoteAccessError,
+            ),
         };
         let text = |text: &str| Field::Text(text.to_owned());
         assert_eq!(
