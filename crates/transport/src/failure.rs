@@ -69,7 +69,7 @@ impl Why {
             }
             Self::Here(LocalFailure::Memory { .. }) => CompletionStatus::LocalProtectionError,
             Self::Here(LocalFailure::Operation(_)) => match operation {
-                SendOperation::Local(LocalOperation::BindWindow { .. }) => {
+                SendOperation::Local(LocalOperation::BindWindow(_)) => {
                     CompletionStatus::MwBindError
                 }
                 _ => CompletionStatus::LocalQpOperationError,

@@ -186,34 +186,38 @@ impl SendOperation {
 pub enum LocalOperation {
     /// A region or window stops being valid.
     Invalidate(RKey),
-    /// A window opens over part of a region: `IBV_WR_BIND_MW`.
-    BindWindow {
-        /// The window's present key; its index stays.
-        window: RKey,
-        /// The key it shall have.
-        new_key: RKey,
-        /// The region below.
-        region: LKey,
-        /// Where the window begins.
-        va: u64,
-        /// Bytes. 0 closes a type 1 window.
-        len: u64,
-        /// What peers may do through it.
-        access: AccessFlags,
-    },
-    /// A fast registration: a region gets its address range, rights and key.
-    RegisterMemory {
-        /// The region's present key; its index stays.
-        region: RKey,
-        /// The key it shall have.
-        new_key: RKey,
-        /// The address that its first byte shall have.
-        va: u64,
-        /// Bytes.
-        len: u64,
-        /// What may be done with it.
-        access: AccessFlags,
-    },
+    /// A window opens over part of a region, or closes: `IBV_WR_BIND_MW`.
+    BindWindow(Binding),
+    /// A region gets its address range, rights and key: `IBV_WR_REG_MR`.
+    RegisterMemory(FastRegistration),
+}
+
+/// What a work request says about a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The window's present key; its index stays.
+    pub window: RKey,
+    /// The key it shall have. It may be the present one.
+    pub new_key: RKey,
+    /// The region below.
+    pub region: LKey,
+    /// Which bytes, as the region counts. Length 0 closes a type 1 window.
+    pub span: Span,
+    /// What peers may do through it, and whether its addresses count from 0.
+    pub access: AccessFlags,
+}
+
+/// What a work request says about a region that was allocated for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastRegistration {
+    /// The region's present key; its index stays.
+    pub region: RKey,
+    /// The key it shall have. It may be the present one.
+    pub new_key: RKey,
+    /// The address that its first byte shall have, and how many bytes.
+    pub span: Span,
+    /// What may be done with it.
+    pub access: AccessFlags,
 }
 
 /// A request to the send queue: `ibv_send_wr`.
@@ -419,8 +423,8 @@ impl CompletionOpcode {
             SendOperation::AtomicWrite(_) => Self::AtomicWrite,
             SendOperation::Flush { .. } => Self::Flush,
             SendOperation::Local(LocalOperation::Invalidate(_)) => Self::LocalInv,
-            SendOperation::Local(LocalOperation::BindWindow { .. }) => Self::BindMw,
-            SendOperation::Local(LocalOperation::RegisterMemory { .. }) => Self::RegMr,
+            SendOperation::Local(LocalOperation::BindWindow(_)) => Self::BindMw,
+            SendOperation::Local(LocalOperation::RegisterMemory(_)) => Self::RegMr,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use roxe_wire::Opcode;
+use roxe_wire::{Opcode, RKey};
 
 use crate::adapter::QpEvent;
 use crate::history::OpcodeName;
-use crate::work::{CompletionStatus, LocalOperation, SendOperation, Sge};
+use crate::work::{Binding, CompletionStatus, LocalOperation, SendOperation, Sge};
 
 use super::{
     BadResponse, Cause, Ending, FailedRequest, PeerRequest, ReceiveFailure, RequestFailure, Rule,
@@ -99,12 +99,14 @@ impl fmt::Display for FailedRequest {
             SendOperation::Local(LocalOperation::Invalidate(key)) => {
                 return write!(f, "invalidation of key 0x{:x} (id {})", key.0, self.wr_id);
             }
-            SendOperation::Local(LocalOperation::BindWindow { window, region, .. }) => {
+            SendOperation::Local(LocalOperation::BindWindow(what)) => {
+                let Binding { window, region, .. } = what;
                 write!(f, "binding of window 0x{:x} to region 0x{:x}", window.0, region.0)?;
                 return write!(f, " (id {})", self.wr_id);
             }
-            SendOperation::Local(LocalOperation::RegisterMemory { region, .. }) => {
-                return write!(f, "registration of region 0x{:x} (id {})", region.0, self.wr_id);
+            SendOperation::Local(LocalOperation::RegisterMemory(what)) => {
+                let RKey(region) = what.region;
+                return write!(f, "registration of region 0x{region:x} (id {})", self.wr_id);
             }
         };
         write!(f, "{name} of {}", Bytes(self.len))?;
@@ -280,7 +282,7 @@ impl fmt::Display for Bytes {
 
 #[cfg(test)]
 mod tests {
-    use roxe_wire::{Instant, NakCode, RKey};
+    use roxe_wire::{Instant, NakCode};
 
     use super::*;
     use crate::adapter::KeyViolation;
