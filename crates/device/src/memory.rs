@@ -1,10 +1,10 @@
 //! Memory regions and windows: which key opens which bytes to whom.
 //!
 //! IBA vol 1 §10.6. One table holds both, because a peer's request names either by the same kind of
-//! key. What a valid key opens is a grant (`grant.rs`), whatever stands behind it: finding it is one
-//! array access, checking it a few comparisons. How regions come and go is in `regions.rs`, windows
-//! are in `windows.rs`, what is done with checked memory in `copy.rs`. Protection domains are
-//! compared here, but counted by whoever calls.
+//! key. What a valid key opens is a grant (`grant.rs`), whatever stands behind it: finding it is
+//! one array access, checking it a few comparisons. How regions come and go is in `regions.rs`,
+//! windows are in `windows.rs`, what is done with checked memory in `copy.rs`. Protection domains
+//! are compared here, but counted by whoever calls.
 //!
 //! Of the two subtypes of type 2 windows the device has 2B: such a window works for the queue pair
 //! it was bound on, and in its protection domain only.

@@ -37,8 +37,9 @@ pub enum Cause {
     /// A request of ours failed, and completes with a status.
     Request(FailedRequest, RequestFailure),
     /// A request of the peer's broke a rule, and is answered with this NAK: the rule's own, unless
-    /// the queue pair's [`Conduct`](crate::conduct::Conduct) is to answer otherwise.
-    Peer(PeerRequest, Rule, NakCode),
+    /// the queue pair's [`Conduct`](crate::conduct::Conduct) is to answer otherwise. `None` when a
+    /// READ before it, whose memory went away meanwhile, got the NAK instead.
+    Peer(PeerRequest, Rule, Option<NakCode>),
     /// A message could not be stored where its receive said. That ends an unreliable connection;
     /// for datagrams nothing ends.
     Receive(Receive, ReceiveFailure),

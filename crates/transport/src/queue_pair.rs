@@ -340,9 +340,13 @@ impl QueuePair {
         let Responder::Rc(responder) = &mut self.responder else { return };
         let nak = responder.break_off(&self.attributes, broken, adapter);
         if self.state == QpState::Error {
-            return; // It ended before; only the peer does not know yet.
+            // It ended before. The peer, which does not know yet, gets this NAK and no other.
+            if let Some(Cause::Peer(.., answer)) = self.ending.as_mut().map(|it| &mut it.cause) {
+                *answer = None;
+            }
+            return;
         }
-        self.remember(now, QpState::Error, Cause::Peer(request, broken.rule, nak));
+        self.remember(now, QpState::Error, Cause::Peer(request, broken.rule, Some(nak)));
         self.enter_error(None, adapter);
         adapter.event(broken.rule.event());
     }

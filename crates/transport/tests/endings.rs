@@ -32,7 +32,7 @@ fn ended_by(end: &mut End, packets: &[Sent]) -> (PeerRequest, Rule) {
     end.leave();
     match end.qp.ending().expect("an end").cause {
         Cause::Peer(request, rule, nak) => {
-            assert_eq!(nak, rule.nak());
+            assert_eq!(nak, Some(rule.nak()));
             (request, rule)
         }
         other => panic!("{other:?}"),

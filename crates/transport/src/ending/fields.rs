@@ -169,9 +169,11 @@ impl PeerRequest {
 }
 
 impl Rule {
-    fn push_into(self, nak: NakCode, fields: &mut Fields) {
+    fn push_into(self, nak: Option<NakCode>, fields: &mut Fields) {
         fields.push(("rule", text(self.id())));
-        fields.push(("nak", text(nak)));
+        if let Some(nak) = nak {
+            fields.push(("nak", text(nak)));
+        }
         fields.push((
             "event",
             text(match self.event() {

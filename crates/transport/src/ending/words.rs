@@ -61,7 +61,11 @@ impl fmt::Display for Cause {
             Self::Request(request, why) => why.tell(request, f),
             Self::Peer(request, rule, nak) => {
                 rule.tell(request, f)?;
-                write!(f, "; answered with NAK {nak} (rule {})", rule.id())
+                match nak {
+                    Some(nak) => write!(f, "; answered with NAK {nak}")?,
+                    None => f.write_str("; not answered, but a READ before it with a NAK")?,
+                }
+                write!(f, " (rule {})", rule.id())
             }
             Self::Receive(receive, why) => match why {
                 ReceiveFailure::TooLong { len } => {
@@ -350,7 +354,7 @@ mod tests {
             cause: Cause::Peer(
                 request,
                 Rule::Key(KeyViolation::NoSuchKey),
-                NakCode::RemoteAccessError,
+                Some(NakCode::RemoteAccessError),
             ),
         };
         let text = |text: &str| Field::Text(text.to_owned());

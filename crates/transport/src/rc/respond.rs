@@ -1,7 +1,7 @@
 //! What a responder owes: acknowledgements, NAKs, data of READs, results of atomics.
 //!
-//! IBA vol 1 §9.7.5. Which answer is owed when is in `acknowledge.rs`, and for requests with answers
-//! of their own in `replay.rs`; here it becomes a packet.
+//! IBA vol 1 §9.7.5. Which answer is owed when is in `acknowledge.rs`, and for requests with
+//! answers of their own in `replay.rs`; here it becomes a packet.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{

@@ -1,8 +1,8 @@
 //! The inbound ladder: one named check a rung, in the specification's order.
 //!
 //! IBA vol 1 §9.7.4 (validation of requests). What passes it is carried out in `execute.rs`; what
-//! is owed for it is written in `respond.rs`; what breaks a rule ends the connection in `broken.rs`.
-//! Nothing is sent from here.
+//! is owed for it is written in `respond.rs`; what breaks a rule ends the connection in
+//! `broken.rs`. Nothing is sent from here.
 
 use roxe_wire::opcode::{Header, Operation};
 use roxe_wire::{
