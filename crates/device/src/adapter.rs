@@ -1,10 +1,10 @@
 //! The device as one queue pair sees it.
 
 use roxe_transport::adapter::{
-    Access, Adapter, Count, KeyViolation, Place, QpEvent, Receive, SgeList, Span,
+    Access, Adapter, Count, KeyViolation, Place, QpEvent, Receive, SgeList,
 };
 use roxe_transport::work::{
-    Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation, PathId,
+    Completion, CompletionOpcode, CompletionStatus, Extra, LocalOperation, PathId, Span,
 };
 use roxe_wire::{Payload, Qpn, RKey};
 

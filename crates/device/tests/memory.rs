@@ -5,8 +5,8 @@ use roxe_device::host_memory::{HostMemory, HostRegion, MemoryGone};
 use roxe_device::key::Keys;
 use roxe_device::memory::{Changes, HostPlace, MemoryError, MemoryTable, Registration};
 use roxe_device::protection_domain::Pd;
-use roxe_transport::adapter::{Access, KeyViolation, Place, SgeList, Span};
-use roxe_transport::work::{AccessFlags, Sge};
+use roxe_transport::adapter::{Access, KeyViolation, Place, SgeList};
+use roxe_transport::work::{AccessFlags, Sge, Span};
 use roxe_wire::{LKey, Payload, Qpn, RKey};
 
 const PD: Pd = Pd(1);

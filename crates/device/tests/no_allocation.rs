@@ -11,16 +11,16 @@ use pair::{End, pair, remote};
 use roxe_device::completion_queue::CompletionQueue;
 use roxe_device::counters::{Counters, QpCounters};
 use roxe_device::host_memory::VecMemory;
-use roxe_device::memory::{Binding, MemoryTable, Registration, WindowType};
+use roxe_device::memory::{MemoryTable, Registration, WindowType};
 use roxe_device::protection_domain::Pd;
 use roxe_device::queue_pair_numbers::QueuePairNumbers;
 use roxe_device::receive_queue::ReceiveQueue;
 use roxe_transport::Outlet;
-use roxe_transport::adapter::{Access, Count, Place, SgeList, Span};
+use roxe_transport::adapter::{Access, Count, Place, SgeList};
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{
-    AccessFlags, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget, Extra,
-    PathId, ReceiveRequest, SendOperation, SendRequest, Sge,
+    AccessFlags, Binding, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
+    Extra, PathId, ReceiveRequest, SendOperation, SendRequest, Sge, Span,
 };
 use roxe_wire::{
     Body, DropReason, FrameTemplate, ICRC_LEN, ImmDt, Instant, Mtu, Payload, QKey, Qpn, RKey,

@@ -6,7 +6,7 @@
 
 use roxe_wire::{Payload, RKey};
 
-use crate::work::{AccessFlags, Completion, LocalOperation, PathId, Sge};
+use crate::work::{AccessFlags, Completion, LocalOperation, PathId, Sge, Span};
 
 /// A receive request in the hands of a queue pair, until it is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,15 +17,6 @@ pub struct Receive {
     pub slot: u32,
     /// Bytes that the list has room for.
     pub len: u32,
-}
-
-/// A range of a peer's or of our own memory, as its region counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Where it begins.
-    pub va: u64,
-    /// Bytes.
-    pub len: u64,
 }
 
 /// What a peer wants to do with our memory.

@@ -36,8 +36,10 @@ pub struct Ending {
 pub enum Cause {
     /// A request of ours failed, and completes with a status.
     Request(FailedRequest, RequestFailure),
-    /// A request of the peer's broke a rule.
-    Peer(PeerRequest, Rule),
+    /// A request of the peer's broke a rule, and is answered with this NAK: the rule's own, unless
+    /// the queue pair's [`Conduct`](crate::conduct::Conduct) is to answer otherwise. `None` when a
+    /// READ before it, whose memory went away meanwhile, got the NAK instead.
+    Peer(PeerRequest, Rule, Option<NakCode>),
     /// A message could not be stored where its receive said. That ends an unreliable connection;
     /// for datagrams nothing ends.
     Receive(Receive, ReceiveFailure),
@@ -226,8 +228,17 @@ impl ReceiveFailure {
     }
 }
 
+impl From<ReceiveFailure> for Rule {
+    fn from(why: ReceiveFailure) -> Self {
+        match why {
+            ReceiveFailure::TooLong { .. } => Self::ReceiveLength,
+            ReceiveFailure::Key(violation) => Self::ReceiveKey(violation),
+        }
+    }
+}
+
 impl Rule {
-    /// What the NAK says.
+    /// What the NAK says, as the specification has it.
     pub const fn nak(self) -> NakCode {
         match self {
             Self::ReceiveKey(_) | Self::Key(KeyViolation::MemoryGone) => {
@@ -293,7 +304,9 @@ impl Cause {
     pub const fn status(&self) -> Option<CompletionStatus> {
         match self {
             Self::Request(request, _) => Some(request.status),
-            Self::Peer(PeerRequest { receive: Some(_), .. }, rule) => Some(rule.receive_status()),
+            Self::Peer(PeerRequest { receive: Some(_), .. }, rule, _) => {
+                Some(rule.receive_status())
+            }
             Self::Receive(_, why) => Some(why.status()),
             Self::Peer(..) | Self::Modified | Self::CompletionLost => None,
         }

@@ -14,6 +14,9 @@
 //! | how messages become packets | [`segment`] |
 //! | why a queue pair ended | [`ending`] |
 //! | what happened last | [`history`] |
+//! | what the requesters of all services share | `requester`, `request` |
+//! | what the responders do | `responder`, `inbound` |
+//! | what each service does by itself | `rc`, `uc`, `ud` |
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
@@ -21,11 +24,15 @@ pub mod adapter;
 pub mod conduct;
 mod emit;
 pub mod ending;
+mod failure;
 pub mod history;
+mod inbound;
 pub mod qp_state;
 mod queue_pair;
 mod rc;
 mod request;
+mod requester;
+mod responder;
 pub mod segment;
 mod send_queue;
 mod uc;

@@ -356,12 +356,9 @@ mod tests {
     fn each_required_attribute_is_required_and_each_other_refused() {
         for row in TRANSITIONS {
             let check = |given| check_transition(row.service, row.from, row.to, given);
-            for bit in 0..26 {
+            for bit in 1..26 {
                 let one = AttributeMask::from_bits(1 << bit);
-                if bit == 0 {
-                    continue;
-                }
-                if !row.required.without(one).with(one).without(row.required).is_empty() {
+                if row.required.without(one) == row.required {
                     let strange = row.optional.without(one) == row.optional;
                     let verdict = check(row.required.with(one));
                     assert_eq!(verdict.is_err(), strange, "{row:?} bit {bit}");

@@ -3,21 +3,24 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, DropReason, Grh, Instant, MAX_MESSAGE_LEN, Packet, Room};
+use roxe_wire::{Bth, DropReason, Grh, Instant, Packet};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
+use crate::failure::{Failure, Heard};
 use crate::history::{History, Record};
+use crate::inbound::Misplaced;
 use crate::qp_state::{
     Attribute, AttributeMask, ModifyError, QpState, ServiceType, check_transition,
 };
-use crate::rc::{self, Broken, Failure, Heard};
+use crate::rc::Broken;
+use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::send_queue::SendCapacity;
-use crate::uc;
-use crate::ud::{self, Misplaced};
-use crate::work::{Attributes, Data, PostError, SendOperation, SendRequest};
+use crate::ud;
+use crate::work::{Attributes, PostError, SendRequest};
 
 /// One queue pair's protocol.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ pub struct QueuePair {
     attributes: Attributes,
     /// Every send request is completed, signaled or not: `sq_sig_all`.
     signal_all: bool,
-    requester: rc::Requester,
+    requester: Requester,
     responder: Responder,
     /// An event says when the send queue is drained.
     notify_drained: bool,
@@ -39,24 +42,6 @@ pub struct QueuePair {
     asked: Option<Instant>,
     history: History,
     ending: Option<Box<Ending>>,
-}
-
-/// The inbound side of each service.
-#[derive(Debug)]
-enum Responder {
-    Rc(rc::Responder),
-    Uc(uc::Responder),
-    Ud,
-}
-
-impl Responder {
-    fn new(service: ServiceType, conduct: Conduct) -> Self {
-        match service {
-            ServiceType::Rc => Self::Rc(rc::Responder::new(conduct)),
-            ServiceType::Uc => Self::Uc(uc::Responder::default()),
-            ServiceType::Ud => Self::Ud,
-        }
-    }
 }
 
 impl QueuePair {
@@ -72,7 +57,7 @@ impl QueuePair {
             state: QpState::Reset,
             attributes,
             signal_all,
-            requester: rc::Requester::new(capacity),
+            requester: Requester::new(capacity),
             responder: Responder::new(service, Conduct::DEFAULT),
             notify_drained: false,
             established: false,
@@ -123,7 +108,7 @@ impl QueuePair {
 
     /// How many packets may be unacknowledged at once: 1 ..= 2²². RC.
     pub fn set_window(&mut self, packets: u32) {
-        self.requester.set_window(packets);
+        self.requester.rc.set_window(packets);
     }
 
     /// Behaves otherwise from now on. To be called in state Reset.
@@ -149,9 +134,9 @@ impl QueuePair {
         if given.contains(Attribute::CurState) && values.cur_state != self.state {
             return Err(ModifyError::WrongCurrentState);
         }
-        check_values(given, values)?;
+        values.check(given)?;
         let from = self.state;
-        merge(&mut self.attributes, given, values);
+        self.attributes.take(given, values);
         if to == QpState::Error {
             let at = self.history.last();
             self.remember(at, to, Cause::Modified);
@@ -173,11 +158,7 @@ impl QueuePair {
         match (from, to) {
             (_, QpState::Reset) => self.reset(adapter),
             (QpState::SqError, QpState::Rts) => self.ending = None,
-            (_, QpState::Rtr) => match &mut self.responder {
-                Responder::Rc(responder) => responder.begin(&self.attributes),
-                Responder::Uc(responder) => responder.begin(&self.attributes),
-                Responder::Ud => {}
-            },
+            (_, QpState::Rtr) => self.responder.begin(&self.attributes),
             (QpState::Rtr, QpState::Rts) => self.requester.begin(&self.attributes),
             (QpState::Rts, QpState::SqDrain) => {
                 self.notify_drained = given.contains(Attribute::EnSqdAsyncNotify);
@@ -192,11 +173,7 @@ impl QueuePair {
     //= 05-5.2
     fn reset(&mut self, adapter: &mut impl Adapter) {
         self.requester.reset();
-        match &mut self.responder {
-            Responder::Rc(responder) => responder.forget_message(adapter),
-            Responder::Uc(responder) => responder.forget(adapter),
-            Responder::Ud => {}
-        }
+        self.responder.forget(adapter);
         self.responder = Responder::new(self.service, self.requester.conduct);
         self.established = false;
         self.notify_drained = false;
@@ -224,11 +201,7 @@ impl QueuePair {
         self.state = QpState::Error;
         self.history.state(QpState::Error);
         self.requester.fail(failure, &self.attributes, adapter);
-        match &mut self.responder {
-            Responder::Rc(responder) => responder.flush_message(&self.attributes, adapter),
-            Responder::Uc(responder) => responder.flush(&self.attributes, adapter),
-            Responder::Ud => {}
-        }
+        self.responder.flush(&self.attributes, adapter);
         adapter.flush_receives();
     }
 
@@ -277,7 +250,7 @@ impl QueuePair {
         if !self.state.takes_sends() {
             return Err(PostError::WrongState);
         }
-        check_request(self.service, request)?;
+        request.check(self.service)?;
         let signaled = request.signaled || self.signal_all;
         self.requester.queue.push(request, signaled)?;
         if matches!(self.state, QpState::Error | QpState::SqError) {
@@ -364,13 +337,16 @@ impl QueuePair {
         request: PeerRequest,
         adapter: &mut impl Adapter,
     ) {
-        if let Responder::Rc(responder) = &mut self.responder {
-            responder.break_off(&self.attributes, broken, adapter);
-        }
+        let Responder::Rc(responder) = &mut self.responder else { return };
+        let nak = responder.break_off(&self.attributes, broken, adapter);
         if self.state == QpState::Error {
-            return; // It ended before; only the peer does not know yet.
+            // It ended before. The peer, which does not know yet, gets this NAK and no other.
+            if let Some(Cause::Peer(.., answer)) = self.ending.as_mut().map(|it| &mut it.cause) {
+                *answer = None;
+            }
+            return;
         }
-        self.remember(now, QpState::Error, Cause::Peer(request, broken.rule));
+        self.remember(now, QpState::Error, Cause::Peer(request, broken.rule, Some(nak)));
         self.enter_error(None, adapter);
         adapter.event(broken.rule.event());
     }
@@ -406,17 +382,15 @@ impl QueuePair {
     fn write_response(
         &mut self,
         now: Instant,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         if !self.state.receives() && self.state != QpState::Error {
             return None;
         }
-        let Outlet { room: Room { first, second }, elide } = outlet;
         loop {
             let Responder::Rc(responder) = &mut self.responder else { return None };
-            let room = Room { first: &mut *first, second: &mut *second };
-            match responder.poll(&self.attributes, Outlet { room, elide }, adapter) {
+            match responder.poll(&self.attributes, outlet.reborrow(), adapter) {
                 Ok(emitted) => return emitted,
                 // What the peer gets instead is the NAK; nothing can go wrong with that.
                 Err(broken) => {
@@ -499,86 +473,5 @@ impl QueuePair {
         if let Err(failure) = done {
             self.send_failed(now, failure, adapter);
         }
-    }
-}
-
-/// Takes over the values of the attributes in `given`.
-fn merge(own: &mut Attributes, given: AttributeMask, values: &Attributes) {
-    let mut take = |attribute, set: &mut dyn FnMut(&mut Attributes)| {
-        if given.contains(attribute) {
-            set(own);
-        }
-    };
-    take(Attribute::AccessFlags, &mut |own| own.access = values.access);
-    take(Attribute::PkeyIndex, &mut |own| own.p_key = values.p_key);
-    take(Attribute::Qkey, &mut |own| own.q_key = values.q_key);
-    take(Attribute::PathMtu, &mut |own| own.path_mtu = values.path_mtu);
-    take(Attribute::Timeout, &mut |own| own.timeout = values.timeout);
-    take(Attribute::RetryCnt, &mut |own| own.retry_cnt = values.retry_cnt);
-    take(Attribute::RnrRetry, &mut |own| own.rnr_retry = values.rnr_retry);
-    take(Attribute::RqPsn, &mut |own| own.rq_psn = values.rq_psn);
-    take(Attribute::SqPsn, &mut |own| own.sq_psn = values.sq_psn);
-    take(Attribute::MaxQpRdAtomic, &mut |own| own.max_rd_atomic = values.max_rd_atomic);
-    take(Attribute::MinRnrTimer, &mut |own| own.min_rnr_timer = values.min_rnr_timer);
-    take(Attribute::MaxDestRdAtomic, &mut |own| {
-        own.max_dest_rd_atomic = values.max_dest_rd_atomic;
-    });
-    take(Attribute::DestQpn, &mut |own| own.dest_qp = values.dest_qp);
-}
-
-//= V02
-fn check_values(given: AttributeMask, values: &Attributes) -> Result<(), ModifyError> {
-    let checks = [
-        (Attribute::RetryCnt, values.retry_cnt <= 7),
-        (Attribute::RnrRetry, values.rnr_retry <= 7),
-    ];
-    match checks.into_iter().find(|(attribute, right)| given.contains(*attribute) && !right) {
-        Some((attribute, _)) => Err(ModifyError::Value(attribute)),
-        None => Ok(()),
-    }
-}
-
-/// Whether the service has this request at all. 02-2.5, `ibv_post_send(3)`
-//= 02-2.5, BC-092, BC-104
-fn check_request(service: ServiceType, request: &SendRequest<'_>) -> Result<(), PostError> {
-    let operation = &request.operation;
-    let supported = match service {
-        ServiceType::Rc => true,
-        ServiceType::Uc => matches!(
-            operation,
-            SendOperation::Send
-                | SendOperation::SendWithImm(_)
-                | SendOperation::Write(_)
-                | SendOperation::WriteWithImm(..)
-                | SendOperation::Local(_)
-        ),
-        ServiceType::Ud => matches!(operation, SendOperation::Send | SendOperation::SendWithImm(_)),
-    };
-    if !supported || request.fence && service != ServiceType::Rc {
-        return Err(PostError::NotSupported);
-    }
-    if (service == ServiceType::Ud) != request.target.is_some() {
-        return Err(PostError::NoTarget);
-    }
-    if matches!(request.data, Data::Inline(_)) && !operation.may_be_inline() {
-        return Err(PostError::NotSupported);
-    }
-    let len = request.data.len();
-    match *operation {
-        SendOperation::CompareSwap { remote, .. } | SendOperation::FetchAdd { remote, .. }
-            if len != 8 || remote.va % 8 != 0 =>
-        {
-            Err(PostError::BadAtomic)
-        }
-        SendOperation::AtomicWrite(remote) if len != 8 || remote.va % 8 != 0 => {
-            Err(PostError::BadAtomic)
-        }
-        SendOperation::Flush { len: flushed, .. } if flushed > MAX_MESSAGE_LEN => {
-            Err(PostError::MessageTooLong { len: u64::from(flushed) })
-        }
-        SendOperation::Flush { .. } | SendOperation::Local(_) if len != 0 => {
-            Err(PostError::NotSupported)
-        }
-        _ => Ok(()),
     }
 }

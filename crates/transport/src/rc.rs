@@ -2,91 +2,29 @@
 //!
 //! IBA vol 1 §9.7. The requester sends requests and sees to their answers, the responder carries
 //! out the peer's requests and answers them; every queue pair is both.
+//!
+//! | side | question | module |
+//! |---|---|---|
+//! | requester | which packet goes next | `requester` |
+//! | | what a response completes | `completer` |
+//! | | when to try again, and to give up | `retry` |
+//! | responder | what a request may do: the ladder of checks | `responder` |
+//! | | how it is carried out | `execute` |
+//! | | when an acknowledgement is owed | `acknowledge` |
+//! | | which answers are kept, and what a duplicate gets | `replay` |
+//! | | what the answers look like | `respond` |
+//! | | how a request ends the connection | `broken` |
 
-mod account;
 mod acknowledge;
+mod broken;
 mod completer;
+mod execute;
 mod replay;
 mod requester;
+mod respond;
 mod responder;
 mod retry;
 
-pub(crate) use account::Heard;
-pub(crate) use requester::Requester;
-pub(crate) use responder::{Broken, Responder, failed, received};
-
-use roxe_wire::{NakCode, Psn, RnrTimer};
-
-use crate::adapter::KeyViolation;
-use crate::ending::BadResponse;
-use crate::work::{CompletionStatus, LocalOperation, SendOperation};
-
-/// A request has failed; the connection ends with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    /// Which request, counted from the oldest.
-    pub(crate) index: usize,
-    /// What became of it.
-    pub(crate) why: Why,
-}
-
-/// Why a request failed, as small as it can be handed around; at the end it becomes a
-/// [`RequestFailure`](crate::ending::RequestFailure).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    NoAnswer(Psn),
-    NotReady(Psn, RnrTimer),
-    Refused(Psn, NakCode),
-    BadResponse(Psn, u8, BadResponse),
-    ReadLength(Psn, u16),
-    Here(LocalFailure),
-}
-
-/// Why a request failed on our side, without the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LocalFailure {
-    /// Its memory cannot be read.
-    Read(KeyViolation),
-    /// Its memory cannot be written.
-    Write(KeyViolation),
-    TooManyPackets,
-    LongerThanMtu,
-    /// Its address handle was destroyed.
-    NoHandle,
-    /// It needs a responder's resource, and none may be used.
-    NoResources,
-    /// What the adapter does by itself.
-    Operation(KeyViolation),
-}
-
-impl Why {
-    /// How the request completes.
-    pub(crate) const fn status(self, operation: &SendOperation) -> CompletionStatus {
-        match self {
-            Self::NoAnswer(_) => CompletionStatus::RetryExceeded,
-            Self::NotReady(..) => CompletionStatus::RnrRetryExceeded,
-            Self::Refused(_, NakCode::InvalidRequest) => CompletionStatus::RemoteInvalidRequest,
-            Self::Refused(_, NakCode::RemoteAccessError) => CompletionStatus::RemoteAccessError,
-            Self::Refused(_, NakCode::RemoteOperationalError) => {
-                CompletionStatus::RemoteOperationError
-            }
-            Self::Refused(..) | Self::BadResponse(..) => CompletionStatus::BadResponse,
-            Self::ReadLength(..)
-            | Self::Here(LocalFailure::TooManyPackets | LocalFailure::LongerThanMtu) => {
-                CompletionStatus::LocalLengthError
-            }
-            Self::Here(LocalFailure::Read(_) | LocalFailure::Write(_)) => {
-                CompletionStatus::LocalProtectionError
-            }
-            Self::Here(LocalFailure::Operation(_)) => match operation {
-                SendOperation::Local(LocalOperation::BindWindow { .. }) => {
-                    CompletionStatus::MwBindError
-                }
-                _ => CompletionStatus::LocalQpOperationError,
-            },
-            Self::Here(LocalFailure::NoResources | LocalFailure::NoHandle) => {
-                CompletionStatus::LocalQpOperationError
-            }
-        }
-    }
-}
+pub(crate) use broken::Broken;
+pub(crate) use requester::Reliability;
+pub(crate) use responder::Responder;

@@ -1,14 +1,66 @@
-//! What the requesters of all services share: a request's headers, its completion, inline bytes.
+//! What requests of all services share: whether there is such a request, its headers, its
+//! completion, inline bytes.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{AtomicEth, Bth, Feth, Headers, Ieth, Opcode, Qpn, Reth, digest};
+use roxe_wire::{AtomicEth, Bth, Feth, Headers, Ieth, MAX_MESSAGE_LEN, Opcode, Qpn, Reth, digest};
 
 use crate::adapter::{Adapter, KeyViolation, Place};
+use crate::qp_state::ServiceType;
 use crate::segment::{self, Segment};
 use crate::send_queue::{SendQueue, Wqe};
 use crate::work::{
-    Attributes, Completion, CompletionOpcode, CompletionStatus, Extra, SendOperation,
+    Attributes, Completion, CompletionOpcode, CompletionStatus, Data, Extra, PostError,
+    SendOperation, SendRequest,
 };
+
+impl SendRequest<'_> {
+    /// Whether the service has this request at all. 02-2.5, `ibv_post_send(3)`
+    //= 02-2.5, BC-092, BC-104
+    pub(crate) fn check(&self, service: ServiceType) -> Result<(), PostError> {
+        let operation = &self.operation;
+        let supported = match service {
+            ServiceType::Rc => true,
+            ServiceType::Uc => matches!(
+                operation,
+                SendOperation::Send
+                    | SendOperation::SendWithImm(_)
+                    | SendOperation::Write(_)
+                    | SendOperation::WriteWithImm(..)
+                    | SendOperation::Local(_)
+            ),
+            ServiceType::Ud => {
+                matches!(operation, SendOperation::Send | SendOperation::SendWithImm(_))
+            }
+        };
+        if !supported || self.fence && service != ServiceType::Rc {
+            return Err(PostError::NotSupported);
+        }
+        if (service == ServiceType::Ud) != self.target.is_some() {
+            return Err(PostError::NoTarget);
+        }
+        if matches!(self.data, Data::Inline(_)) && !operation.may_be_inline() {
+            return Err(PostError::NotSupported);
+        }
+        let len = self.data.len();
+        match *operation {
+            SendOperation::CompareSwap { remote, .. } | SendOperation::FetchAdd { remote, .. }
+                if len != 8 || remote.va % 8 != 0 =>
+            {
+                Err(PostError::BadAtomic)
+            }
+            SendOperation::AtomicWrite(remote) if len != 8 || remote.va % 8 != 0 => {
+                Err(PostError::BadAtomic)
+            }
+            SendOperation::Flush { len: flushed, .. } if flushed > MAX_MESSAGE_LEN => {
+                Err(PostError::MessageTooLong { len: u64::from(flushed) })
+            }
+            SendOperation::Flush { .. } | SendOperation::Local(_) if len != 0 => {
+                Err(PostError::NotSupported)
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// Sets the headers of a request's packet number `index`, and says which part of its data goes with
 /// it. In place: headers are much to hand around.

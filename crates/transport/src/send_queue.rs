@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use roxe_wire::{MAX_MESSAGE_LEN, Mtu, Psn, packets_for};
 
 use crate::adapter::SgeList;
-use crate::rc::LocalFailure;
+use crate::failure::LocalFailure;
 use crate::work::{Data, DatagramTarget, PostError, SendOperation, SendRequest, Sge};
 
 /// How large a send queue is: the part of `ibv_qp_cap` that concerns it.

@@ -4,14 +4,14 @@
 //! next First or Only begins afresh, and a receive that was taken for the lost message serves it.
 
 use roxe_wire::opcode::{Header, Operation, Position, Service};
-use roxe_wire::{Headers, MAX_MESSAGE_LEN, Packet, Psn, RKey};
+use roxe_wire::{Headers, MAX_MESSAGE_LEN, Packet, Psn};
 
-use crate::adapter::{Access, Adapter, Count, KeyViolation, Receive, Span};
+use crate::adapter::{Access, Adapter, Count, Receive};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::ending::ReceiveFailure;
-use crate::rc::{LocalFailure, Requester, failed, received};
+use crate::inbound::{Inbound, InboundWrite, Misplaced, check_remote, failed, received, store};
 use crate::request::{fill, request_headers};
-use crate::ud::Misplaced;
+use crate::requester::Requester;
 use crate::work::{AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra};
 
 /// The side that takes in the peer's messages.
@@ -25,12 +25,6 @@ pub(crate) struct Responder {
     spare: Option<Receive>,
     /// The message whose packets come is lost, and counted.
     is_lost: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Inbound {
-    Send { receive: Receive, offset: u32 },
-    Write { key: RKey, va: u64, remaining: u32, total: u32 },
 }
 
 /// The message is dropped.
@@ -121,13 +115,11 @@ impl Responder {
             _ => return Err(Lost),
         };
         self.message = Some(Inbound::Send { receive, offset });
-        let len = u32::try_from(packet.payload.len()).map_err(|_| Lost)?;
-        let end = offset.checked_add(len).filter(|end| *end <= receive.len).ok_or(Lost)?;
-        if len != 0 {
-            let scattered = adapter.scatter_receive(&receive, offset, packet.payload);
-            scattered
-                .map_err(|violation| self.misplace(attributes, receive, violation, adapter))?;
-        }
+        let end = match store(&receive, offset, packet.payload, adapter) {
+            Ok(end) => end,
+            Err(ReceiveFailure::TooLong { .. }) => return Err(Lost),
+            Err(why) => return Err(self.misplace(attributes, receive, why, adapter)),
+        };
         if packet.opcode.position.ends() {
             self.message = None;
             let extra = packet.headers.imm_dt.map_or(Extra::None, Extra::Imm);
@@ -147,11 +139,10 @@ impl Responder {
         &mut self,
         attributes: &Attributes,
         receive: Receive,
-        violation: KeyViolation,
+        why: ReceiveFailure,
         adapter: &mut impl Adapter,
     ) -> Lost {
         self.message = None;
-        let why = ReceiveFailure::Key(violation);
         adapter.count(Count::ResponderCqeError);
         adapter.complete_receive(receive, failed(attributes, &receive, why.status()));
         self.misplaced = Some(Misplaced { receive, why });
@@ -170,41 +161,26 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Lost> {
-        let (key, va, remaining, total) = match (packet.headers.reth, self.message) {
-            (Some(reth), None) => {
-                let allowed = attributes.access.contain(AccessFlags::REMOTE_WRITE);
-                if !allowed || reth.dma_len > MAX_MESSAGE_LEN {
-                    return Err(Lost);
-                }
-                if reth.dma_len != 0 {
-                    let span = Span { va: reth.va, len: u64::from(reth.dma_len) };
-                    adapter.check_remote(reth.r_key, span, Access::Write).map_err(|_| Lost)?;
-                }
-                (reth.r_key, reth.va, reth.dma_len, reth.dma_len)
-            }
-            (None, Some(Inbound::Write { key, va, remaining, total })) => {
-                (key, va, remaining, total)
-            }
-            _ => return Err(Lost),
-        };
+        let write = InboundWrite::of(packet, self.message).ok_or(Lost)?;
         if packet.opcode.position.starts() {
+            let allowed = attributes.access.contain(AccessFlags::REMOTE_WRITE);
+            let InboundWrite { key, va, total, .. } = write;
+            if !allowed || total > MAX_MESSAGE_LEN {
+                return Err(Lost);
+            }
+            check_remote(adapter, key, va, total, Access::Write).map_err(|_| Lost)?;
             adapter.count(Count::WriteRequests);
         }
-        let len = u32::try_from(packet.payload.len()).map_err(|_| Lost)?;
-        let ends = packet.opcode.position.ends();
-        if len > remaining || ends && len != remaining || !ends && len == remaining {
+        if !write.fits(packet) {
             return Err(Lost);
         }
         let imm = packet.opcode.has(Header::ImmDt);
         if imm && self.spare.is_none() && !adapter.has_receive() {
             return Err(no_buffer(adapter));
         }
-        if len != 0 {
-            adapter.write_remote(key, va, packet.payload).map_err(|_| Lost)?;
-        }
-        if !ends {
-            let (va, remaining) = (va.wrapping_add(u64::from(len)), remaining - len);
-            self.message = Some(Inbound::Write { key, va, remaining, total });
+        let rest = write.store(packet, adapter).map_err(|_| Lost)?;
+        if !packet.opcode.position.ends() {
+            self.message = Some(Inbound::Write(rest));
             return Ok(());
         }
         self.message = None;
@@ -212,7 +188,7 @@ impl Responder {
             let receive = self.spare.take().or_else(|| adapter.take_receive()).ok_or(Lost)?;
             let opcode = CompletionOpcode::RecvRdmaWithImm;
             let extra = Extra::Imm(imm);
-            let completion = received(attributes, packet, &receive, opcode, total, extra);
+            let completion = received(attributes, packet, &receive, opcode, write.total, extra);
             adapter.complete_receive(receive, completion);
         }
         Ok(())
@@ -261,14 +237,14 @@ impl Requester {
         if !wqe.begun {
             let several = wqe.len > attributes.path_mtu.bytes();
             if several && let Err(violation) = adapter.check_local(self.queue.sges(wqe), false) {
-                return self.failed_here(LocalFailure::Read(violation));
+                return self.unreadable(violation);
             }
             let wqe = self.queue.get_mut(0)?;
-            wqe.psn = self.next;
+            wqe.psn = self.send_end;
             wqe.span = wqe.packets(attributes.path_mtu);
         }
         let wqe = self.queue.front()?;
-        let index = u32::try_from(self.next.since(wqe.psn)).ok()?;
+        let index = u32::try_from(self.send_end.since(wqe.psn)).ok()?;
         let mut headers = Headers::default();
         let payload = request_headers(Service::Uc, attributes, wqe, index, &mut headers)?;
         headers.bth.mig_req = self.conduct.mig_req;
@@ -277,12 +253,10 @@ impl Requester {
         })?;
         let emitted = match emitted {
             Ok(emitted) => emitted,
-            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
+            Err(violation) => return self.unreadable(violation),
         };
         self.queue.get_mut(0)?.begun = true;
-        self.next = self.next.next();
-        self.psn = self.next;
-        self.unacknowledged = self.next;
+        self.sent_unreliably();
         if matches!(payload.position, Position::Last | Position::Only) {
             self.complete_finished(attributes, adapter);
         }

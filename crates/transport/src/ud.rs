@@ -6,11 +6,13 @@
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Opcode, Packet, Payload, QKey};
 
-use crate::adapter::{Adapter, Count, Receive};
+use crate::adapter::{Adapter, Count};
 use crate::emit::{Emitted, Outlet, emit};
 use crate::ending::ReceiveFailure;
-use crate::rc::{LocalFailure, Requester, received};
+use crate::failure::LocalFailure;
+use crate::inbound::{Misplaced, payload_len, received};
 use crate::request::fill;
+use crate::requester::Requester;
 use crate::segment::Segment;
 use crate::work::{Attributes, CompletionOpcode, Extra, SendOperation};
 
@@ -32,7 +34,7 @@ pub(crate) fn handle_datagram(
         adapter.count(Count::OutOfBuffer);
         return Ok(());
     };
-    let payload_len = u32::try_from(packet.payload.len()).unwrap_or(u32::MAX);
+    let payload_len = payload_len(packet);
     let byte_len = GRH_LEN.saturating_add(payload_len);
     let placed = if byte_len > receive.len {
         Err(ReceiveFailure::TooLong { len: byte_len })
@@ -60,13 +62,6 @@ pub(crate) fn handle_datagram(
     }
     adapter.complete_receive(receive, completion);
     placed.map_err(|why| Misplaced { receive, why })
-}
-
-/// A receive that completed with an error, as its message could not be stored.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Misplaced {
-    pub(crate) receive: Receive,
-    pub(crate) why: ReceiveFailure,
 }
 
 /// Bytes before a datagram in its receive buffer.
@@ -124,7 +119,7 @@ impl Requester {
                 mig_req: self.conduct.mig_req,
                 p_key: attributes.p_key,
                 dest_qp: target.qpn,
-                psn: self.next,
+                psn: self.send_end,
                 ..Bth::default()
             },
             deth: Some(Deth {
@@ -142,13 +137,12 @@ impl Requester {
         })?;
         let mut emitted = match emitted {
             Ok(emitted) => emitted,
-            Err(violation) => return self.failed_here(LocalFailure::Read(violation)),
+            Err(violation) => return self.unreadable(violation),
         };
-        let psn = self.next;
+        let psn = self.send_end;
         let wqe = self.queue.get_mut(0)?;
         (wqe.begun, wqe.psn, wqe.span) = (true, psn, 1);
-        self.next = self.next.next();
-        self.unacknowledged = self.next;
+        self.sent_unreliably();
         self.complete_finished(attributes, adapter);
         emitted.path = Some(target.path);
         Some(emitted)

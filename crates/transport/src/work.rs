@@ -2,12 +2,13 @@
 //!
 //! IBA vol 1 §10.7 and §11.6; the names are those of libibverbs.
 
-use roxe_wire::{
-    AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, Mtu, PKey, Psn,
-    QKey, Qpn, RKey, RnrTimer,
-};
+mod access;
+mod attributes;
 
-use crate::qp_state::QpState;
+use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, MAX_MESSAGE_LEN, QKey, Qpn, RKey};
+
+pub use access::AccessFlags;
+pub use attributes::Attributes;
 
 /// A piece of registered memory: `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,15 @@ pub struct Sge {
     pub len: u32,
     /// Names the region.
     pub l_key: LKey,
+}
+
+/// A range of a peer's or of our own memory, as its region counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Where it begins.
+    pub va: u64,
+    /// Bytes.
+    pub len: u64,
 }
 
 /// A place in the peer's memory.
@@ -193,142 +203,38 @@ impl SendOperation {
 pub enum LocalOperation {
     /// A region or window stops being valid.
     Invalidate(RKey),
-    /// A window opens over part of a region: `IBV_WR_BIND_MW`.
-    BindWindow {
-        /// The window's present key; its index stays.
-        window: RKey,
-        /// The key it shall have.
-        new_key: RKey,
-        /// The region below.
-        region: LKey,
-        /// Where the window begins.
-        va: u64,
-        /// Bytes. 0 closes a type 1 window.
-        len: u64,
-        /// What peers may do through it.
-        access: AccessFlags,
-    },
-    /// A fast registration: a region gets its address range, rights and key.
-    RegisterMemory {
-        /// The region's present key; its index stays.
-        region: RKey,
-        /// The key it shall have.
-        new_key: RKey,
-        /// The address that its first byte shall have.
-        va: u64,
-        /// Bytes.
-        len: u64,
-        /// What may be done with it.
-        access: AccessFlags,
-    },
+    /// A window opens over part of a region, or closes: `IBV_WR_BIND_MW`.
+    BindWindow(Binding),
+    /// A region gets its address range, rights and key: `IBV_WR_REG_MR`.
+    RegisterMemory(FastRegistration),
 }
 
-/// Rights to memory: `ibv_access_flags`. Also the rights that a queue pair grants its peer.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct AccessFlags(u32);
-
-impl AccessFlags {
-    /// None: local reading only.
-    pub const NONE: Self = Self(0);
-    /// The adapter may write: receives, READ and atomic results.
-    pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may WRITE.
-    pub const REMOTE_WRITE: Self = Self(1 << 1);
-    /// Peers may READ.
-    pub const REMOTE_READ: Self = Self(1 << 2);
-    /// Peers may use atomics.
-    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
-    /// Windows may be bound.
-    pub const MW_BIND: Self = Self(1 << 4);
-    /// Addresses count from 0.
-    pub const ZERO_BASED: Self = Self(1 << 5);
-    /// Pages may come and go; nothing is ever pinned here, so this is always granted.
-    pub const ON_DEMAND: Self = Self(1 << 6);
-    /// Backed by huge pages; no difference here.
-    pub const HUGETLB: Self = Self(1 << 7);
-    /// Peers may FLUSH to global visibility.
-    pub const FLUSH_GLOBAL: Self = Self(1 << 8);
-    /// Peers may FLUSH to persistence.
-    pub const FLUSH_PERSISTENT: Self = Self(1 << 9);
-    /// Writes may pass each other; never made use of here.
-    pub const RELAXED_ORDERING: Self = Self(1 << 20);
-
-    /// All that peers may do.
-    pub const REMOTE: Self = Self::REMOTE_WRITE
-        .with(Self::REMOTE_READ)
-        .with(Self::REMOTE_ATOMIC)
-        .with(Self::FLUSH_GLOBAL)
-        .with(Self::FLUSH_PERSISTENT);
-
-    const NAMES: [(Self, &'static str); 11] = [
-        (Self::LOCAL_WRITE, "local-write"),
-        (Self::REMOTE_WRITE, "remote-write"),
-        (Self::REMOTE_READ, "remote-read"),
-        (Self::REMOTE_ATOMIC, "remote-atomic"),
-        (Self::MW_BIND, "mw-bind"),
-        (Self::ZERO_BASED, "zero-based"),
-        (Self::ON_DEMAND, "on-demand"),
-        (Self::HUGETLB, "hugetlb"),
-        (Self::FLUSH_GLOBAL, "flush-global"),
-        (Self::FLUSH_PERSISTENT, "flush-persistent"),
-        (Self::RELAXED_ORDERING, "relaxed-ordering"),
-    ];
-
-    const KNOWN: Self = {
-        let (mut all, mut i) = (Self::NONE, 0);
-        while i < Self::NAMES.len() {
-            all = all.with(Self::NAMES[i].0);
-            i += 1;
-        }
-        all
-    };
-
-    /// The bits as libibverbs has them; `None` when one is unknown.
-    pub const fn from_bits(bits: u32) -> Option<Self> {
-        if bits & !Self::KNOWN.0 == 0 { Some(Self(bits)) } else { None }
-    }
-
-    /// The bits as libibverbs has them.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Both together.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Whether all of `wanted` are among these.
-    pub const fn contain(self, wanted: Self) -> bool {
-        self.0 & wanted.0 == wanted.0
-    }
-
-    /// Whether any of `some` is among these.
-    pub const fn contain_any(self, some: Self) -> bool {
-        self.0 & some.0 != 0
-    }
-
-    /// The right with this name, as scripts write it.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(flag, _)| *flag)
-    }
+/// What a work request says about a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The window's present key; its index stays.
+    pub window: RKey,
+    /// The key it shall have. It may be the present one.
+    pub new_key: RKey,
+    /// The region below.
+    pub region: LKey,
+    /// Which bytes, as the region counts. Length 0 closes a type 1 window.
+    pub span: Span,
+    /// What peers may do through it, and whether its addresses count from 0.
+    pub access: AccessFlags,
 }
 
-impl core::ops::BitOr for AccessFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.with(other)
-    }
-}
-
-impl core::fmt::Debug for AccessFlags {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_set()
-            .entries(Self::NAMES.iter().filter(|(flag, _)| self.contain(*flag)).map(|(_, n)| n))
-            .finish()
-    }
+/// What a work request says about a region that was allocated for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastRegistration {
+    /// The region's present key; its index stays.
+    pub region: RKey,
+    /// The key it shall have. It may be the present one.
+    pub new_key: RKey,
+    /// The address that its first byte shall have, and how many bytes.
+    pub span: Span,
+    /// What may be done with it.
+    pub access: AccessFlags,
 }
 
 /// A request to the send queue: `ibv_send_wr`.
@@ -534,8 +440,8 @@ impl CompletionOpcode {
             SendOperation::AtomicWrite(_) => Self::AtomicWrite,
             SendOperation::Flush { .. } => Self::Flush,
             SendOperation::Local(LocalOperation::Invalidate(_)) => Self::LocalInv,
-            SendOperation::Local(LocalOperation::BindWindow { .. }) => Self::BindMw,
-            SendOperation::Local(LocalOperation::RegisterMemory { .. }) => Self::RegMr,
+            SendOperation::Local(LocalOperation::BindWindow(_)) => Self::BindMw,
+            SendOperation::Local(LocalOperation::RegisterMemory(_)) => Self::RegMr,
         }
     }
 }
@@ -588,40 +494,4 @@ impl Completion {
         grh: false,
         solicited: false,
     };
-}
-
-/// How a queue pair is set: the attributes of `ibv_qp_attr` that its protocol uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
-    /// Our number.
-    pub qpn: Qpn,
-    /// In which state the application believes the queue pair to be: looked at where it is given,
-    /// and not kept.
-    pub cur_state: QpState,
-    /// The peer's number. Connected services.
-    pub dest_qp: Qpn,
-    /// The most payload of a packet.
-    pub path_mtu: Mtu,
-    /// What the peer may do.
-    pub access: AccessFlags,
-    /// The key of datagrams.
-    pub q_key: QKey,
-    /// The partition key that packets carry.
-    pub p_key: PKey,
-    /// The PSN of our first request.
-    pub sq_psn: Psn,
-    /// The PSN of the peer's first request.
-    pub rq_psn: Psn,
-    /// How many READs and atomics we may have outstanding.
-    pub max_rd_atomic: u8,
-    /// How many the peer may have.
-    pub max_dest_rd_atomic: u8,
-    /// How long to wait for an answer.
-    pub timeout: AckTimeout,
-    /// How often to try again for want of an answer, 0 ..= 7.
-    pub retry_cnt: u8,
-    /// How often to try again for want of a receive buffer, 0 ..= 7; 7 is for ever.
-    pub rnr_retry: u8,
-    /// How long a peer shall wait when we have no receive buffer.
-    pub min_rnr_timer: RnrTimer,
 }

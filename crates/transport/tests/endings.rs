@@ -31,7 +31,10 @@ fn ended_by(end: &mut End, packets: &[Sent]) -> (PeerRequest, Rule) {
     }
     end.leave();
     match end.qp.ending().expect("an end").cause {
-        Cause::Peer(request, rule) => (request, rule),
+        Cause::Peer(request, rule, nak) => {
+            assert_eq!(nak, Some(rule.nak()));
+            (request, rule)
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -11,7 +11,7 @@ use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
 use roxe_transport::qp_state::{AttributeMask, QpState};
 use roxe_transport::work::PathId;
-use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress, Path};
+use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path};
 
 use crate::events::{AsyncEvent, Router};
 use crate::registered_memory::RegisteredMemory;
@@ -67,19 +67,9 @@ impl Driver {
     /// Makes known how frames of a path of the engine begin, with these link addresses.
     pub(crate) fn set_ethernet(&mut self, id: PathId, ethernet: (MacAddress, MacAddress)) {
         let Some(path) = self.device.paths().get(id) else { return };
-        let to = path.addressing;
         // An address vector whose addresses do not go together is refused before.
-        let Some(ip) = IpPair::new(to.source, to.destination) else { return };
-        let template = FrameTemplate::new(&Path {
-            ethernet,
-            vlan: to.vlan,
-            ip,
-            traffic_class: to.traffic_class,
-            hop_limit: to.hop_limit,
-            flow_label: to.flow_label,
-            source_port: to.source_port,
-        });
-        self.set_path(id, template);
+        let Some(path) = path.addressing.path() else { return };
+        self.set_path(id, FrameTemplate::new(&Path { ethernet, ..path }));
     }
 
     /// Makes these the engine's addresses. Those that stay keep their GID indices. Says whether

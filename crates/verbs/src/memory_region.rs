@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use roxe_device::memory::{Changes, Registration, WindowType};
 use roxe_device::{HostMemory as _, HostRegion, VerbError};
-use roxe_transport::work::{AccessFlags, LocalOperation, Remote, SendOperation, Sge};
+use roxe_transport::work::{
+    AccessFlags, Binding, LocalOperation, Remote, SendOperation, Sge, Span,
+};
 use roxe_wire::{LKey, RKey};
 
 use crate::error::Error;
@@ -136,10 +138,9 @@ impl MemoryWindow {
         // The low byte is the application's; a key used a moment ago shall not come back at once.
         let new_key = RKey(window.0 & !0xff | window.0.wrapping_add(1) & 0xff);
         self.key = new_key;
-        let va = region.address().wrapping_add(offset);
-        let region = region.l_key();
-        let bind = LocalOperation::BindWindow { window, new_key, region, va, len, access };
-        SendOperation::Local(bind)
+        let span = Span { va: region.address().wrapping_add(offset), len };
+        let what = Binding { window, new_key, region: region.l_key(), span, access };
+        SendOperation::Local(LocalOperation::BindWindow(what))
     }
 
     /// Which rules it follows.

@@ -17,8 +17,8 @@ use roxe_transport::work::{
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
-    AckTimeout, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, LKey, MacAddress,
-    Mtu, PKey, Path, Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, StaticRate, icrc,
+    AckTimeout, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, LKey, MacAddress, Mtu, PKey,
+    Path, Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, StaticRate, icrc,
 };
 
 /// Packets that a port takes from a device in one go.
@@ -341,13 +341,6 @@ fn address(number: u8) -> IpAddr {
 
 fn template(device: &Device<VecMemory>, path: u32) -> FrameTemplate {
     let to = device.paths().get(PathId(path)).unwrap().addressing;
-    FrameTemplate::new(&Path {
-        ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
-        vlan: to.vlan,
-        ip: IpPair::new(to.source, to.destination).unwrap(),
-        traffic_class: to.traffic_class,
-        hop_limit: to.hop_limit,
-        flow_label: to.flow_label,
-        source_port: to.source_port,
-    })
+    let ethernet = (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2]));
+    FrameTemplate::new(&Path { ethernet, ..to.path().unwrap() })
 }

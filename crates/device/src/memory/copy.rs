@@ -2,7 +2,8 @@
 //!
 //! Every call checks keys, rights and ranges anew: they may have gone since the message began.
 
-use roxe_transport::adapter::{Access, KeyViolation, Place, SgeList, Span};
+use roxe_transport::adapter::{Access, KeyViolation, Place, SgeList};
+use roxe_transport::work::Span;
 use roxe_wire::{LKey, Payload, Qpn, RKey, digest};
 
 use super::{HostPlace, MemoryTable};

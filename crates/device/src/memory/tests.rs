@@ -1,12 +1,11 @@
 mod model;
 
 use roxe_transport::adapter::{Place, SgeList};
-use roxe_transport::work::Sge;
-use roxe_wire::Payload;
+use roxe_transport::work::{Binding, FastRegistration, Sge};
+use roxe_wire::{Payload, digest};
 
 use super::*;
-use crate::host_memory::{HostMemory, MemoryGone, VecMemory};
-use roxe_wire::digest;
+use crate::host_memory::{HostMemory, HostRegion, MemoryGone, VecMemory};
 
 const PD: Pd = Pd(1);
 const OTHER_PD: Pd = Pd(2);
@@ -48,6 +47,10 @@ fn region_and_window(kind: WindowType) -> (MemoryTable, LKey, RKey) {
     let region = table.register(&what(4096, ALL)).unwrap();
     let window = table.alloc_window(PD, kind).unwrap();
     (table, region, window)
+}
+
+fn registration(region: RKey, new_key: RKey, span: Span, access: AccessFlags) -> FastRegistration {
+    FastRegistration { region, new_key, span, access }
 }
 
 fn binding(window: RKey, region: LKey) -> Binding {
@@ -264,7 +267,7 @@ fn a_work_request_registers_what_was_allocated_for_it() {
     let new = RKey(key.0 ^ 0x5a);
     assert_eq!(write(&table, key, VA, 8), Err(KeyViolation::NoSuchKey));
     let register = |table: &mut MemoryTable, pd, from, to, len| {
-        table.register_by_work_request(pd, from, to, span(VA, len), ALL)
+        table.register_by_work_request(pd, &registration(from, to, span(VA, len), ALL))
     };
     let other_index = RKey(key.0 ^ 0x100);
     assert_eq!(register(&mut table, OTHER_PD, key, new, 64), Err(MemoryError::WrongDomain));
@@ -281,9 +284,10 @@ fn a_work_request_registers_what_was_allocated_for_it() {
     assert_eq!(write(&table, new, VA, 64), Err(KeyViolation::NoSuchKey));
     assert_eq!(table.invalidate(PD, new), Err(MemoryError::NoSuchKey));
     let access = AccessFlags::REMOTE_WRITE;
-    let refused = table.register_by_work_request(PD, new, new, span(VA, 8), access);
+    let refused = table.register_by_work_request(PD, &registration(new, new, span(VA, 8), access));
     assert_eq!(refused, Err(MemoryError::NeedsLocalWrite));
-    let refused = table.register_by_work_request(PD, new, new, span(u64::MAX, 8), ALL);
+    let refused =
+        table.register_by_work_request(PD, &registration(new, new, span(u64::MAX, 8), ALL));
     assert_eq!(refused, Err(MemoryError::RangeWraps));
     assert_eq!(register(&mut table, PD, new, new, 8), Ok(()), "the same key will do");
     let ordinary = remote(table.register(&what(8, ALL)).unwrap());
@@ -303,7 +307,7 @@ fn a_peer_invalidates_only_what_work_requests_make_valid() {
 
     let fast = remote(table.alloc_fast(PD, HOST, 64).unwrap());
     let register = |table: &mut MemoryTable, access| {
-        table.register_by_work_request(PD, fast, fast, span(VA, 8), access).unwrap();
+        table.register_by_work_request(PD, &registration(fast, fast, span(VA, 8), access)).unwrap();
     };
     let gone = Err(KeyViolation::NoSuchKey);
     assert_eq!(table.invalidate_remote(PD, QPN, fast), gone);
@@ -549,7 +553,7 @@ fn a_fast_region_can_carry_windows_and_stays_valid_for_them() {
     let what = binding(window, fast);
     assert_eq!(table.bind(PD, QPN, &what), Err(MemoryError::NoSuchKey), "not valid yet");
     let key = remote(fast);
-    table.register_by_work_request(PD, key, key, span(VA, 4096), ALL).unwrap();
+    table.register_by_work_request(PD, &registration(key, key, span(VA, 4096), ALL)).unwrap();
     assert_eq!(table.bind(PD, QPN, &what), Ok(()));
     assert_eq!(table.invalidate(PD, key), Err(MemoryError::WindowsBound { count: 1 }));
     assert_eq!(table.invalidate(PD, what.new_key), Ok(()));
@@ -562,12 +566,13 @@ fn local_work_requests_reach_regions_and_windows() {
     let region = remote(table.alloc_fast(PD, HOST, 4096).unwrap());
     let window = table.alloc_window(PD, WindowType::Type2).unwrap();
     let mut run = |operation| table.local_operation(PD, QPN, &operation);
-    let (va, len, access) = (VA, 64, ALL);
     let new_key = RKey(region.0 ^ 1);
-    assert_eq!(run(LocalOperation::RegisterMemory { region, new_key, va, len, access }), Ok(()));
+    let what = registration(region, new_key, span(VA, 64), ALL);
+    assert_eq!(run(LocalOperation::RegisterMemory(what)), Ok(()));
     let (region, new_key) = (LKey(new_key.0), RKey(window.0 ^ 1));
     let access = AccessFlags::REMOTE_WRITE;
-    let bind = LocalOperation::BindWindow { window, new_key, region, va, len: 8, access };
+    let what = Binding { window, new_key, region, span: span(VA, 8), access };
+    let bind = LocalOperation::BindWindow(what);
     assert_eq!(run(bind), Ok(()));
     assert_eq!(run(bind), Err(MemoryError::NoSuchKey));
     assert_eq!(run(LocalOperation::Invalidate(new_key)), Ok(()));

@@ -4,11 +4,12 @@
 //! is free again. Where a binding breaks several rules, the first in the order of
 //! [`MemoryTable::bind`] is told.
 
-use roxe_transport::adapter::Span;
-use roxe_transport::work::AccessFlags;
-use roxe_wire::{LKey, Qpn, RKey};
+use roxe_transport::work::{AccessFlags, Binding, Span};
+use roxe_wire::{Qpn, RKey};
 
-use super::{Grant, GrantKind, MemoryError, MemoryTable, Object, Region};
+use super::grant::{Grant, GrantKind, start_of};
+use super::regions::{self, Region};
+use super::{MemoryError, MemoryTable, Object};
 use crate::key::same_index;
 use crate::protection_domain::Pd;
 
@@ -19,21 +20,6 @@ pub enum WindowType {
     Type1,
     /// For the queue pair it was bound on: type 2B.
     Type2,
-}
-
-/// What a work request says about a window: `IBV_WR_BIND_MW`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// The window's present key.
-    pub window: RKey,
-    /// The key it shall have. It may be the present one.
-    pub new_key: RKey,
-    /// The region below.
-    pub region: LKey,
-    /// Which bytes, as the region counts. Length 0 closes a type 1 window.
-    pub span: Span,
-    /// What peers may do through it, and whether its addresses count from 0.
-    pub access: AccessFlags,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +88,7 @@ impl MemoryTable {
             WindowType::Type2 => GrantKind::WindowOf(qpn),
         };
         let grant = Grant {
-            start: super::start_of(what.access, what.span.va),
+            start: start_of(what.access, what.span.va),
             len: what.span.len,
             offset,
             host: below.host,
@@ -193,7 +179,7 @@ fn check_rights(access: AccessFlags, region: &Grant) -> Result<(), MemoryError> 
     if !AccessFlags::REMOTE.with(AccessFlags::ZERO_BASED).contain(access) {
         return Err(MemoryError::WindowRights);
     }
-    super::check_rights(access, region.access)?;
+    regions::check_rights(access, region.access)?;
     let missing = |flush| access.contain(flush) && !region.access.contain(flush);
     if missing(AccessFlags::FLUSH_GLOBAL) || missing(AccessFlags::FLUSH_PERSISTENT) {
         return Err(MemoryError::WindowRights);

@@ -17,8 +17,8 @@ use roxe_transport::work::{
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
-    AckTimeout, Frame, FrameTemplate, Gid, GidType, Instant, IpPair, LKey, MacAddress, Mtu, PKey,
-    Path, Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, StaticRate, icrc,
+    AckTimeout, Frame, FrameTemplate, Gid, GidType, Instant, LKey, MacAddress, Mtu, PKey, Path,
+    Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, StaticRate, icrc,
 };
 
 /// One end.
@@ -158,15 +158,8 @@ impl<H: HostMemory> End<H> {
         let transmit = self.device.poll_transmit(now, outlet)?;
         let len = transmit.packet.len + roxe_wire::ICRC_LEN;
         let to = self.device.paths().get(transmit.path).unwrap().addressing;
-        let template = FrameTemplate::new(&Path {
-            ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
-            vlan: to.vlan,
-            ip: IpPair::new(to.source, to.destination).unwrap(),
-            traffic_class: to.traffic_class,
-            hop_limit: to.hop_limit,
-            flow_label: to.flow_label,
-            source_port: to.source_port,
-        });
+        let ethernet = (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2]));
+        let template = FrameTemplate::new(&Path { ethernet, ..to.path().unwrap() });
         let at = template.headers_len();
         let mut frame = vec![0; at + len];
         frame[at..].copy_from_slice(&packet[..len]);

@@ -23,8 +23,8 @@ use roxe_trace::IcrcVerdict;
 use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType, TRANSITIONS};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, Data, LocalOperation, ReceiveRequest, SendOperation,
-    SendRequest, Sge,
+    AccessFlags, Attributes, Completion, Data, FastRegistration, LocalOperation, ReceiveRequest,
+    SendOperation, SendRequest, Sge, Span,
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
@@ -219,8 +219,9 @@ impl Rig {
         let key = self.device.alloc_fast_memory(self.pd, host, len);
         let key = key.map_err(|error| error.to_string())?;
         let (region, new_key) = (RKey(key.0), RKey(key.0));
-        let operation = LocalOperation::RegisterMemory { region, new_key, va, len, access };
-        self.post(qpn, SendOperation::Local(operation), &[], false, None)?;
+        let what = FastRegistration { region, new_key, span: Span { va, len }, access };
+        let operation = SendOperation::Local(LocalOperation::RegisterMemory(what));
+        self.post(qpn, operation, &[], false, None)?;
         while self.poll().is_some() {}
         while self.completion().is_some() {}
         Ok((host, key))

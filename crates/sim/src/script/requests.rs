@@ -2,8 +2,8 @@
 
 use roxe_device::HostMemory;
 use roxe_transport::work::{
-    AccessFlags, Data, DatagramTarget, LocalOperation, PostError, ReceiveRequest, Remote,
-    SendOperation, SendRequest, Sge,
+    AccessFlags, Binding, Data, DatagramTarget, FastRegistration, LocalOperation, PostError,
+    ReceiveRequest, Remote, SendOperation, SendRequest, Sge, Span,
 };
 use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, QKey, Qpn, RKey};
 
@@ -146,14 +146,15 @@ impl World {
         };
         let region = self.region(a.word("mr").ok_or("a bind needs `mr`")?)?;
         let new_key = self.number_or(a, "key", u64::from(next_key(window.0)))?;
-        Ok(LocalOperation::BindWindow {
+        let va = self.number_or(a, "va", region.va)?;
+        let len = self.number(a, "len", None)?.ok_or("a bind needs `len`")?;
+        Ok(LocalOperation::BindWindow(Binding {
             window: *window,
             new_key: RKey(new_key as u32),
             region: region.key,
-            va: self.number_or(a, "va", region.va)?,
-            len: self.number(a, "len", None)?.ok_or("a bind needs `len`")?,
+            span: Span { va, len },
             access: rights(a.list("access")),
-        })
+        }))
     }
 
     fn register(&self, a: &Arguments) -> Result<LocalOperation, Mistake> {
@@ -163,23 +164,21 @@ impl World {
             true => rights(a.list("access")),
             false => AccessFlags::LOCAL_WRITE,
         };
-        Ok(LocalOperation::RegisterMemory {
-            region: RKey(region.key.0),
-            new_key: RKey(new_key as u32),
-            va: self.number_or(a, "va", region.va)?,
-            len: self.number(a, "len", None)?.ok_or("a registration needs `len`")?,
-            access,
-        })
+        let va = self.number_or(a, "va", region.va)?;
+        let len = self.number(a, "len", None)?.ok_or("a registration needs `len`")?;
+        let (region, new_key) = (RKey(region.key.0), RKey(new_key as u32));
+        let what = FastRegistration { region, new_key, span: Span { va, len }, access };
+        Ok(LocalOperation::RegisterMemory(what))
     }
 
     /// From here on a script means the new key by its symbol.
     fn rename_key(&mut self, id: u64, operation: &SendOperation, a: &Arguments) {
         let (name, old, new) = match operation {
-            SendOperation::Local(LocalOperation::BindWindow { window, new_key, .. }) => {
-                (a.word("mw"), window, new_key)
+            SendOperation::Local(LocalOperation::BindWindow(what)) => {
+                (a.word("mw"), what.window, what.new_key)
             }
-            SendOperation::Local(LocalOperation::RegisterMemory { region, new_key, .. }) => {
-                (a.word("mr"), region, new_key)
+            SendOperation::Local(LocalOperation::RegisterMemory(what)) => {
+                (a.word("mr"), what.region, what.new_key)
             }
             _ => return,
         };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
-    LocalOperation, PostError, Remote, SendOperation, SendRequest, Sge,
+    AccessFlags, Binding, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
+    FastRegistration, LocalOperation, PostError, Remote, SendOperation, SendRequest, Sge, Span,
 };
 use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Qpn, RKey};
 
@@ -34,13 +34,12 @@ impl Workload {
         for (number, key) in end.fast.iter().enumerate() {
             let request = SendRequest {
                 wr_id: PREPARATION | number as u64,
-                operation: SendOperation::Local(LocalOperation::RegisterMemory {
+                operation: SendOperation::Local(LocalOperation::RegisterMemory(FastRegistration {
                     region: *key,
                     new_key: *key,
-                    va: 0,
-                    len: 64,
+                    span: Span { va: 0, len: 64 },
                     access: AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,
-                }),
+                })),
                 data: Data::Regions(&[]),
                 signaled: true,
                 solicited: false,
@@ -68,14 +67,13 @@ impl Workload {
         for (number, window) in end.windows.iter().enumerate() {
             let request = SendRequest {
                 wr_id: PREPARATION | 1 << 32 | number as u64,
-                operation: SendOperation::Local(LocalOperation::BindWindow {
+                operation: SendOperation::Local(LocalOperation::BindWindow(Binding {
                     window: *window,
                     new_key: *window,
                     region: end.shared.key,
-                    va: end.shared.va,
-                    len: end.shared.len as u64,
+                    span: Span { va: end.shared.va, len: end.shared.len as u64 },
                     access: AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ,
-                }),
+                })),
                 data: Data::Regions(&[]),
                 signaled: true,
                 solicited: false,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use roxe_wire::{LKey, Opcode, Psn, RKey};
+use roxe_wire::{LKey, NakCode, Opcode, Psn, RKey};
 
 use crate::adapter::{KeyViolation, QpEvent};
 
@@ -38,12 +38,12 @@ impl Ending {
         }
         match &self.cause {
             Cause::Request(request, why) => {
-                request.tell(&mut fields);
-                why.list(&mut fields);
+                request.push_into(&mut fields);
+                why.push_into(&mut fields);
             }
-            Cause::Peer(request, rule) => {
-                request.tell(&mut fields);
-                rule.list(&mut fields);
+            Cause::Peer(request, rule, nak) => {
+                request.push_into(&mut fields);
+                rule.push_into(*nak, &mut fields);
             }
             Cause::Receive(receive, why) => {
                 fields.push(("wr_id", Field::Number(receive.wr_id)));
@@ -87,7 +87,7 @@ impl Cause {
 }
 
 impl FailedRequest {
-    fn tell(&self, fields: &mut Fields) {
+    fn push_into(&self, fields: &mut Fields) {
         fields.push(("wr_id", Field::Number(self.wr_id)));
         fields.push(("request", text(self)));
         fields.push(("message_len", number(self.len)));
@@ -98,7 +98,7 @@ impl FailedRequest {
 }
 
 impl RequestFailure {
-    fn list(&self, fields: &mut Fields) {
+    fn push_into(&self, fields: &mut Fields) {
         match *self {
             Self::NoAnswer { psn, timeouts, naks, wait, silence, heard } => {
                 packet(psn, fields);
@@ -152,7 +152,7 @@ impl RequestFailure {
 }
 
 impl PeerRequest {
-    fn tell(&self, fields: &mut Fields) {
+    fn push_into(&self, fields: &mut Fields) {
         packet(self.psn, fields);
         name_of(self.opcode, fields);
         fields.push(("payload_len", number(self.payload)));
@@ -169,9 +169,11 @@ impl PeerRequest {
 }
 
 impl Rule {
-    fn list(self, fields: &mut Fields) {
+    fn push_into(self, nak: Option<NakCode>, fields: &mut Fields) {
         fields.push(("rule", text(self.id())));
-        fields.push(("nak", text(self.nak())));
+        if let Some(nak) = nak {
+            fields.push(("nak", text(nak)));
+        }
         fields.push((
             "event",
             text(match self.event() {

@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use roxe_wire::Opcode;
+use roxe_wire::{Opcode, RKey};
 
 use crate::adapter::QpEvent;
 use crate::history::OpcodeName;
-use crate::work::{CompletionStatus, LocalOperation, SendOperation, Sge};
+use crate::work::{Binding, CompletionStatus, LocalOperation, SendOperation, Sge};
 
 use super::{
     BadResponse, Cause, Ending, FailedRequest, PeerRequest, ReceiveFailure, RequestFailure, Rule,
@@ -17,7 +17,7 @@ impl Cause {
     const fn heading(&self) -> &'static str {
         match (self.status(), self) {
             (Some(status), _) => words(status),
-            (None, Self::Peer(_, rule)) => match rule.event() {
+            (None, Self::Peer(_, rule, _)) => match rule.event() {
                 QpEvent::AccessError => "access error",
                 QpEvent::RequestError => "invalid request",
                 _ => "fatal error",
@@ -59,9 +59,13 @@ impl fmt::Display for Cause {
         write!(f, "{}: ", self.heading())?;
         match self {
             Self::Request(request, why) => why.tell(request, f),
-            Self::Peer(request, rule) => {
+            Self::Peer(request, rule, nak) => {
                 rule.tell(request, f)?;
-                write!(f, "; answered with NAK {} (rule {})", rule.nak(), rule.id())
+                match nak {
+                    Some(nak) => write!(f, "; answered with NAK {nak}")?,
+                    None => f.write_str("; not answered, but a READ before it with a NAK")?,
+                }
+                write!(f, " (rule {})", rule.id())
             }
             Self::Receive(receive, why) => match why {
                 ReceiveFailure::TooLong { len } => {
@@ -99,12 +103,14 @@ impl fmt::Display for FailedRequest {
             SendOperation::Local(LocalOperation::Invalidate(key)) => {
                 return write!(f, "invalidation of key 0x{:x} (id {})", key.0, self.wr_id);
             }
-            SendOperation::Local(LocalOperation::BindWindow { window, region, .. }) => {
+            SendOperation::Local(LocalOperation::BindWindow(what)) => {
+                let Binding { window, region, .. } = what;
                 write!(f, "binding of window 0x{:x} to region 0x{:x}", window.0, region.0)?;
                 return write!(f, " (id {})", self.wr_id);
             }
-            SendOperation::Local(LocalOperation::RegisterMemory { region, .. }) => {
-                return write!(f, "registration of region 0x{:x} (id {})", region.0, self.wr_id);
+            SendOperation::Local(LocalOperation::RegisterMemory(what)) => {
+                let RKey(region) = what.region;
+                return write!(f, "registration of region 0x{region:x} (id {})", self.wr_id);
             }
         };
         write!(f, "{name} of {}", Bytes(self.len))?;
@@ -280,7 +286,7 @@ impl fmt::Display for Bytes {
 
 #[cfg(test)]
 mod tests {
-    use roxe_wire::{Instant, RKey};
+    use roxe_wire::{Instant, NakCode};
 
     use super::*;
     use crate::adapter::KeyViolation;
@@ -345,7 +351,11 @@ mod tests {
             at: Instant::from_nanos(5),
             from: QpState::Rts,
             to: QpState::Error,
-            cause: Cause::Peer(request, Rule::Key(KeyViolation::NoSuchKey)),
+            cause: Cause::Peer(
+                request,
+                Rule::Key(KeyViolation::NoSuchKey),
+                Some(NakCode::RemoteAccessError),
+            ),
         };
         let text = |text: &str| Field::Text(text.to_owned());
         assert_eq!(

@@ -19,7 +19,7 @@ pub(crate) struct Owed {
     asked: u8,
     /// It waits until then for more to acknowledge.
     held_until: Option<Instant>,
-    /// Acknowledgements of one request each, oldest first.
+    /// Acknowledgements of one request each, oldest first: [`MOST_EACH`] at the most.
     each: VecDeque<Answer>,
     /// A refusal, of the packet with this PSN.
     refusal: Option<(Psn, Syndrome)>,
@@ -40,7 +40,7 @@ impl Owed {
     pub(crate) fn acknowledge(&mut self, how: Acknowledge, now: Instant, newest: Answer) {
         match how {
             Acknowledge::AtOnce => self.acknowledgement = true,
-            Acknowledge::Each => self.each.push_back(newest),
+            Acknowledge::Each => self.acknowledge_each(newest),
             Acknowledge::Held { requests, wait } => {
                 self.asked = self.asked.saturating_add(1);
                 if self.asked >= requests {
@@ -51,6 +51,16 @@ impl Owed {
                 self.acknowledgement = true;
             }
         }
+    }
+
+    /// One request has an acknowledgement of its own. Beyond so many the last one stands for those
+    /// that it covers: a peer that asks faster than it is answered gets fewer answers, and misses
+    /// nothing.
+    fn acknowledge_each(&mut self, newest: Answer) {
+        if self.each.len() >= MOST_EACH {
+            self.each.pop_back();
+        }
+        self.each.push_back(newest);
     }
 
     /// A packet is refused. Its NAK acknowledges everything before.
@@ -127,6 +137,10 @@ impl Owed {
     }
 }
 
+/// How many acknowledgements of one request each wait to be sent: as many as a peer of our own has
+/// packets unacknowledged.
+const MOST_EACH: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
@@ -196,5 +210,21 @@ mod tests {
         assert_eq!(take(&mut owed, answer(2)), Some(answer(1)));
         assert_eq!(take(&mut owed, answer(2)), Some(answer(2)));
         assert_eq!((take(&mut owed, answer(2)), owed.any()), (None, false));
+    }
+
+    //= 06-6.1 test
+    #[test]
+    fn beyond_so_many_the_last_acknowledgement_covers_the_rest() {
+        let most = u32::try_from(MOST_EACH).unwrap();
+        let mut owed = Owed::default();
+        for psn in 1..=most + 10 {
+            owed.acknowledge(Acknowledge::Each, START, answer(psn));
+        }
+        let newest = answer(most + 10);
+        for psn in 1..most {
+            assert_eq!(take(&mut owed, newest), Some(answer(psn)));
+        }
+        assert_eq!(take(&mut owed, newest), Some(newest));
+        assert_eq!((take(&mut owed, newest), owed.any()), (None, false));
     }
 }

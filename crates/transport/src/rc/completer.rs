@@ -6,13 +6,12 @@
 use roxe_wire::opcode::{Operation, Position};
 use roxe_wire::{Instant, NakCode, Packet, Payload, Psn, Syndrome};
 
-use crate::adapter::{Adapter, Count};
+use crate::adapter::{Adapter, Count, KeyViolation};
 use crate::ending::BadResponse;
+use crate::failure::{Failure, LocalFailure, Why};
+use crate::requester::Requester;
 use crate::segment;
 use crate::work::{Attributes, SendOperation};
-
-use super::requester::Requester;
-use super::{Failure, LocalFailure, Why};
 
 impl Requester {
     /// Takes in one response.
@@ -25,7 +24,7 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
         let psn = packet.headers.bth.psn;
-        if psn.since(self.next) >= 0 {
+        if psn.since(self.send_end) >= 0 {
             adapter.count(Count::GhostResponse); // Never sent: nothing to answer.
             return Ok(());
         }
@@ -49,20 +48,16 @@ impl Requester {
         }
         match (packet.opcode.operation, syndrome) {
             (Operation::Acknowledge, Some(Syndrome::Ack(_))) => {
-                match self.acknowledged(now, attributes, psn, adapter) {
-                    Some(missing) => {
-                        self.missing_from(missing, Count::ImpliedNak, adapter).map(|_| ())
-                    }
-                    None => Ok(()),
-                }
+                let missing = self.acknowledged(now, attributes, psn, adapter);
+                self.go_back_if(missing, adapter).map(|_| ())
             }
             // A NAK behind a missing answer is one loss: all is sent again from the older of both.
             // If the receiver is still not ready then, it says so again.
             (Operation::Acknowledge, Some(Syndrome::RnrNak(timer))) => {
-                match self.acknowledged(now, attributes, psn.previous(), adapter) {
-                    Some(missing) => {
-                        self.missing_from(missing, Count::ImpliedNak, adapter).map(|_| ())
-                    }
+                let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
+                self.go_back_if(missing, adapter)?;
+                match missing {
+                    Some(_) => Ok(()),
                     None => self.receiver_not_ready(now, psn, timer, adapter),
                 }
             }
@@ -103,7 +98,7 @@ impl Requester {
         if up_to.since(self.unacknowledged) > 0 {
             self.unacknowledged = up_to;
             // What a duplicate in flight covers need not be sent again.
-            if self.psn.since(up_to) < 0 {
+            if self.send_next.since(up_to) < 0 {
                 self.skip_to(up_to);
             }
             self.complete_finished(attributes, adapter);
@@ -112,9 +107,18 @@ impl Requester {
         missing
     }
 
+    /// An answer that is missing is asked for again. Says whether that it is missing is news.
+    fn go_back_if(
+        &mut self,
+        missing: Option<Psn>,
+        adapter: &mut impl Adapter,
+    ) -> Result<bool, Failure> {
+        missing.map_or(Ok(false), |psn| self.missing_from(psn, Count::ImpliedNak, adapter))
+    }
+
     /// The first PSN of the oldest begun request that waits for an answer of its own.
     fn first_unanswered(&self) -> Option<Psn> {
-        if self.outstanding == 0 {
+        if self.rc.outstanding == 0 {
             return None;
         }
         (0..self.queue.len())
@@ -125,8 +129,8 @@ impl Requester {
 
     /// The next packet to send is the one with `psn`, which lies ahead.
     fn skip_to(&mut self, psn: Psn) {
-        self.psn = psn;
-        self.at = self.queue.find(psn).unwrap_or_else(|| {
+        self.send_next = psn;
+        self.sending = self.queue.find(psn).unwrap_or_else(|| {
             (0..self.queue.len())
                 .take_while(|&index| self.queue.get(index).is_some_and(|wqe| wqe.begun))
                 .count()
@@ -196,10 +200,7 @@ impl Requester {
                 if part.len != 0 {
                     let sges = self.queue.sges(wqe);
                     let scattered = adapter.scatter(sges, part.offset, packet.payload);
-                    scattered.map_err(|violation| Failure {
-                        index,
-                        why: Why::Here(LocalFailure::Write(violation)),
-                    })?;
+                    scattered.map_err(|violation| not_stored(index, violation))?;
                 }
             }
             _ => return self.bad_response(packet, BadResponse::Kind, adapter),
@@ -231,10 +232,8 @@ impl Requester {
         // The application finds an integer in its own byte order.
         let bytes = original.to_ne_bytes();
         let sges = self.queue.sges(wqe);
-        adapter.scatter(sges, 0, Payload::bytes(&bytes)).map_err(|violation| Failure {
-            index,
-            why: Why::Here(LocalFailure::Write(violation)),
-        })?;
+        let scattered = adapter.scatter(sges, 0, Payload::bytes(&bytes));
+        scattered.map_err(|violation| not_stored(index, violation))?;
         self.answered(now, attributes, index, adapter);
         Ok(())
     }
@@ -251,12 +250,8 @@ impl Requester {
     ) -> Result<Option<usize>, Failure> {
         let missing = self.acknowledged(now, attributes, psn.previous(), adapter);
         let within = missing.is_some_and(|it| self.queue.find(it) == self.queue.find(psn));
-        let news = match missing {
-            Some(missing) if !(within && self.conduct.misses_by_timer) => {
-                self.missing_from(missing, Count::ImpliedNak, adapter)?
-            }
-            _ => false,
-        };
+        let missed = missing.filter(|_| !(within && self.conduct.misses_by_timer));
+        let news = self.go_back_if(missed, adapter)?;
         let index = self.queue.find(psn).filter(|index| self.is_next_answer(*index, psn));
         if index.is_none() && !news {
             // It came before, or what is missing before it is known to be.
@@ -288,10 +283,10 @@ impl Requester {
         let next = wqe.psn.advance(wqe.received);
         if wqe.received == wqe.span {
             wqe.done = true;
-            self.outstanding = self.outstanding.saturating_sub(1);
+            self.rc.outstanding = self.rc.outstanding.saturating_sub(1);
         }
         self.unacknowledged = next;
-        if self.psn.since(next) < 0 {
+        if self.send_next.since(next) < 0 {
             self.skip_to(next);
         }
         self.complete_finished(attributes, adapter);
@@ -311,4 +306,9 @@ impl Requester {
         let index = self.queue.find(bth.psn).unwrap_or(0);
         Err(Failure { index, why: Why::BadResponse(bth.psn, bth.opcode, what) })
     }
+}
+
+/// What came for the request at `index` cannot be written to its memory.
+const fn not_stored(index: usize, violation: KeyViolation) -> Failure {
+    Failure { index, why: Why::Here(LocalFailure::Memory { write: true, violation }) }
 }

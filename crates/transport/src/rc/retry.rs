@@ -7,10 +7,9 @@ use core::time::Duration;
 use roxe_wire::{Instant, Psn, RnrTimer};
 
 use crate::adapter::{Adapter, Count};
+use crate::failure::{Failure, Why};
+use crate::requester::Requester;
 use crate::work::Attributes;
-
-use super::requester::Requester;
-use super::{Failure, Why};
 
 /// The value of `rnr_retry` that means "for ever".
 const RNR_RETRY_FOR_EVER: u8 = 7;
@@ -69,11 +68,6 @@ impl Retry {
         self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
     }
 
-    /// How many tries were used because the ACK timer ran out, since the last progress.
-    pub(super) const fn timeouts(&self) -> u8 {
-        self.timeouts
-    }
-
     /// When something is to be done, if ever.
     //= BC-041
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -87,28 +81,33 @@ impl Retry {
 impl Requester {
     /// When [`Requester::handle_timeout`] is to be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.retry.deadline()
+        self.rc.retry.deadline()
+    }
+
+    /// How often the ACK timer ran out since the last progress.
+    pub(crate) const fn timeouts(&self) -> u8 {
+        self.rc.retry.timeouts
     }
 
     /// A response made progress: all counters begin anew, the timer too if something is awaited.
     //= 04-4.9, IBA o9-85
     pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {
         self.restore_tries(attributes);
-        self.retry.going_back_to = None;
-        self.retry.not_ready_at = None;
-        if self.unacknowledged == self.next || !self.retry.may_send() {
+        self.rc.retry.going_back_to = None;
+        self.rc.retry.not_ready_at = None;
+        if self.unacknowledged == self.send_end || !self.rc.retry.may_send() {
             // Nothing is awaited; or all that is will be sent again when the wait is over.
-            self.retry.ack_deadline = None;
+            self.rc.retry.ack_deadline = None;
         } else {
-            self.retry.restart(now, attributes);
+            self.rc.retry.restart(now, attributes);
         }
     }
 
     /// All tries that the attributes grant are left.
     pub(crate) const fn restore_tries(&mut self, attributes: &Attributes) {
-        self.retry.tries = attributes.retry_cnt;
-        self.retry.rnr_tries = attributes.rnr_retry;
-        self.retry.timeouts = 0;
+        self.rc.retry.tries = attributes.retry_cnt;
+        self.rc.retry.rnr_tries = attributes.rnr_retry;
+        self.rc.retry.timeouts = 0;
     }
 
     /// Time has passed.
@@ -119,24 +118,24 @@ impl Requester {
         attributes: &Attributes,
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
-        if let Some(until) = self.retry.rnr_until {
+        if let Some(until) = self.rc.retry.rnr_until {
             if until <= now {
-                self.retry.rnr_until = None;
+                self.rc.retry.rnr_until = None;
             }
             return Ok(());
         }
-        if self.retry.ack_deadline.is_none_or(|deadline| now < deadline) {
+        if self.rc.retry.ack_deadline.is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
-        self.retry.ack_deadline = None;
-        if self.unacknowledged == self.next {
+        self.rc.retry.ack_deadline = None;
+        if self.unacknowledged == self.send_end {
             return Ok(());
         }
         adapter.count(Count::AckTimeout);
-        self.retry.timeouts = self.retry.timeouts.saturating_add(1);
-        self.retry.going_back_to = None;
+        self.rc.retry.timeouts = self.rc.retry.timeouts.saturating_add(1);
+        self.rc.retry.going_back_to = None;
         self.try_again(self.unacknowledged, adapter)?;
-        self.retry.restart(now, attributes);
+        self.rc.retry.restart(now, attributes);
         Ok(())
     }
 
@@ -149,11 +148,11 @@ impl Requester {
         why: Count,
         adapter: &mut impl Adapter,
     ) -> Result<bool, Failure> {
-        if self.retry.rnr_until.is_some() || self.retry.going_back_to == Some(psn) {
+        if self.rc.retry.rnr_until.is_some() || self.rc.retry.going_back_to == Some(psn) {
             return Ok(false);
         }
-        self.retry.going_back_to = Some(psn);
-        if self.retry.not_ready_at.take() == Some(psn) {
+        self.rc.retry.going_back_to = Some(psn);
+        if self.rc.retry.not_ready_at.take() == Some(psn) {
             // Some responders refuse what is behind a packet that they were not ready for: that
             // is no second fault. 06-6.1
             adapter.count(why);
@@ -168,12 +167,12 @@ impl Requester {
     /// Uses up one try and sends from `psn` again.
     //= Q01, Q02, BC-024
     fn try_again(&mut self, psn: Psn, adapter: &mut impl Adapter) -> Result<(), Failure> {
-        let Some(tries) = self.retry.tries.checked_sub(1) else {
+        let Some(tries) = self.rc.retry.tries.checked_sub(1) else {
             adapter.count(Count::RetryExceeded);
             let index = self.queue.find(psn).unwrap_or(0);
             return Err(Failure { index, why: Why::NoAnswer(psn) });
         };
-        self.retry.tries = tries;
+        self.rc.retry.tries = tries;
         adapter.count(Count::RetryStarted);
         self.go_back(psn);
         Ok(())
@@ -188,34 +187,34 @@ impl Requester {
         timer: RnrTimer,
         adapter: &mut impl Adapter,
     ) -> Result<(), Failure> {
-        if self.retry.rnr_until.is_some() {
+        if self.rc.retry.rnr_until.is_some() {
             return Ok(());
         }
         adapter.count(Count::RnrNakReceived);
-        if self.retry.rnr_tries != RNR_RETRY_FOR_EVER {
-            let Some(tries) = self.retry.rnr_tries.checked_sub(1) else {
+        if self.rc.retry.rnr_tries != RNR_RETRY_FOR_EVER {
+            let Some(tries) = self.rc.retry.rnr_tries.checked_sub(1) else {
                 adapter.count(Count::RnrRetryExceeded);
                 let index = self.queue.find(psn).unwrap_or(0);
                 return Err(Failure { index, why: Why::NotReady(psn, timer) });
             };
-            self.retry.rnr_tries = tries;
+            self.rc.retry.rnr_tries = tries;
         }
         adapter.count(Count::RnrRetry);
-        self.retry.rnr_until = Some(now + timer.duration());
-        self.retry.ack_deadline = None;
-        self.retry.not_ready_at = Some(psn);
+        self.rc.retry.rnr_until = Some(now + timer.duration());
+        self.rc.retry.ack_deadline = None;
+        self.rc.retry.not_ready_at = Some(psn);
         self.go_back(psn);
         Ok(())
     }
 
     /// The next packet to send is the one with `psn`, or for READs the rest from there on.
     pub(super) fn go_back(&mut self, psn: Psn) {
-        if psn.since(self.psn) >= 0 {
+        if psn.since(self.send_next) >= 0 {
             return;
         }
         if let Some(index) = self.queue.find(psn) {
-            self.at = index;
-            self.psn = psn;
+            self.sending = index;
+            self.send_next = psn;
         }
     }
 }

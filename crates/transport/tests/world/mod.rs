@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 
 use roxe_transport::adapter::{
-    Access, Adapter, Count, KeyViolation, Place, QpEvent, Receive, SgeList, Span,
+    Access, Adapter, Count, KeyViolation, Place, QpEvent, Receive, SgeList,
 };
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionStatus, LocalOperation, PathId, Sge,
+    AccessFlags, Attributes, Completion, CompletionStatus, LocalOperation, PathId, Sge, Span,
 };
 use roxe_transport::{Outlet, QueuePair, SendCapacity};
 use roxe_wire::{

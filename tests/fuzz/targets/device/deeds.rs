@@ -4,7 +4,8 @@
 use roxe_device::memory::WindowType;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Data, DatagramTarget, LocalOperation, Remote, SendOperation, SendRequest, Sge,
+    AccessFlags, Binding, Data, DatagramTarget, FastRegistration, LocalOperation, Remote,
+    SendOperation, SendRequest, Sge, Span,
 };
 use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, QKey, Qpn, RKey};
 
@@ -30,7 +31,7 @@ impl World {
         let far_start = start_of(far.access, far.va);
         let remote = Remote { va: far_start.next_multiple_of(8), r_key: RKey(far.key.0) };
         let inv = match other.memory.bindings.last() {
-            Some(binding) if kind & 0x80 != 0 => binding.new_key,
+            Some(bound) if kind & 0x80 != 0 => bound.what.new_key,
             _ => other.memory.registering.last().map_or(RKey(far.key.0), |last| last.new_key),
         };
         let imm = ImmDt(kind.into());
@@ -137,17 +138,16 @@ impl World {
                 let window = windows.rev().find(|window| window.kind == kind).copied();
                 let Some(window) = window else { return end.alloc_window(pd, kind) };
                 let bindings = end.memory.bindings.iter().rev();
-                let mut keys = bindings.filter(|last| last.window.0 >> 8 == window.key.0 >> 8);
-                let window = keys.next().map_or(window.key, |last| last.new_key);
+                let mut keys = bindings.filter(|last| last.what.window.0 >> 8 == window.key.0 >> 8);
+                let window = keys.next().map_or(window.key, |last| last.what.new_key);
                 let Some(region) = large(end, qpn) else { return };
-                LocalOperation::BindWindow {
+                LocalOperation::BindWindow(Binding {
                     window,
                     new_key: next(window.0),
                     region: region.key,
-                    va: start_of(region.access, region.va),
-                    len: region.len / 2,
+                    span: Span { va: start_of(region.access, region.va), len: region.len / 2 },
                     access: AccessFlags::from_bits(0x30e).expect("rights of peers"),
-                }
+                })
             }
             2 => {
                 let fast = end.memory.regions.iter().rev().find(|r| r.fast && r.pd == pd).copied();
@@ -155,16 +155,15 @@ impl World {
                 let registering = end.memory.registering.iter().rev();
                 let mut keys = registering.filter(|last| last.region.0 >> 8 == fast.key.0 >> 8);
                 let region = keys.next().map_or(RKey(fast.key.0), |last| last.new_key);
-                LocalOperation::RegisterMemory {
+                LocalOperation::RegisterMemory(FastRegistration {
                     region,
                     new_key: next(region.0),
-                    va: 0x2000,
-                    len: 64,
+                    span: Span { va: 0x2000, len: 64 },
                     access: AccessFlags::from_bits(0x31f).expect("all rights"),
-                }
+                })
             }
             _ => {
-                let window = end.memory.bindings.last().map(|last| last.new_key);
+                let window = end.memory.bindings.last().map(|last| last.what.new_key);
                 let region = end.memory.registering.last().map(|last| last.new_key);
                 let key = if kind & 4 == 0 { window.or(region) } else { region.or(window) };
                 LocalOperation::Invalidate(key.unwrap_or_default())

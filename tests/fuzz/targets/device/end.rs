@@ -17,9 +17,7 @@ use roxe_transport::work::{
 use roxe_wire::{DropReason, Gid, LKey, Psn, Qpn, RKey};
 
 use crate::host::{Access, Guarded};
-use crate::model::{
-    Binding, Cq, Domain, Memory, Qp, RECEIVE, Region, Registering, Srq, Who, Window, index,
-};
+use crate::model::{Bound, Cq, Domain, Memory, Qp, RECEIVE, Region, Srq, Who, Window, index};
 
 /// A device and what is known of it.
 pub struct End {
@@ -303,24 +301,12 @@ impl End {
             return;
         }
         match request.operation {
-            SendOperation::Local(LocalOperation::BindWindow {
-                window,
-                new_key,
-                region,
-                va,
-                len,
-                access,
-            }) => {
-                let binding = Binding { window, new_key, region, va, len, access, qpn };
-                self.memory.bindings.push(binding);
+            SendOperation::Local(LocalOperation::BindWindow(what)) => {
+                self.memory.bindings.push(Bound { what, qpn });
             }
-            SendOperation::Local(LocalOperation::RegisterMemory {
-                region,
-                new_key,
-                va,
-                len,
-                access,
-            }) => self.memory.registering.push(Registering { region, new_key, va, len, access }),
+            SendOperation::Local(LocalOperation::RegisterMemory(what)) => {
+                self.memory.registering.push(what);
+            }
             _ => {}
         }
         let qp = self.qp_mut(qpn).expect("it took a request");

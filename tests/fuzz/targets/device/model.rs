@@ -7,7 +7,9 @@ use roxe_device::memory::WindowType;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{CqId, HostRegion, ReceiveQueueId};
 use roxe_transport::qp_state::ServiceType;
-use roxe_transport::work::{AccessFlags, Completion, CompletionStatus};
+use roxe_transport::work::{
+    AccessFlags, Binding, Completion, CompletionStatus, FastRegistration, Span,
+};
 use roxe_wire::{LKey, Psn, Qpn, RKey};
 
 use crate::host::{Access, Touch};
@@ -102,25 +104,10 @@ pub struct Window {
     pub kind: WindowType,
 }
 
-/// A work request that may, when it is carried out, register a fast region.
+/// A work request that may, when it is carried out, open a window; and on which queue pair.
 #[derive(Clone, Copy, Debug)]
-pub struct Registering {
-    pub region: RKey,
-    pub new_key: RKey,
-    pub va: u64,
-    pub len: u64,
-    pub access: AccessFlags,
-}
-
-/// A work request that may, when it is carried out, open a window.
-#[derive(Clone, Copy, Debug)]
-pub struct Binding {
-    pub window: RKey,
-    pub new_key: RKey,
-    pub region: LKey,
-    pub va: u64,
-    pub len: u64,
-    pub access: AccessFlags,
+pub struct Bound {
+    pub what: Binding,
     pub qpn: Qpn,
 }
 
@@ -129,8 +116,9 @@ pub struct Binding {
 pub struct Memory {
     pub regions: Vec<Region>,
     pub windows: Vec<Window>,
-    pub registering: Vec<Registering>,
-    pub bindings: Vec<Binding>,
+    /// Work requests that may, when they are carried out, register a fast region.
+    pub registering: Vec<FastRegistration>,
+    pub bindings: Vec<Bound>,
 }
 
 /// On whose behalf memory is touched.
@@ -171,9 +159,9 @@ impl Memory {
         let registered = self.registering.iter().filter(move |registering| {
             region.fast && index(registering.region.0) == index(region.key.0)
         });
-        let registered = registered.filter(move |registering| registering.len <= len);
+        let registered = registered.filter(move |registering| registering.span.len <= len);
         let registered = registered.map(move |registering| {
-            let Registering { va, len, access, .. } = *registering;
+            let FastRegistration { span: Span { va, len }, access, .. } = *registering;
             Open { pd, host, start: start_of(access, va), offset: 0, len, access }
         });
         whole.into_iter().chain(registered)
@@ -202,25 +190,26 @@ impl Memory {
                 let right = |given: AccessFlags| rights.iter().any(|right| given.contain(*right));
                 let ranges = || self.regions.iter().flat_map(|region| self.ranges(*region));
                 ranges().any(|open| open.pd == pd && right(open.access) && open.holds(access))
-                    || self.bindings.iter().any(|binding| {
-                        right(binding.access) && self.window_holds(binding, access, pd, qpn)
+                    || self.bindings.iter().any(|bound| {
+                        right(bound.what.access) && self.window_holds(bound, access, pd, qpn)
                     })
             }
         })
     }
 
-    fn window_holds(&self, binding: &Binding, access: &Access, pd: Pd, qpn: Qpn) -> bool {
+    fn window_holds(&self, bound: &Bound, access: &Access, pd: Pd, qpn: Qpn) -> bool {
+        let binding = &bound.what;
         let window = self.windows.iter().find(|w| index(w.key.0) == index(binding.window.0));
         let Some(window) = window.filter(|window| window.pd == pd) else { return false };
-        if window.kind == WindowType::Type2 && binding.qpn != qpn {
+        if window.kind == WindowType::Type2 && bound.qpn != qpn {
             return false;
         }
         let below = self.regions.iter().filter(|r| index(r.key.0) == index(binding.region.0));
         below.flat_map(|region| self.ranges(*region)).any(|open| {
-            let Some(at) = binding.va.checked_sub(open.start) else { return false };
+            let Some(at) = binding.span.va.checked_sub(open.start) else { return false };
             at <= open.len
-                && binding.len <= open.len - at
-                && Open { offset: open.offset + at, len: binding.len, ..open }.holds(access)
+                && binding.span.len <= open.len - at
+                && Open { offset: open.offset + at, len: binding.span.len, ..open }.holds(access)
         })
     }
 }

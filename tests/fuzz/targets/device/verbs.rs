@@ -7,8 +7,8 @@ use roxe_device::{QueuePairInit, ReceiveCapacity};
 use roxe_transport::SendCapacity;
 use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType, TRANSITIONS};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Data, DatagramTarget, LocalOperation, Remote, SendOperation,
-    SendRequest, Sge,
+    AccessFlags, Attributes, Binding, Data, DatagramTarget, FastRegistration, LocalOperation,
+    Remote, SendOperation, SendRequest, Sge, Span,
 };
 use roxe_wire::{
     AckTimeout, FlushPlacement, FlushSelectivity, Gid, GidType, ImmDt, LKey, Mtu, PKey, Psn, QKey,
@@ -333,7 +333,7 @@ fn window(end: &End, input: &mut Input<'_>) -> Option<RKey> {
     let choice = input.byte();
     let bindings = &end.memory.bindings;
     if choice & 0x80 != 0 && !bindings.is_empty() {
-        return Some(bindings[usize::from(choice & 0x7f) % bindings.len()].new_key);
+        return Some(bindings[usize::from(choice & 0x7f) % bindings.len()].what.new_key);
     }
     Some(windows.get(usize::from(choice) % windows.len().max(1))?.key)
 }
@@ -455,7 +455,8 @@ fn local(end: &End, kind: u8, input: &mut Input<'_>) -> LocalOperation {
             // Windows give no local rights, but are mostly asked for those of peers.
             let rights = access(input).bits() & if input.rarely(8) { !0 } else { 0x32e };
             let access = AccessFlags::from_bits(rights).expect("fewer bits");
-            LocalOperation::BindWindow { window, new_key: later(window.0), region, va, len, access }
+            let (new_key, span) = (later(window.0), Span { va, len });
+            LocalOperation::BindWindow(Binding { window, new_key, region, span, access })
         }
         16 => {
             let fast = end.memory.regions.iter().filter(|region| region.fast).collect::<Vec<_>>();
@@ -465,7 +466,8 @@ fn local(end: &End, kind: u8, input: &mut Input<'_>) -> LocalOperation {
             let va = input.number();
             let len = if input.flag() { 64 } else { input.number() };
             let access = access(input);
-            LocalOperation::RegisterMemory { region, new_key: later(region.0), va, len, access }
+            let (new_key, span) = (later(region.0), Span { va, len });
+            LocalOperation::RegisterMemory(FastRegistration { region, new_key, span, access })
         }
         _ => {
             let fast = region(end, input).unwrap_or_default();

@@ -382,12 +382,12 @@ pub fn remote(end: &End, input: &mut Input<'_>) -> (u64, RKey) {
     let memory = &end.memory;
     let (va, key) = match choice & 7 {
         0 if !memory.bindings.is_empty() => {
-            let binding = &memory.bindings[usize::from(choice >> 3) % memory.bindings.len()];
-            (crate::model::start_of(binding.access, binding.va), binding.new_key)
+            let binding = memory.bindings[usize::from(choice >> 3) % memory.bindings.len()].what;
+            (crate::model::start_of(binding.access, binding.span.va), binding.new_key)
         }
         1 if !memory.registering.is_empty() => {
             let made = &memory.registering[usize::from(choice >> 3) % memory.registering.len()];
-            (crate::model::start_of(made.access, made.va), made.new_key)
+            (crate::model::start_of(made.access, made.span.va), made.new_key)
         }
         2 if !memory.windows.is_empty() => {
             (0, memory.windows[usize::from(choice >> 3) % memory.windows.len()].key)

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::super::{CHANGING_RIGHTS, start_of};
+use super::super::grant::start_of;
+use super::super::regions::CHANGING_RIGHTS;
 use super::*;
 
 /// A region or window as simply as it can be said: rights, and a range in numbers that do not wrap.
@@ -253,7 +254,9 @@ impl Pair {
     ) -> Result<(), TestCaseError> {
         let shadow = self.shadows[at].clone();
         let (key, new_key) = (RKey(shadow.key), RKey(shadow.key ^ 0x33));
-        let result = self.table.register_by_work_request(PD, key, new_key, span(va, len), access);
+        let result = self
+            .table
+            .register_by_work_request(PD, &registration(key, new_key, span(va, len), access));
         let fits = matches!(shadow.kind, Kind::Fast(max_len) if len <= max_len);
         let closed = shadow.open.is_none();
         let open = Self::open(shadow.host, va, len, access).filter(|_| fits && closed);
