@@ -47,8 +47,12 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
             .map_err(|what| anyhow!("{what} (--peer, --change)"))?;
     }
     let mut conditions = Conditions::default();
-    conditions.latency = arguments.latency;
-    conditions.picos_per_byte = arguments.rate;
+    if let Some(latency) = arguments.latency {
+        conditions.set_latency(latency).map_err(|what| anyhow!("--latency: {what}"))?;
+    }
+    if let Some(picos) = arguments.rate {
+        conditions.set_picos_per_byte(picos).map_err(|what| anyhow!("--rate: {what}"))?;
+    }
     if let Some(faults) = &arguments.faults {
         conditions.set_faults(faults).map_err(|what| anyhow!("--faults: {what}"))?;
     }

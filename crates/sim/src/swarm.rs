@@ -606,6 +606,7 @@ fn build(options: &Options, conditions: &Conditions) -> World<crate::workload::A
         let own = Rng::new(seed).fork(from as u64 * 1000 + to as u64).next();
         Link::new(settings, Faults::new(rules.iter().cloned(), own))
     });
+    world.stretch = settings.stretch();
     world.faulty_until = Instant::ZERO + bad_for;
     world
 }

@@ -134,8 +134,8 @@ fn what_is_said_of_links_is_done() {
     assert_eq!(run(clean, &conditions, false).retransmissions, 0);
     assert!(conditions.set_faults("lose 2%").is_err());
     conditions.set_faults("drop 10%").expect("a rule");
-    conditions.latency = Some(Duration::from_micros(1));
-    conditions.picos_per_byte = Some(80);
+    conditions.set_latency(Duration::from_micros(1)).expect("a latency");
+    conditions.set_picos_per_byte(80).expect("a rate");
     let outcome = run(clean, &conditions, true);
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure.map(|failure| failure.what));
     let told = outcome.to_string();
