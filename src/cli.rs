@@ -400,7 +400,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// A rate in Gb/s, as the time that a byte takes.
 fn picos_per_byte(text: &str) -> Result<u64, String> {
-    let rate = text.parse::<f64>().ok().filter(|rate| (0.0..=8000.0).contains(rate) && *rate != 0.0);
+    let rate =
+        text.parse::<f64>().ok().filter(|rate| (0.0..=8000.0).contains(rate) && *rate != 0.0);
     let picos = rate.map(|rate| (8000.0 / rate).round() as u64);
     picos.ok_or_else(|| "a number of Gb/s up to 8000 is expected".to_owned())
 }

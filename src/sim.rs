@@ -17,7 +17,7 @@ use crate::capture::{self, Frame};
 use crate::cli::{SimArguments, number};
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, complain};
+use crate::outcome::{Outcome, Verdicts, complain};
 
 /// Seeds that a thread takes at once.
 const CHUNK: u64 = 32;
@@ -136,7 +136,7 @@ impl Run<'_> {
             eprint!("\r{:78}\r", "");
         }
         anyhow::ensure!(self.count(|tally| &tally.seeds) != 0, "no world was run");
-        self.tell(&mut io::stdout().lock())?;
+        self.tell(&mut Verdicts::to(io::stdout().lock()))?;
         if let Some(path) = &self.arguments.capture
             && self.captures.load(Ordering::Relaxed) == 0
         {
