@@ -195,3 +195,22 @@ fn a_change_is_refused_if_no_world_can_have_it() {
     let changed = whole.changed("devices=254 pairs=1 requests=1").expect("possible");
     assert_eq!((changed.devices, changed.pairs, changed.requests), (254, 1, 1));
 }
+
+/// Frames in the name of a peer are refused for the one thing in which they lie.
+#[test]
+fn forged_frames_are_refused_for_every_lie() {
+    let forged = Profile::by_name("forged").expect("a profile");
+    let mut refused = [0; 5];
+    const LIES: [&str; 5] =
+        ["addr_mismatch", "bad_pkey", "bad_qkey", "wrong_service", "out_of_sequence"];
+    for seed in 0..60 {
+        let options = Options::new(seed, forged).changed("without=restart,drop").unwrap();
+        let mut world = build(&options, &Conditions::default());
+        assert_eq!(live(&mut world, &mut Workload::new(&options)), Ok(()), "{options}");
+        for (sum, lie) in refused.iter_mut().zip(LIES) {
+            let of = |node: &crate::world::Node| node.device.counters().by_name(lie).expect(lie);
+            *sum += world.nodes.iter().map(of).sum::<u64>();
+        }
+    }
+    assert!(refused.iter().all(|count| *count > 50), "{LIES:?} {refused:?}");
+}
