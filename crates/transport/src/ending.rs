@@ -189,10 +189,7 @@ pub enum Rule {
     /// Atomics address a multiple of eight.
     Aligned,
     /// A message fits its receive.
-    ReceiveLength {
-        /// What refuses one that does not: devices differ.
-        nak: NakCode,
-    },
+    ReceiveLength,
     /// The receive's own memory can be written.
     ReceiveKey(KeyViolation),
     /// The key to invalidate is that of a fast-registered region or a type 2 window.
@@ -237,7 +234,6 @@ impl Rule {
                 NakCode::RemoteOperationalError
             }
             Self::Key(_) | Self::Invalidate(_) | Self::ReadKey(_) => NakCode::RemoteAccessError,
-            Self::ReceiveLength { nak } => nak,
             _ => NakCode::InvalidRequest,
         }
     }
@@ -246,7 +242,7 @@ impl Rule {
     //= 05-5.3
     pub const fn receive_status(self) -> CompletionStatus {
         match (self, self.nak()) {
-            (Self::ReceiveLength { .. }, _) => CompletionStatus::LocalLengthError,
+            (Self::ReceiveLength, _) => CompletionStatus::LocalLengthError,
             (_, NakCode::InvalidRequest) => CompletionStatus::LocalQpOperationError,
             _ => CompletionStatus::LocalProtectionError,
         }
@@ -254,10 +250,9 @@ impl Rule {
 
     /// What the application hears of it besides.
     pub const fn event(self) -> QpEvent {
-        match (self, self.nak()) {
-            (Self::ReceiveLength { .. }, _) => QpEvent::RequestError,
-            (_, NakCode::RemoteAccessError) => QpEvent::AccessError,
-            (_, NakCode::RemoteOperationalError) => QpEvent::Fatal,
+        match self.nak() {
+            NakCode::RemoteAccessError => QpEvent::AccessError,
+            NakCode::RemoteOperationalError => QpEvent::Fatal,
             _ => QpEvent::RequestError,
         }
     }
@@ -272,7 +267,7 @@ impl Rule {
             Self::WriteLength => "R16",
             Self::Key(_) => "05-5.6",
             Self::Aligned => "BC-062",
-            Self::ReceiveLength { .. } => "R26",
+            Self::ReceiveLength => "R26",
             Self::ReceiveKey(_) => "BC-078",
             Self::Invalidate(_) => "R32",
             Self::AtomicWriteLength | Self::FlushTarget => "02-2.1",

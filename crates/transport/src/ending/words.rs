@@ -209,7 +209,7 @@ impl fmt::Display for PeerRequest {
 
 impl Rule {
     fn tell(self, request: &PeerRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let (Self::ReceiveLength { .. }, Some((receive, had))) = (self, request.receive) {
+        if let (Self::ReceiveLength, Some((receive, had))) = (self, request.receive) {
             let len = u64::from(had) + u64::from(request.payload);
             let ends = Opcode::from_code(request.opcode).is_some_and(|row| row.position.ends());
             let least = if ends { "" } else { "at least " };
@@ -238,7 +238,7 @@ impl Rule {
             Self::MessageLength => ": no message is longer than 2^31 bytes",
             Self::WriteLength => ": not the bytes that the WRITE announced",
             Self::Aligned => ": the address is no multiple of 8",
-            Self::ReceiveLength { .. } => ": it does not fit",
+            Self::ReceiveLength => ": it does not fit",
             Self::AtomicWriteLength => ": an ATOMIC WRITE announces 8 bytes",
             Self::FlushTarget => ": it says not what to flush, or not how far",
             Self::Opcode => ": no such request",

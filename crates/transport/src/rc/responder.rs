@@ -332,7 +332,7 @@ impl Responder {
         self.message = Some(Inbound::Send { receive, offset });
         let len = payload_len(packet)?;
         let end = offset.checked_add(len).filter(|end| *end <= receive.len);
-        let end = end.ok_or(Rule::ReceiveLength { nak: self.conduct.too_long })?;
+        let end = end.ok_or(Rule::ReceiveLength)?;
         if len != 0 {
             let scattered = adapter.scatter_receive(&receive, offset, packet.payload);
             scattered.map_err(Rule::ReceiveKey)?;
@@ -485,13 +485,17 @@ impl Responder {
         Broken { psn, rule }: Broken,
         adapter: &mut impl Adapter,
     ) {
-        if matches!(rule, Rule::ReceiveLength { .. }) {
+        if rule == Rule::ReceiveLength {
             adapter.count(Count::ResponderLengthError);
         }
         if rule.event() == QpEvent::AccessError {
             adapter.count(Count::AccessRefused);
         }
-        self.owed.refuse(psn, Syndrome::Nak(rule.nak()));
+        let code = match rule {
+            Rule::ReceiveLength => self.conduct.too_long,
+            _ => rule.nak(),
+        };
+        self.owed.refuse(psn, Syndrome::Nak(code));
         if let Some(Inbound::Send { receive, .. }) = self.message.take() {
             adapter.count(Count::ResponderCqeError);
             let status = rule.receive_status();
