@@ -11,12 +11,14 @@ use crate::cli::CheckArguments;
 use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
 use crate::explain::summary::{self, counted};
-use crate::outcome::{Outcome, at_end, in_file, is_closed_pipe, is_unheard, name_of, no_file};
+use crate::outcome::{
+    Outcome, Verdicts, at_end, in_file, is_closed_pipe, is_unheard, name_of, no_file,
+};
 use crate::pass::{Teller, pass};
 
 /// The command.
 pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
-    let mut out = io::stdout();
+    let mut out = Verdicts::to(io::stdout());
     if arguments.rules {
         for rule in Rule::ALL {
             writeln!(out, "{rule:<16}  {}", rule.says())?;
@@ -49,10 +51,12 @@ fn check(
     let mut ink = Ink::new(false);
     let mut reporter = Reporter { name: &name, json, ink: &mut ink, out };
     let (end, told) = pass(&mut reader, &mut examiner, &mut reporter);
-    if let Err(error) = told {
-        // Whoever has read enough still learns the verdict so far.
-        let known = is_closed_pipe(&error) && examiner.tally.findings > 0;
-        return if known { Ok(Outcome::Findings) } else { Err(error.into()) };
+    let found = if examiner.tally.findings > 0 { Outcome::Findings } else { Outcome::Right };
+    match told {
+        Ok(()) => {}
+        // More of a pipe may never come: whoever has read enough still learns the verdict so far.
+        Err(error) if is_closed_pipe(&error) => return Ok(found),
+        Err(error) => return Err(error.into()),
     }
     if json {
         summary::json(&name, &examiner, &reader, None, &mut ink);
@@ -69,7 +73,6 @@ fn check(
     }
     out.write_all(ink.bytes())?;
     out.flush()?;
-    let found = if examiner.tally.findings > 0 { Outcome::Findings } else { Outcome::Right };
     Ok(match end {
         Err(error) => in_file(file, &error, reader.is_unpacked()),
         Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1)),

@@ -299,6 +299,9 @@ pub(crate) struct SimArguments {
     #[arg(long, value_name = "RULES")]
     pub(crate) faults: Option<String>,
     /// How long it takes from one end of a link to the other, such as 5us
+    ///
+    /// Beyond 20 us, or at a rate below 10 Gb/s, all that takes time in a world takes as many times
+    /// longer: timeouts, and what applications wait for.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) latency: Option<Duration>,
     /// How fast links are, in Gb/s
@@ -397,9 +400,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// A rate in Gb/s, as the time that a byte takes.
 fn picos_per_byte(text: &str) -> Result<u64, String> {
-    let rate = text.parse::<f64>().ok().filter(|rate| (0.001..=8000.0).contains(rate));
+    let rate =
+        text.parse::<f64>().ok().filter(|rate| (0.0..=8000.0).contains(rate) && *rate != 0.0);
     let picos = rate.map(|rate| (8000.0 / rate).round() as u64);
-    picos.ok_or_else(|| "a number from 0.001 to 8000 is expected".to_owned())
+    picos.ok_or_else(|| "a number of Gb/s up to 8000 is expected".to_owned())
 }
 
 /// A count of which none makes no sense.

@@ -11,11 +11,11 @@ use roxe_verbs::{
 use crate::cli::DevinfoArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, complain};
+use crate::outcome::{Outcome, Verdicts, complain};
 
 /// The command.
 pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
-    let mut out = io::stdout().lock();
+    let mut out = Verdicts::to(io::stdout().lock());
     if let Some(name) = &arguments.device {
         return Ok(match open(name) {
             Ok(context) => {

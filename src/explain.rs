@@ -18,7 +18,7 @@ use crate::examine::{Batch, Examiner, HEADERS};
 use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::lines::Lines;
-use crate::outcome::{Outcome, at_end, in_file, is_unheard, name_of, no_file};
+use crate::outcome::{Outcome, at_end, in_file, is_closed_pipe, is_unheard, name_of, no_file};
 use crate::pass::{Teller, pass};
 
 /// The command.
@@ -72,7 +72,12 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
         };
         let mut examiner = Examiner::default();
         let (read, written) = pass(&mut reader, &mut examiner, &mut printer);
-        written?;
+        match written {
+            Ok(()) => {}
+            // Whoever has read enough need not wait for the rest of what may be large.
+            Err(error) if is_closed_pipe(&error) => return Ok(outcome),
+            Err(error) => return Err(error.into()),
+        }
         if !arguments.no_summary {
             let shown = filter.as_ref().map(|_| printer.shown);
             if arguments.json {
@@ -81,7 +86,10 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Outcome> {
                 summary::text(&examiner, &reader, shown, &mut printer.ink);
             }
         }
-        printer.flush()?;
+        match printer.flush() {
+            Err(error) if !is_closed_pipe(&error) => return Err(error.into()),
+            _ => {}
+        }
         outcome = outcome.max(match read {
             Ok(()) => at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1),
             Err(error) => in_file(file, &error, reader.is_unpacked()),

@@ -1,7 +1,7 @@
 //! How a command ends: exit codes, and messages that name the file.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -31,6 +31,47 @@ impl Outcome {
 impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
         Self::from(outcome as u8)
+    }
+}
+
+/// Standard output for verdicts. That nobody reads it any more is no error, and no reason to stop:
+/// what would be written then is let go, and the exit code still tells what was found.
+#[derive(Debug)]
+pub(crate) struct Verdicts<W> {
+    out: W,
+    unheard: bool,
+}
+
+impl<W: Write> Verdicts<W> {
+    pub(crate) const fn to(out: W) -> Self {
+        Self { out, unheard: false }
+    }
+
+    fn unless_unheard<T>(
+        &mut self,
+        otherwise: T,
+        write: impl FnOnce(&mut W) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.unheard {
+            return Ok(otherwise);
+        }
+        match write(&mut self.out) {
+            Err(error) if is_closed_pipe(&error) => {
+                self.unheard = true;
+                Ok(otherwise)
+            }
+            other => other,
+        }
+    }
+}
+
+impl<W: Write> Write for Verdicts<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.unless_unheard(bytes.len(), |out| out.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.unless_unheard((), Write::flush)
     }
 }
 
@@ -88,7 +129,7 @@ pub(crate) fn no_file(command: &str) -> Outcome {
 /// A line on standard error; if that is closed, nobody wants to know.
 pub(crate) fn complain(message: impl fmt::Display) {
     let message = visible(&message.to_string(), |c| c == '\n');
-    let _ = io::Write::write_all(&mut io::stderr(), format!("roxe: {message}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("roxe: {message}\n").as_bytes());
 }
 
 /// Text of somebody else's with its control characters written out, so that it cannot command the
@@ -131,6 +172,31 @@ pub(crate) fn is_unheard(error: &CaptureError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pipe that takes so many bytes, and then fails this way.
+    struct Pipe(usize, io::ErrorKind);
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = self.0.min(bytes.len());
+            self.0 -= taken;
+            if taken == 0 { Err(self.1.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            if self.0 == 0 { Err(self.1.into()) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn verdicts_that_nobody_reads_are_let_go_and_other_errors_told() {
+        let mut closed = Verdicts::to(Pipe(3, io::ErrorKind::BrokenPipe));
+        assert!(closed.write_all(b"more than three").is_ok() && closed.flush().is_ok());
+        assert!(closed.unheard && closed.out.0 == 0);
+        let mut full = Verdicts::to(Pipe(3, io::ErrorKind::StorageFull));
+        let error = full.write_all(b"more than three").expect_err("no room");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
 
     #[test]
     fn text_of_others_cannot_command_or_deceive_the_terminal() {

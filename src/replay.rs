@@ -15,7 +15,7 @@ use crate::cli::ReplayArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
 use crate::explain::summary::counted;
-use crate::outcome::{Outcome, at_end, complain, in_file, name_of, no_file};
+use crate::outcome::{Outcome, Verdicts, at_end, complain, in_file, name_of, no_file};
 use crate::progress::Progress;
 
 /// The command.
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<Outcome> {
     if arguments.files.is_empty() {
         return Ok(no_file("replay"));
     }
-    let mut out = io::stdout().lock();
+    let mut out = Verdicts::to(io::stdout().lock());
     let mut outcome = Outcome::Right;
     for file in &arguments.files {
         outcome = outcome.max(match CaptureReader::open(file) {

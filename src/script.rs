@@ -12,14 +12,14 @@ use crate::capture::{self, Frame};
 use crate::cli::ScriptArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, complain, name_of};
+use crate::outcome::{Outcome, Verdicts, complain, name_of};
 
 /// So many mistakes of a file are told: whoever gave the wrong file need not see them all.
 const MOST_TOLD: usize = 20;
 
 /// The command.
 pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
-    let mut out = io::stdout().lock();
+    let mut out = Verdicts::to(io::stdout().lock());
     if arguments.words {
         out.write_all(script::words().as_bytes())?;
         return Ok(Outcome::Right);

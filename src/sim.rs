@@ -17,7 +17,7 @@ use crate::capture::{self, Frame};
 use crate::cli::{SimArguments, number};
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, complain};
+use crate::outcome::{Outcome, Verdicts, complain};
 
 /// Seeds that a thread takes at once.
 const CHUNK: u64 = 32;
@@ -47,8 +47,12 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
             .map_err(|what| anyhow!("{what} (--peer, --change)"))?;
     }
     let mut conditions = Conditions::default();
-    conditions.latency = arguments.latency;
-    conditions.picos_per_byte = arguments.rate;
+    if let Some(latency) = arguments.latency {
+        conditions.set_latency(latency).map_err(|what| anyhow!("--latency: {what}"))?;
+    }
+    if let Some(picos) = arguments.rate {
+        conditions.set_picos_per_byte(picos).map_err(|what| anyhow!("--rate: {what}"))?;
+    }
     if let Some(faults) = &arguments.faults {
         conditions.set_faults(faults).map_err(|what| anyhow!("--faults: {what}"))?;
     }
@@ -132,7 +136,7 @@ impl Run<'_> {
             eprint!("\r{:78}\r", "");
         }
         anyhow::ensure!(self.count(|tally| &tally.seeds) != 0, "no world was run");
-        self.tell(&mut io::stdout().lock())?;
+        self.tell(&mut Verdicts::to(io::stdout().lock()))?;
         if let Some(path) = &self.arguments.capture
             && self.captures.load(Ordering::Relaxed) == 0
         {

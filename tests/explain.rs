@@ -128,14 +128,30 @@ fn json_is_flat_and_has_the_promised_names() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
-    for arguments in [&["explain", "loss_random_mix.pcap"][..], &["explain", "-v", "rc_mix.pcap"]] {
+fn a_closed_pipe_is_no_error_and_changes_no_verdict() {
+    let wrong = scratch("wrong.roce", b"qp q1 rc expect-psn 5\n+0 > q1 ACK psn 1\n");
+    let wrong = wrong.to_str().unwrap();
+    let good = "../tests/conformance/rc/zero-length-messages.roce";
+    for (arguments, status) in [
+        (&["explain", "loss_random_mix.pcap"][..], 0),
+        (&["explain", "-v", "rc_mix.pcap"], 0),
+        (&["check", "rc_mix.pcap"], 0),
+        (&["check", "--json", "rc_mix.pcap", "corrupt_req_send.pcap"], 1),
+        (&["replay", "rc_mix.pcap", "err_rnr_multi.pcap"], 1),
+        (&["replay", "--json", "err_rnr_multi.pcap", "rc_mix.pcap"], 1),
+        (&["replay", "rc_mix.pcap"], 0),
+        (&["script", good, wrong], 1),
+        (&["script", good], 0),
+        (&["sim", "--seeds", "0..2", "--profile", "clean"], 0),
+    ] {
         let mut child =
             roxe().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let mut errors = String::new();
         child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-        assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
+        let ended = (child.wait().unwrap().code(), errors.as_str());
+        let timed = arguments[0] == "sim"; // How long it took is told there.
+        assert_eq!(ended, (Some(status), if timed { ended.1 } else { "" }), "{arguments:?}");
     }
 }
 

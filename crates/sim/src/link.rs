@@ -18,11 +18,33 @@ pub struct LinkSettings {
     pub mark_bytes: u64,
 }
 
+impl LinkSettings {
+    /// How many times slower they are than the slowest that a seed makes; 1 for those and faster
+    /// ones.
+    ///
+    /// A world of slow links is stretched: whatever takes its time there, from ACK timeouts to what
+    /// applications wait for, takes so many times as long. So it is like one of the usual links,
+    /// and what holds there holds here.
+    pub fn stretch(&self) -> u32 {
+        let latency = self.latency.as_nanos().div_ceil(LONGEST.as_nanos());
+        let rate = u128::from(self.picos_per_byte.div_ceil(SLOWEST));
+        u32::try_from(latency.max(rate)).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// The longest latency that a seed makes.
+pub const LONGEST: Duration = Duration::from_micros(20);
+
+/// The slowest rate that a seed makes, in picoseconds for a byte: 10 Gb/s.
+pub const SLOWEST: u64 = 800;
+
 /// One direction between two devices.
 #[derive(Clone, Debug)]
 pub struct Link {
     settings: LinkSettings,
     faults: Faults,
+    /// Whoever waits longer in the queue may be thought lost by its sender.
+    long_wait: Duration,
     /// When the last byte that waits will be on its way.
     busy_until: Instant,
 }
@@ -80,8 +102,9 @@ impl Impairments {
 
 impl Link {
     /// A link at rest.
-    pub const fn new(settings: LinkSettings, faults: Faults) -> Self {
-        Self { settings, faults, busy_until: Instant::ZERO }
+    pub fn new(settings: LinkSettings, faults: Faults) -> Self {
+        let long_wait = LONG_WAIT * settings.stretch();
+        Self { settings, faults, long_wait, busy_until: Instant::ZERO }
     }
 
     /// Nothing is sent for so long; what comes waits.
@@ -113,7 +136,7 @@ impl Link {
                 || !held.is_zero()
                 || verdict.flip.is_some()
                 || verdict.keep.is_some()
-                || wait > LONG_WAIT,
+                || wait > self.long_wait,
         }
     }
 }
@@ -121,7 +144,7 @@ impl Link {
 /// A frame that is overtaken waits as long as so many bytes take for each that passes it.
 const HELD_BEHIND: u64 = 1200;
 
-/// Whoever waits longer in the queue may be thought lost by its sender.
+/// A long wait in the queue of a link that a seed made.
 const LONG_WAIT: Duration = Duration::from_micros(500);
 
 #[cfg(test)]

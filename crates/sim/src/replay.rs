@@ -323,6 +323,7 @@ impl Recording {
         let mut sides = Vec::new();
         for flow in &flows {
             match flow.service {
+                Service::Rc | Service::Uc if flow.is_unclear => unclear(flow, &mut sides),
                 Service::Rc => {
                     connected(
                         flow,
@@ -367,9 +368,28 @@ const fn is_played(service: Service) -> bool {
     matches!(service, Service::Rc | Service::Uc | Service::Ud)
 }
 
+/// Neither side of what one direction asks for can be judged: there are answers that may be for it,
+/// or for another one between the same hosts that looks the same.
+fn unclear(flow: &Flow<'_>, sides: &mut Vec<Side>) {
+    let Some(first) = flow.items.iter().find(|item| item.opcode.operation.is_request()) else {
+        return;
+    };
+    let (requester, responder) =
+        ((flow.source, flow.source_qp), (flow.destination, Some(flow.dest_qp)));
+    for (role, own, peer) in
+        [(Role::Responder, responder, requester), (Role::Requester, requester, responder)]
+    {
+        let mut side = Side::empty(flow.conversation, flow.service, role, own, peer);
+        let why = "which answers are its own cannot be told: other connections between these hosts \
+                   have the same PSNs";
+        side.not_comparable(first.number, why.to_owned());
+        sides.push(side);
+    }
+}
+
 /// Plays both sides of what one direction asks for.
 fn connected(
-    flow: &Flow,
+    flow: &Flow<'_>,
     flows: &ByConversation<'_>,
     shared: &Shared,
     service: ServiceType,
@@ -391,8 +411,8 @@ fn connected(
         destination: flow.destination,
         destination_qp: flow.dest_qp,
         path_mtu: path_mtu(flow, back),
-        requests: &flow.items,
-        answers: back.map_or(&[], |back| &back.items),
+        requests: flow.items,
+        answers: back.map_or(&[], |back| back.items),
     };
     let cut = [Some(flow), back].into_iter().flatten().filter_map(|flow| flow.cut).min();
     let played = Connection {
@@ -415,11 +435,11 @@ fn before(items: &[Item], frame: Option<u64>) -> &[Item] {
 
 /// The path MTU of a connection: what a packet in the middle of a message carries, or the largest
 /// there is, which then changes nothing.
-fn path_mtu(flow: &Flow, back: Option<&Flow>) -> Mtu {
+fn path_mtu(flow: &Flow<'_>, back: Option<&Flow<'_>>) -> Mtu {
     let middle = |item: &&Item| {
         matches!(item.opcode.position, Position::First | Position::Middle) && !item.is_bad()
     };
-    let items = flow.items.iter().chain(back.map_or(&[][..], |back| &back.items));
+    let items = flow.items.iter().chain(back.map_or(&[][..], |back| back.items));
     items
         .filter(middle)
         .find_map(|item| Mtu::from_bytes(item.payload().len() as u32))
@@ -427,7 +447,7 @@ fn path_mtu(flow: &Flow, back: Option<&Flow>) -> Mtu {
 }
 
 /// Plays datagrams: all that one queue pair sent, and all that one got.
-fn play_datagrams(flows: &[&Flow], sides: &mut Vec<Side>) {
+fn play_datagrams(flows: &[Flow<'_>], sides: &mut Vec<Side>) {
     let mut sent: BTreeMap<(IpAddr, Option<Qpn>), Datagrams<'_>> = BTreeMap::new();
     let mut got: BTreeMap<(IpAddr, Option<Qpn>), Datagrams<'_>> = BTreeMap::new();
     for flow in flows.iter().filter(|flow| flow.service == Service::Ud) {
@@ -443,7 +463,7 @@ fn play_datagrams(flows: &[&Flow], sides: &mut Vec<Side>) {
             });
             datagrams.cut = [datagrams.cut, flow.cut].into_iter().flatten().min();
             let is_send = |item: &&Item| item.opcode.operation == Operation::Send;
-            datagrams.items.extend(before(&flow.items, flow.cut).iter().filter(is_send));
+            datagrams.items.extend(before(flow.items, flow.cut).iter().filter(is_send));
         }
     }
     for datagrams in sent.values_mut().chain(got.values_mut()) {

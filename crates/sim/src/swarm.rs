@@ -296,7 +296,7 @@ pub const PROFILES: &[Profile] = &[
     profile("hostile",     "frames from nobody",
             &[Rc, Uc, Ud], &[F::Hostile],           &[OPERATIONS, MANNERS, &[F::Drop]]),
     profile("forged",      "frames in the name of peers",
-            &[Rc],         &[F::Forged],            &[OPERATIONS, MANNERS, ERRORS, &[F::Drop, F::LateReceives, F::Srq]]),
+            &[Rc, Rc, Uc, Ud], &[F::Forged],        &[OPERATIONS, MANNERS, ERRORS, &[F::Drop, F::LateReceives, F::Srq]]),
     Profile { pairs: (1, 3), devices: (2, 3), requests: (300, 1500), ..
     profile("long",        "a thousand requests and more",
             &[Rc],         &[],                     &[OPERATIONS, LOSSES, &[F::Srq, F::Fence, F::Unsignaled, F::Wrap,
@@ -606,6 +606,7 @@ fn build(options: &Options, conditions: &Conditions) -> World<crate::workload::A
         let own = Rng::new(seed).fork(from as u64 * 1000 + to as u64).next();
         Link::new(settings, Faults::new(rules.iter().cloned(), own))
     });
+    world.stretch = settings.stretch();
     world.faulty_until = Instant::ZERO + bad_for;
     world
 }

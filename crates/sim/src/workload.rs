@@ -24,13 +24,14 @@ use roxe_transport::SendCapacity;
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{AccessFlags, Attributes, Completion, PathId};
-use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer, StaticRate};
+use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, StaticRate};
 
 use crate::checker::{Outstanding, Sum, UNTOUCHED};
 use crate::phrase;
 use crate::rng::Rng;
 use crate::swarm::{Feature as F, Options};
 use crate::world;
+pub(crate) use plan::MOST_STRETCH;
 use plan::{Request, State};
 use receives::Pool;
 
@@ -407,7 +408,7 @@ impl Workload {
                 timeout: pair.timeout,
                 retry_cnt: pair.retry_cnt,
                 rnr_retry: pair.rnr_retry,
-                min_rnr_timer: RnrTimer::from_bits(rng.between(1, longest_rnr) as u8),
+                min_rnr_timer: plan::rnr_timer(rng.between(1, longest_rnr) as u8, world.stretch),
             };
             let vector = AddressVector {
                 source_gid: pair.family as u32,

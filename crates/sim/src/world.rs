@@ -31,6 +31,8 @@ use crate::peer::{self, Peer, Peers};
 pub struct World<A> {
     /// The time.
     pub now: Instant,
+    /// How many times as long everything takes as in a world of usual links.
+    pub stretch: u32,
     /// The devices.
     pub nodes: Vec<Node>,
     /// From each device to each, in rows.
@@ -246,6 +248,7 @@ impl<A> World<A> {
         let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
         Self {
             now: Instant::ZERO,
+            stretch: 1,
             links: pairs.map(|(from, to)| link(from, to)).collect(),
             nodes: (0..count).map(|index| Node::new(index, peers.kind(index), seed)).collect(),
             events: BinaryHeap::new(),
@@ -266,9 +269,9 @@ impl<A> World<A> {
         }
     }
 
-    /// Something is to happen after a while.
+    /// Something is to happen after a while, which is longer in a world that is stretched.
     pub fn schedule(&mut self, after: Duration, action: A) {
-        self.put(self.now + after, Happening::Action(action));
+        self.put(self.now + after * self.stretch, Happening::Action(action));
     }
 
     fn put(&mut self, at: Instant, what: Happening<A>) {
@@ -363,8 +366,9 @@ impl<A> World<A> {
         self.put(self.now, Happening::Arrive { to, frame, damaged: false });
     }
 
-    /// All links from and to a device are still for so long.
+    /// All links from and to a device are still for so long, or longer in a world that is stretched.
     pub fn pause(&mut self, index: usize, length: Duration) {
+        let length = length * self.stretch;
         let (now, count) = (self.now, self.nodes.len());
         for other in 0..count {
             self.links[index * count + other].pause(now, length);

@@ -1,6 +1,8 @@
 //! Who talks to whom: packets carry only their destination's queue pair, so the two directions of a
 //! connection have to be found and joined.
 
+mod halves;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -10,7 +12,8 @@ use roxe_wire::{Packet, Psn, Qpn};
 
 use crate::arrival::RecentFrames;
 use crate::requests::{Fit, Requests};
-use crate::{ConversationSummary, Ending, Seen, Summary, younger_half};
+use crate::{ConversationSummary, Direction, Ending, Seen, Summary, younger_half};
+use halves::{Halves, Place};
 
 /// How many directions are remembered at once. Beyond it the ones silent for longest go.
 const REMEMBERED_FLOWS: usize = 16_384;
@@ -94,6 +97,8 @@ pub(crate) struct Flow {
     pub(crate) recent: RecentFrames,
     source_port: u16,
     last_frame: u64,
+    /// Where it is found by PSN while its other half is looked for.
+    found_at: Option<Place>,
 }
 
 impl Flow {
@@ -122,6 +127,8 @@ pub(crate) struct Flows {
     by_key: BTreeMap<FlowKey, usize>,
     /// The connected ones whose other half is not proven.
     open: BTreeMap<FlowKey, usize>,
+    /// The same, by what else is known of them.
+    halves: Halves,
     /// How many more of them may be looked at.
     looks: u32,
     all: Vec<Flow>,
@@ -150,6 +157,7 @@ impl Default for Flows {
         Self {
             by_key: BTreeMap::new(),
             open: BTreeMap::new(),
+            halves: Halves::default(),
             looks: LOOKS,
             all: Vec::new(),
             recent: [0; RECENT_FLOWS],
@@ -244,6 +252,7 @@ impl Flows {
             recent: RecentFrames::default(),
             source_port,
             last_frame: 0,
+            found_at: None,
         });
         self.by_key.insert(key, index);
         self.set_rounds(index, 0);
@@ -259,41 +268,49 @@ impl Flows {
         number
     }
 
-    /// Those opposite to the direction of `key`, with the same addresses and service, whose other
-    /// half is not proven either, with what `judge` says of each, where it says something. `None`
-    /// when there are too many to look at them all.
+    /// Those opposite to the direction `index`, with the same addresses and service, whose other
+    /// half is not proven either and whose requests may have this PSN, with what `judge` says of
+    /// each, where it says something. `None` when there are too many to look at them all.
     fn opposite<T>(
         &mut self,
-        key: FlowKey,
+        index: usize,
+        psn: Psn,
         judge: impl Fn(&Flow) -> Option<T>,
     ) -> Option<Vec<(usize, T)>> {
-        let FlowKey { source, destination, service, .. } = key;
-        let low = FlowKey {
-            source: destination,
-            destination: source,
-            service,
-            dest_qp: Qpn::new(0),
-            source_qp: None,
-        };
-        let high = FlowKey { dest_qp: Qpn::MULTICAST, ..low };
+        let places = self.halves.opposite(&self.all[index].key, psn);
         // Half a look finds nothing, so it is saved up for a whole one.
-        let most = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
-        self.looks.checked_sub(most)?;
-        let mut found = Vec::new();
-        for (_, &other) in self.open.range(low..=high) {
-            self.looks -= 1;
-            let flow = &self.all[other];
-            if flow.key != key {
-                found.extend(judge(flow).map(|it| (other, it)));
-            }
+        let most: usize = places.iter().flatten().map(|place| place.len()).sum();
+        self.looks = self.looks.checked_sub(u32::try_from(most).unwrap_or(u32::MAX))?;
+        let others = places.into_iter().flatten().flatten().filter(|other| **other != index);
+        Some(others.filter_map(|&other| Some((other, judge(&self.all[other])?))).collect())
+    }
+
+    /// The requests of a direction are others than before, or more is known of its other half: it
+    /// is found where it belongs.
+    pub(crate) fn settle(&mut self, index: usize) {
+        let flow = &mut self.all[index];
+        let reach = flow.requests.fits_within().filter(|_| flow.is_open());
+        let place = reach.map(|(first, count)| halves::place(first, count));
+        let is_found = match (flow.found_at, place) {
+            (Some(at), Some(place)) => halves::is_within(place, at),
+            (at, place) => at == place,
+        };
+        if is_found {
+            return;
         }
-        Some(found)
+        if let Some(at) = flow.found_at {
+            self.halves.remove(&flow.key, at, index);
+        }
+        if let Some(place) = place {
+            self.halves.insert(&flow.key, place, index);
+        }
+        flow.found_at = place;
     }
 
     /// The other direction as it most likely is, before any response proves it: for datagrams both
     /// queue pairs are known; a connection mostly has one UDP source port for both directions; and
     /// a single candidate is a good one.
-    fn guess_peer(&mut self, key: FlowKey, source_port: u16) -> Option<usize> {
+    fn guess_peer(&self, key: FlowKey, source_port: u16) -> Option<usize> {
         if let Some(source_qp) = key.source_qp {
             return self.find(&FlowKey {
                 source: key.destination,
@@ -303,11 +320,7 @@ impl Flows {
                 ..key
             });
         }
-        match self.opposite(key, |flow| flow.peer.is_none().then_some(flow.source_port))?[..] {
-            [] => None,
-            [(only, _)] => Some(only),
-            ref several => several.iter().find(|it| it.1 == source_port).map(|it| it.0),
-        }
+        self.halves.guess(&key, source_port)
     }
 
     /// Takes two directions for the two of one connection, as so many rounds say. Whoever was taken
@@ -339,6 +352,9 @@ impl Flows {
         } else {
             self.open.remove(&flow.key);
         }
+        let alone = flow.is_open() && flow.peer.is_none();
+        self.halves.set_alone(&flow.key, flow.source_port, index, alone);
+        self.settle(index);
     }
 
     /// This direction, and what is taken for its other half.
@@ -401,7 +417,7 @@ impl Flows {
             let is_candidate = fit == Fit::Asks || fit != Fit::No && !is_taken;
             is_candidate.then_some((fit, is_taken))
         };
-        let Some(found) = self.opposite(self.all[index].key, judge) else {
+        let Some(found) = self.opposite(index, psn, judge) else {
             return likely.map_or(Answered::Unclear, Answered::By);
         };
         if let Some(peer) = likely {
@@ -479,6 +495,7 @@ impl Flows {
         for one in self.both(index) {
             self.set_rounds(one, 0);
             self.all[one].requests.forget_answers();
+            self.settle(one);
         }
     }
 
@@ -488,8 +505,9 @@ impl Flows {
         let asks = |flow: &Flow| {
             (flow.rounds == 0 && flow.requests.fit(response) == Fit::Asks).then_some(())
         };
-        let is_other =
-            self.opposite(self.all[index].key, asks).is_some_and(|found| !found.is_empty());
+        let is_other = self
+            .opposite(index, response.headers.bth.psn, asks)
+            .is_some_and(|found| !found.is_empty());
         if is_other {
             self.doubt(index);
         }
@@ -523,6 +541,7 @@ impl Flows {
         self.join(a.0, b.0, ROUNDS);
         for (index, psn) in [a, b] {
             self.all[index].requests.connect_at(psn);
+            self.settle(index);
         }
     }
 
@@ -544,24 +563,50 @@ impl Flows {
             flow.peer = flow.peer.and_then(|peer| moved[peer]);
             flow.rounds *= u8::from(flow.peer.is_some());
         }
-        let by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index));
-        self.by_key = by_key.clone().collect();
-        self.open = by_key.filter(|(_, index)| kept[*index].is_open()).collect();
+        self.by_key = kept.iter().enumerate().map(|(index, flow)| (flow.key, index)).collect();
+        (self.open, self.halves) = (BTreeMap::new(), Halves::default());
         self.all = kept;
         self.recent = [0; RECENT_FLOWS];
+        for index in 0..self.all.len() {
+            self.all[index].found_at = None;
+            self.set_rounds(index, self.all[index].rounds);
+        }
+    }
+
+    /// From and to whom answers were seen of which nobody knows what they answer.
+    fn unplaced(&self) -> BTreeSet<(IpAddr, IpAddr)> {
+        let unplaced = |flow: &&Flow| flow.counts.unclear_answers > 0 || flow.stray.is_some();
+        let flows = self.all.iter().filter(unplaced);
+        flows.map(|it| (it.key.source, it.key.destination)).collect()
+    }
+
+    /// What is known of each direction by now.
+    pub(crate) fn directions(&self) -> Vec<Direction> {
+        let unplaced = self.unplaced();
+        let told = |(index, flow): (usize, &Flow)| {
+            let FlowKey { source, destination, dest_qp, source_qp, .. } = flow.key;
+            let is_open = flow.is_open() && flow.rounds == 0;
+            let alone = |peer| self.is_alone(index, peer);
+            Direction {
+                source,
+                destination,
+                service: flow.service,
+                dest_qp,
+                named: source_qp,
+                source_qp: self.source_qp(index),
+                conversation: flow.conversation,
+                is_unclear: is_open
+                    && unplaced.contains(&(destination, source))
+                    && !alone(flow.peer.unwrap_or(index)),
+            }
+        };
+        self.all.iter().enumerate().map(told).collect()
     }
 
     /// Both directions of each conversation together, in order, of a capture that ends at `end_ns`.
     pub(crate) fn conversations(&self, end_ns: u64) -> Vec<ConversationSummary> {
         let mut found: BTreeMap<NonZeroU32, ConversationSummary> = BTreeMap::new();
-        // Between these hosts answers were seen of which nobody knows what they answer.
-        let unplaced = |flow: &&Flow| flow.counts.unclear_answers > 0 || flow.stray.is_some();
-        let unplaced: BTreeSet<(IpAddr, IpAddr)> = self
-            .all
-            .iter()
-            .filter(unplaced)
-            .map(|it| (it.key.source, it.key.destination))
-            .collect();
+        let unplaced = self.unplaced();
         for (index, flow) in self.all.iter().enumerate() {
             let key = flow.key;
             let source_qp = self.source_qp(index);
@@ -593,24 +638,36 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// All directions between two hosts whose other half is unknown are looked at for each new one:
-    /// so many may be there that this must end.
+    /// All directions between two hosts whose other half is unknown and that may have a PSN are
+    /// looked at for each answer with it: so many may be there that this must end.
     #[test]
     fn looking_for_the_other_half_takes_linear_time() {
         let [a, b] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
         let mut flows = Flows::default();
-        let mut spent: u64 = 0;
-        for number in 0..20_000_u32 {
-            let (source, destination) = if number < 10_000 { (a, b) } else { (b, a) };
+        let add = |flows: &mut Flows, number: u32| {
+            let (source, destination) = if number < 8_000 { (a, b) } else { (b, a) };
             let dest_qp = Qpn::new(number + 2);
             let service = Service::Rc;
             let key =
                 FlowKey { source, destination, service: service as u8, dest_qp, source_qp: None };
-            let before = LOOKS.min(flows.looks + LOOKS_PER_FRAME);
-            flows.find_or_add_as(key, service, 7, number.into());
-            spent += u64::from(before - flows.looks);
+            flows.find_or_add_as(key, service, 7, number.into())
+        };
+        for number in 0..8_000 {
+            let index = add(&mut flows, number);
+            flows.get_mut(index).requests.connect_at(Psn::new(1_000 + number % 100));
+            flows.settle(index);
         }
-        assert!(spent <= u64::from(LOOKS + 20_000 * LOOKS_PER_FRAME), "{spent}");
-        assert!(spent > 10_000, "some were looked at: {spent}");
+        let (mut spent, mut whole) = (0, 0);
+        for number in 8_000..16_000_u32 {
+            let index = add(&mut flows, number);
+            let before = flows.looks;
+            let found = flows.opposite(index, Psn::new(999), |_| Some(()));
+            spent += u64::from(before - flows.looks);
+            whole += usize::from(found.is_some_and(|found| found.len() == 8_000));
+            let far = flows.opposite(index, Psn::new(1 << 20), |_| Some(()));
+            assert!(far.is_some_and(|far| far.is_empty()), "where none is, it costs nothing");
+        }
+        assert!(spent <= u64::from(LOOKS + 16_000 * LOOKS_PER_FRAME), "{spent}");
+        assert!(whole > 100 && whole < 8_000, "some were looked at: {whole}");
     }
 }

@@ -31,7 +31,7 @@ pub use note::{Cause, Note, Waited, Words};
 pub use rule::{Finding, Rule};
 pub use seen::{IcrcVerdict, Outside, Seen, WrongChecksum};
 pub use summary::{ConversationSummary, Summary};
-pub use tracer::{Endpoint, Observation, Tracer};
+pub use tracer::{Direction, Endpoint, Observation, Tracer};
 
 /// Where too much is remembered, the older half goes: that is cheaper than to look for the oldest
 /// one each time. The first of these frames that belongs to the younger half.

@@ -49,6 +49,28 @@ impl Observation {
     }
 }
 
+/// One direction of a conversation, as it is known at last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direction {
+    /// From here …
+    pub source: IpAddr,
+    /// … to here.
+    pub destination: IpAddr,
+    /// Its service.
+    pub service: Service,
+    /// The queue pair that its packets name as their destination …
+    pub dest_qp: Qpn,
+    /// … and as their source, if they name one.
+    pub named: Option<Qpn>,
+    /// The sender's queue pair, where the packets or the conversation tell.
+    pub source_qp: Option<Qpn>,
+    /// The conversation.
+    pub conversation: NonZeroU32,
+    /// Answers came back of which nobody can tell whether they are for this direction or for
+    /// another one between the same hosts.
+    pub is_unclear: bool,
+}
+
 /// Follows the conversations in a sequence of frames.
 #[derive(Debug, Default)]
 pub struct Tracer {
@@ -228,6 +250,7 @@ impl Tracer {
             requests.began_before(before);
         }
         observation.relative_psn = requests.relative(psn);
+        self.flows.settle(index);
         if observation.findings.len() > own {
             self.doubt_answers(index, observation);
         }
@@ -261,6 +284,7 @@ impl Tracer {
             self.flows.doubt(index);
             observation.relative_psn = None;
         }
+        self.flows.settle(peer);
     }
 
     /// A request shows that an answer named a PSN too early: more likely it answered somebody else,
@@ -308,6 +332,11 @@ impl Tracer {
     /// Each conversation that is remembered, in the order of first frames.
     pub fn conversations(&self) -> Vec<ConversationSummary> {
         self.flows.conversations(self.end_ns)
+    }
+
+    /// Each direction that is remembered, in the order of first frames.
+    pub fn directions(&self) -> Vec<Direction> {
+        self.flows.directions()
     }
 
     /// How many directions were forgotten because there were too many; their counts are in

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
-use roxe_trace::{IcrcVerdict, Note, Observation, Outside, Seen, Tracer};
+use roxe_trace::{Direction, IcrcVerdict, Note, Observation, Outside, Seen, Tracer};
 use roxe_wire::opcode::Service;
 use roxe_wire::{
     Addressing, Body, DropReason, Frame, Headers, ICRC_LEN, IcrcCover, IpHeader, Opcode, Outline,
@@ -23,6 +23,7 @@ pub(super) struct Item {
     payload: (usize, usize),
     pub(super) addressing: Addressing,
     pub(super) ip: Ip,
+    udp: [u8; 8],
     /// What the ICRC covers before the BTH.
     pub(super) cover: IcrcCover<'static>,
     pub(super) icrc: IcrcVerdict,
@@ -69,6 +70,7 @@ impl Item {
                 IpHeader::V4(bytes) => Ip::V4(*bytes),
                 IpHeader::V6(bytes) => Ip::V6(*bytes),
             },
+            udp: frame.udp.emit(),
             cover: IcrcCover::new(frame.ip, frame.udp.emit()),
             icrc,
             doubled: false,
@@ -85,6 +87,18 @@ impl Item {
         let payload = (start, start + len);
         let icrc = IcrcVerdict::Good;
         Self { opcode, headers, body, payload, icrc, made_up: true, doubled: false, ..self.clone() }
+    }
+
+    /// A frame like this one that goes the other way.
+    pub(super) fn back(&self) -> Self {
+        let Addressing { source, destination, .. } = self.addressing;
+        let addressing = Addressing { source: destination, destination: source, ..self.addressing };
+        let mut ip = self.ip;
+        match &mut ip {
+            Ip::V4(bytes) => bytes[12..].rotate_left(4),
+            Ip::V6(bytes) => bytes[8..].rotate_left(16),
+        }
+        Self { addressing, cover: IcrcCover::new(ip.header(), self.udp), ip, ..self.clone() }
     }
 
     pub(super) fn psn(&self) -> Psn {
@@ -111,9 +125,21 @@ struct Key {
     source_qp: Option<Qpn>,
 }
 
+/// The frames of one direction.
+#[derive(Debug)]
+struct Frames {
+    /// The conversation and the sender's queue pair, as they were known with the last frame.
+    conversation: Option<NonZeroU32>,
+    source_qp: Option<Qpn>,
+    service: Service,
+    items: Vec<Item>,
+    cut: Option<u64>,
+    order: usize,
+}
+
 /// One direction of a conversation.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct Flow<'a> {
     /// The conversation as `roxe explain` numbers it.
     pub(super) conversation: Option<NonZeroU32>,
     pub(super) service: Service,
@@ -122,9 +148,11 @@ pub(super) struct Flow {
     pub(super) dest_qp: Qpn,
     /// Where it comes from, if a packet or its conversation tells.
     pub(super) source_qp: Option<Qpn>,
-    pub(super) items: Vec<Item>,
+    pub(super) items: &'a [Item],
     /// The first frame of which the recording kept only the beginning.
     pub(super) cut: Option<u64>,
+    /// Which of several answers are its own cannot be told.
+    pub(super) is_unclear: bool,
     order: usize,
 }
 
@@ -133,7 +161,7 @@ pub(super) struct Flow {
 pub(super) struct Gathered {
     tracer: Tracer,
     observation: Observation,
-    flows: BTreeMap<Key, Flow>,
+    flows: BTreeMap<Key, Frames>,
     /// Frames to the port of RoCE that are no packets.
     pub(super) malformed: u64,
     /// Frames of which not even the headers are there.
@@ -179,13 +207,10 @@ impl Gathered {
             source_qp: packet.headers.deth.map(|deth| deth.source_qp),
         };
         let order = self.flows.len();
-        let flow = self.flows.entry(key).or_insert_with(|| Flow {
+        let flow = self.flows.entry(key).or_insert_with(|| Frames {
             conversation: None,
-            service: packet.opcode.service,
-            source: key.source,
-            destination: key.destination,
-            dest_qp: key.dest_qp,
             source_qp: key.source_qp,
+            service: packet.opcode.service,
             items: Vec::new(),
             cut: None,
             order,
@@ -215,20 +240,44 @@ impl Gathered {
         self.roce += 1;
     }
 
-    /// All directions, in the order of their first frames.
-    pub(super) fn flows(&self) -> Vec<&Flow> {
-        let mut flows: Vec<_> = self.flows.values().collect();
+    /// All directions, in the order of their first frames: with what is known of them at last.
+    pub(super) fn flows(&self) -> Vec<Flow<'_>> {
+        let key = |it: &Direction| Key {
+            source: it.source,
+            destination: it.destination,
+            service: it.service as u8,
+            dest_qp: it.dest_qp,
+            source_qp: it.named,
+        };
+        let known: BTreeMap<Key, Direction> =
+            self.tracer.directions().into_iter().map(|it| (key(&it), it)).collect();
+        let flows = self.flows.iter().map(|(key, frames)| {
+            let known = known.get(key);
+            Flow {
+                conversation: known.map(|known| known.conversation).or(frames.conversation),
+                service: frames.service,
+                source: key.source,
+                destination: key.destination,
+                dest_qp: key.dest_qp,
+                source_qp: known.map_or(frames.source_qp, |known| known.source_qp),
+                items: &frames.items,
+                cut: frames.cut,
+                is_unclear: known.is_some_and(|known| known.is_unclear),
+                order: frames.order,
+            }
+        });
+        let mut flows: Vec<Flow<'_>> = flows.collect();
         flows.sort_by_key(|flow| flow.order);
         flows
     }
 }
 
 /// Flows by conversation: there may be tens of thousands.
-pub(super) struct ByConversation<'a>(BTreeMap<Option<NonZeroU32>, Vec<&'a Flow>>);
+pub(super) struct ByConversation<'a>(BTreeMap<Option<NonZeroU32>, Vec<&'a Flow<'a>>>);
 
 impl<'a> ByConversation<'a> {
-    pub(super) fn new(flows: &[&'a Flow]) -> Self {
-        let mut all: BTreeMap<Option<NonZeroU32>, Vec<&Flow>> = BTreeMap::new();
+    pub(super) fn new(flows: &'a [Flow<'a>]) -> Self {
+        let mut all: BTreeMap<Option<NonZeroU32>, Vec<&Flow<'_>>> = BTreeMap::new();
         for flow in flows {
             all.entry(flow.conversation).or_default().push(flow);
         }
@@ -237,12 +286,12 @@ impl<'a> ByConversation<'a> {
 
     /// The other direction of a connection. Its number is known for sure where an answer proved
     /// it.
-    pub(super) fn peer_of(&self, flow: &Flow) -> Option<&'a Flow> {
-        let opposite = |other: &&&Flow| {
+    pub(super) fn peer_of(&self, flow: &Flow<'_>) -> Option<&'a Flow<'a>> {
+        let opposite = |other: &&&Flow<'_>| {
             other.service == flow.service
                 && (other.source, other.destination) == (flow.destination, flow.source)
         };
-        let by_number = |other: &&&Flow| {
+        let by_number = |other: &&&Flow<'_>| {
             flow.source_qp.is_none_or(|qp| qp == other.dest_qp)
                 && other.source_qp.is_none_or(|qp| qp == flow.dest_qp)
         };

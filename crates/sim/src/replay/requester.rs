@@ -311,7 +311,8 @@ impl Player<'_> {
             let at = turns.at(answer.psn());
             steps.push((answer, at, at));
         }
-        let unseen = self.unseen(&steps);
+        let mut unseen = self.unseen(&steps);
+        unseen.extend(self.untold(&steps));
         let mut all: Vec<(&Item, i64, i64)> = Vec::with_capacity(steps.len() + unseen.len());
         let mut unseen_steps = unseen.iter().peekable();
         for (place, step) in steps.into_iter().enumerate() {

@@ -17,7 +17,7 @@ pub(super) struct Shared(BTreeSet<(IpAddr, u64)>);
 
 impl Shared {
     /// Those of a recording.
-    pub(super) fn new(flows: &[&Flow]) -> Self {
+    pub(super) fn new(flows: &[Flow<'_>]) -> Self {
         // The words of atomics, and the first direction that does one there.
         let mut words: BTreeMap<(IpAddr, u64), usize> = BTreeMap::new();
         let mut shared = BTreeSet::new();
@@ -51,7 +51,7 @@ impl Shared {
 }
 
 /// The first and last bytes of what a direction writes, in order and apart from each other.
-fn written(flow: &Flow) -> Vec<(u64, u64)> {
+fn written(flow: &Flow<'_>) -> Vec<(u64, u64)> {
     let writes = flow
         .items
         .iter()

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use roxe_net::fault::{Action, Rule, parse_rules};
 
-use crate::link::LinkSettings;
+use crate::link::{LONGEST, LinkSettings, SLOWEST};
 use crate::rng::Rng;
+use crate::workload::MOST_STRETCH;
 
 use super::{Feature as F, Features, Options};
 
@@ -16,9 +17,9 @@ pub struct Conditions {
     /// What they do to packets, and how that was said.
     faults: Option<(String, Vec<Rule>)>,
     /// How long they are.
-    pub latency: Option<Duration>,
+    latency: Option<Duration>,
     /// How long a byte takes to be put on them, in picoseconds: 80 is 100 Gb/s.
-    pub picos_per_byte: Option<u64>,
+    picos_per_byte: Option<u64>,
 }
 
 impl Conditions {
@@ -29,6 +30,38 @@ impl Conditions {
     pub fn set_faults(&mut self, text: &str) -> Result<(), String> {
         let rules = parse_rules(text).map_err(|error| error.to_string())?;
         self.faults = Some((text.to_owned(), rules));
+        Ok(())
+    }
+
+    /// How long it takes from one end of a link to the other.
+    ///
+    /// # Errors
+    /// No ACK timeout that queue pairs can have is long enough.
+    pub fn set_latency(&mut self, latency: Duration) -> Result<(), String> {
+        let most = LONGEST * MOST_STRETCH;
+        if latency > most {
+            return Err(format!(
+                "no ACK timeout is long enough for links of more than {} ms",
+                most.as_millis()
+            ));
+        }
+        self.latency = Some(latency);
+        Ok(())
+    }
+
+    /// How long a byte takes to be put on a link, in picoseconds: 80 is 100 Gb/s.
+    ///
+    /// # Errors
+    /// No ACK timeout that queue pairs can have is long enough.
+    pub fn set_picos_per_byte(&mut self, picos: u64) -> Result<(), String> {
+        let most = SLOWEST * u64::from(MOST_STRETCH);
+        if picos > most {
+            return Err(format!(
+                "no ACK timeout is long enough for links of less than {:.6} Gb/s",
+                8000.0 / most as f64
+            ));
+        }
+        self.picos_per_byte = Some(picos);
         Ok(())
     }
 
@@ -44,8 +77,8 @@ impl Conditions {
     /// What links are like, and how long they are bad.
     pub(super) fn links(&self, options: &Options) -> (LinkSettings, Duration) {
         let mut rng = Rng::new(options.seed).fork(2);
-        let latency = Duration::from_nanos(rng.between(200, 20_000));
-        let picos_per_byte = rng.pick(&[20, 80, 320, 800]);
+        let latency = Duration::from_nanos(rng.between(200, LONGEST.as_nanos() as u64));
+        let picos_per_byte = rng.pick(&[20, 80, 320, SLOWEST]);
         let mut bytes = |feature, least, most| match options.features.has(feature) {
             true => rng.between(least, most),
             false => u64::MAX,
@@ -58,14 +91,14 @@ impl Conditions {
             queue_bytes,
             mark_bytes,
         };
-        (settings, Duration::from_micros(rng.between(200, 20_000)))
+        (settings, Duration::from_micros(rng.between(200, 20_000)) * settings.stretch())
     }
 
     /// What links do to packets.
     pub(super) fn rules(&self, options: &Options) -> Vec<Rule> {
         match &self.faults {
             Some((_, rules)) => rules.clone(),
-            None => rules(options),
+            None => rules(options, self.links(options).0.stretch()),
         }
     }
 }
@@ -103,7 +136,7 @@ const fn feature(action: Action) -> F {
 }
 
 /// What the links of a world do to packets if nothing is said.
-fn rules(options: &Options) -> Vec<Rule> {
+fn rules(options: &Options, stretch: u32) -> Vec<Rule> {
     let mut all = Vec::new();
     for (feature, action, rest) in [
         (F::Drop, "drop", ""),
@@ -122,6 +155,11 @@ fn rules(options: &Options) -> Vec<Rule> {
             let rest = if rest == "by" { format!("by {by}") } else { rest.to_owned() };
             let line = format!("{action} {}.{:02}% {rest}", chance / 100, chance % 100);
             all.extend(parse_rules(&line).unwrap_or_default());
+        }
+    }
+    for rule in &mut all {
+        if let Action::Delay(least, most) = &mut rule.action {
+            (*least, *most) = (*least * stretch, *most * stretch);
         }
     }
     all

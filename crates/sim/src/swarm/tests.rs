@@ -134,8 +134,8 @@ fn what_is_said_of_links_is_done() {
     assert_eq!(run(clean, &conditions, false).retransmissions, 0);
     assert!(conditions.set_faults("lose 2%").is_err());
     conditions.set_faults("drop 10%").expect("a rule");
-    conditions.latency = Some(Duration::from_micros(1));
-    conditions.picos_per_byte = Some(80);
+    conditions.set_latency(Duration::from_micros(1)).expect("a latency");
+    conditions.set_picos_per_byte(80).expect("a rate");
     let outcome = run(clean, &conditions, true);
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure.map(|failure| failure.what));
     let told = outcome.to_string();
@@ -194,4 +194,23 @@ fn a_change_is_refused_if_no_world_can_have_it() {
     }
     let changed = whole.changed("devices=254 pairs=1 requests=1").expect("possible");
     assert_eq!((changed.devices, changed.pairs, changed.requests), (254, 1, 1));
+}
+
+/// Frames in the name of a peer are refused for the one thing in which they lie.
+#[test]
+fn forged_frames_are_refused_for_every_lie() {
+    let forged = Profile::by_name("forged").expect("a profile");
+    let mut refused = [0; 5];
+    const LIES: [&str; 5] =
+        ["addr_mismatch", "bad_pkey", "bad_qkey", "wrong_service", "out_of_sequence"];
+    for seed in 0..60 {
+        let options = Options::new(seed, forged).changed("without=restart,drop").unwrap();
+        let mut world = build(&options, &Conditions::default());
+        assert_eq!(live(&mut world, &mut Workload::new(&options)), Ok(()), "{options}");
+        for (sum, lie) in refused.iter_mut().zip(LIES) {
+            let of = |node: &crate::world::Node| node.device.counters().by_name(lie).expect(lie);
+            *sum += world.nodes.iter().map(of).sum::<u64>();
+        }
+    }
+    assert!(refused.iter().all(|count| *count > 50), "{LIES:?} {refused:?}");
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use roxe_device::memory::WindowType;
 use roxe_transport::qp_state::ServiceType;
-use roxe_wire::{AckTimeout, Mtu, Qpn, RKey};
+use roxe_wire::{AckTimeout, Mtu, Qpn, RKey, RnrTimer};
 
 use crate::checker::{Outstanding, UNTOUCHED, fill};
 use crate::rng::Rng;
@@ -244,7 +244,7 @@ impl Workload {
             reconnecting: false,
             abandoned: false,
             breaks: 0,
-            timeout: AckTimeout::new(rng.between(12, 16) as u8).unwrap_or_default(),
+            timeout: ack_timeout(rng.between(SHORTEST_TIMEOUT, 16) as u8, world.stretch),
             retry_cnt,
             rnr_retry: if has(F::LateReceives) && rng.percent(25) { rng.below(7) as u8 } else { 7 },
             max_rd_atomic: rng.pick(&[1, 1, 2, 3, 4, 8, 16]),
@@ -254,6 +254,33 @@ impl Workload {
             group: (service == ServiceType::Ud && has(F::Multicast)).then(|| rng.next() as u32),
         })
     }
+}
+
+/// The code of the shortest ACK timeout that a queue pair has on links that a seed made, which is
+/// some hundred times what a packet and its answer take there.
+const SHORTEST_TIMEOUT: u64 = 12;
+
+/// The last code of ACK timeouts, and of RNR waits: of five bits.
+const LONGEST_CODE: u8 = 31;
+
+/// Links may be so many times slower than those that a seed makes: the longest ACK timeout there is
+/// holds just as well on them as the shortest that queue pairs have on the others.
+pub(crate) const MOST_STRETCH: u32 = 1 << (LONGEST_CODE as u64 - SHORTEST_TIMEOUT);
+
+/// The ACK timeout with this code, or as many times as long as a world is stretched.
+fn ack_timeout(code: u8, stretch: u32) -> AckTimeout {
+    AckTimeout::new(LONGEST_CODE.min(code + doublings(stretch))).unwrap_or_default()
+}
+
+/// The RNR wait with this code, or as many times as long as a world is stretched, but no longer
+/// than there is one: from code 4 on every second doubles it.
+pub(super) fn rnr_timer(code: u8, stretch: u32) -> RnrTimer {
+    RnrTimer::from_bits(LONGEST_CODE.min(code + 2 * doublings(stretch)))
+}
+
+/// How often something is to be doubled to be so many times as much.
+const fn doublings(times: u32) -> u8 {
+    times.next_power_of_two().trailing_zeros() as u8
 }
 
 /// What one end will ask for, and how much memory that takes.

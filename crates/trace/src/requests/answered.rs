@@ -60,6 +60,23 @@ impl Requests {
         }
     }
 
+    /// From which PSN on, and how many, answers may have that fit: [`Requests::fit`] says no to all
+    /// others.
+    pub(crate) fn fits_within(&self) -> Option<(Psn, u32)> {
+        let first = self.first?;
+        let oldest = self.sent.front().map_or(first, |sent| sent.psn);
+        let too_old = first.advance(Psn::MODULUS - NEAR.unsigned_abs());
+        let from = [Some(oldest), Some(self.unacknowledged.previous()), Some(first.previous())];
+        let from = from.into_iter().chain([(!self.any_acknowledged).then_some(too_old)]).flatten();
+        let back = from.map(|psn| self.next.since(psn)).max().unwrap_or_default();
+        let read = self.sent.back().filter(|_| self.next_is_guess);
+        let ahead = read.map_or(0, |read| {
+            read.psn.since(self.next).saturating_add_unsigned(Self::most_span(read))
+        });
+        let (back, ahead) = (back.max(0).unsigned_abs(), ahead.max(0).unsigned_abs());
+        Some((self.next.advance(Psn::MODULUS - back), back + ahead))
+    }
+
     /// Whether the first packet of the connection was seen.
     pub(crate) const fn has_beginning(&self) -> bool {
         self.has_beginning

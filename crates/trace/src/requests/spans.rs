@@ -143,11 +143,15 @@ impl Requests {
     /// The newest request, if it is a READ that takes this PSN should the path MTU be small.
     pub(super) fn may_be_read(&self, psn: Psn) -> Option<&Sent> {
         let read = self.sent.back().filter(|_| self.next_is_guess)?;
-        let most = match read.announced {
+        psn.is_within(read.psn, Self::most_span(read)).then_some(read)
+    }
+
+    /// How many PSNs a READ takes at the most: the path MTU may be small.
+    pub(super) fn most_span(read: &Sent) -> u32 {
+        match read.announced {
             Some(announced) => packets_for(announced.min(MAX_MESSAGE_LEN), Mtu::B256.bytes()),
             None => RESTART,
-        };
-        psn.is_within(read.psn, most).then_some(read)
+        }
     }
 
     /// Whether what comes now may be another connection's, with another path MTU.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roxe_transport::work::SendOperation;
 use roxe_wire::opcode::{Operation, Position, Service};
-use roxe_wire::{Aeth, AtomicAckEth, Credits, Headers, Opcode, Psn, Syndrome, pad_for};
+use roxe_wire::{Aeth, AtomicAckEth, Credits, Headers, Opcode, Psn, RnrTimer, Syndrome, pad_for};
 
 use super::super::meaning::{Says, View};
 use super::super::record::Item;
@@ -20,6 +20,38 @@ impl Player<'_> {
             while self.rig.poll().is_some() {}
             self.rig.wait();
         }
+    }
+
+    /// Where not one answer is recorded and the requester was answered nevertheless: what it must
+    /// have got before it went back, as an RNR NAK would tell it. Each with the step that it stands
+    /// before.
+    pub(super) fn untold(&self, steps: &[(&Item, i64, i64)]) -> Vec<(usize, i64, Item)> {
+        let mut untold = Vec::new();
+        let mut fetched = i64::MIN;
+        for (before, to) in times_gone_back(steps) {
+            let like = steps[before].0.back();
+            let mtu = self.setup.path_mtu.bytes();
+            let psn = |at: i64| self.first.advance((at & 0x00ff_ffff) as u32);
+            for message in self.messages.iter().filter(|message| message.fetches) {
+                for at in (message.at.max(fetched)..message.end.min(to)).take(FAR as usize) {
+                    let item = made_up(message, at, psn(at), mtu, &like);
+                    untold.extend(item.map(|item| (before, at, item)));
+                }
+            }
+            fetched = to;
+            let Some(opcode) =
+                Opcode::find(Service::Rc, Operation::Acknowledge, Position::Only, None)
+            else {
+                continue;
+            };
+            let mut headers = Headers { bth: like.headers.bth, ..Headers::default() };
+            headers.bth.opcode = opcode.code;
+            (headers.bth.psn, headers.bth.pad) = (psn(to), 0);
+            let syndrome = Syndrome::RnrNak(RnrTimer::from_bits(1));
+            headers.aeth = Some(Aeth { syndrome, msn: Default::default() });
+            untold.push((before, to, like.made_up(opcode, headers, 0)));
+        }
+        untold
     }
 
     /// Data and values that the recorded requester got without their being recorded: what it was
@@ -71,6 +103,26 @@ impl Player<'_> {
         unseen.sort_by_key(|(before, at, _)| (*before, *at));
         unseen
     }
+}
+
+/// Of what is recorded in one direction only: from which steps on, and to which PSNs, the requester
+/// went back for good. Nothing where the peer may just be gone, and the requester sends all from
+/// the oldest on until it gives up.
+fn times_gone_back(steps: &[(&Item, i64, i64)]) -> Vec<(usize, i64)> {
+    if steps.iter().any(|(item, ..)| !item.opcode.operation.is_request()) {
+        return Vec::new();
+    }
+    let mut oldest = i64::MAX;
+    let mut back: Vec<(usize, i64)> = Vec::new();
+    for (place, (_, at, _)) in steps.iter().enumerate().rev() {
+        oldest = oldest.min(*at);
+        if place > 0 && *at == oldest && *at < steps[place - 1].2 {
+            back.push((place, *at));
+        }
+    }
+    back.reverse();
+    let is_answered = back.len() > MOST_TIMEOUTS || back.iter().any(|(_, at)| *at > oldest);
+    if is_answered { back } else { Vec::new() }
 }
 
 /// An answer that is missing in the recording, as one like another that is there. What it carries
@@ -156,6 +208,9 @@ fn tries(session: &Session<'_>) -> Option<u8> {
     let in_vain = sent_before + sent_after >= MANY || heard.is_none();
     (in_vain && (1..=6).contains(&used) && most <= used + 1).then_some(used as u8)
 }
+
+/// So often at the most a requester sends again without any answer.
+const MOST_TIMEOUTS: usize = 7;
 
 /// Whoever sends a packet so often without success may have no more retries.
 const MANY: usize = 3;
