@@ -9,6 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
+use roxe_verbs::{Context, DeviceEntry, Error, devices_in, open_in};
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
@@ -332,9 +333,10 @@ pub(crate) struct SimArguments {
 
 /// Shows the adapters there are: their ports, path MTUs and addresses.
 ///
-/// Which there are says the variable ROXE_DEVICES, such as "roxe0=xdp:eth1;roxe1=udp:127.0.0.1".
-/// Without it each interface that is up and has an address is one, `roxe_` and its name: by AF_XDP
-/// where that is allowed, else by a UDP socket.
+/// Which there are says --config, or the variable ROXE_DEVICES, such as
+/// "roxe0=xdp:eth1;roxe1=udp:127.0.0.1", or the file that ROXE_CONFIG names. Without any of them
+/// each interface that is up and has an address is one, `roxe_` and its name: by AF_XDP where that
+/// is allowed, else by a UDP socket.
 ///
 /// What was named is opened for a moment, and what cannot be opened is shown with what to do. An
 /// interface that nobody named is left alone: to open it by AF_XDP may take its link down for a
@@ -345,12 +347,37 @@ pub(crate) struct DevinfoArguments {
     /// Only this one: a name, or a device string
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
     /// Every limit too
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// JSON Lines: a flat object an adapter
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Where devices are named. Of every command that opens one.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgument {
+    /// A TOML file that names devices: a table for each, with `port` and options as keys
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArgument {
+    /// The adapters there are.
+    pub(crate) fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
+        self.config.as_ref().map_or_else(roxe_verbs::devices, |file| devices_in(file))
+    }
+
+    /// Opens the one of this name, or that of a device string.
+    pub(crate) fn open(&self, name: &str) -> Result<Context, Error> {
+        match &self.config {
+            Some(file) => open_in(file, name),
+            None => roxe_verbs::open(name),
+        }
+    }
 }
 
 /// How devices are named, and how it ends.
@@ -362,9 +389,15 @@ Device strings:
   memory:NAME    joined with all of the same name in the same program
   and behind each of them [,capture=FILE][,fault=RULES]
 
+A file (--config FILE, ROXE_CONFIG):
+  [roxe0]                  # a table for each device, the options by their names
+  port = \"xdp:eth1\"
+  mode = \"native\"
+  zerocopy = false         # on and off may be true and false
+
 Exit status:
   0  there is an adapter
-  2  a usage error, or a device string that cannot be read
+  2  a usage error, a device string or a file that cannot be read
   3  there is none, or of those named none can be opened; what to do is said";
 
 /// What `--change` may take away.

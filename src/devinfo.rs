@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use anyhow::Result;
 use roxe_verbs::{
     Context, DeviceEntry, Error, Gid, GidType, Interface, Limits, Mtu, PortAttr, PortState,
-    devices, open,
 };
 
 use crate::cli::DevinfoArguments;
@@ -17,7 +16,7 @@ use crate::outcome::{Outcome, complain};
 pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
     let mut out = io::stdout().lock();
     if let Some(name) = &arguments.device {
-        return Ok(match open(name) {
+        return Ok(match arguments.config.open(name) {
             Ok(context) => {
                 out.write_all(told(&context, arguments).bytes())?;
                 Outcome::Right
@@ -25,7 +24,7 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
             Err(error) => failed(&error),
         });
     }
-    let devices = match devices() {
+    let devices = match arguments.config.devices() {
         Ok(devices) => devices,
         Err(error) => return Ok(failed(&error)),
     };
@@ -55,10 +54,10 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn failed(error: &Error) -> Outcome {
+pub(crate) fn failed(error: &Error) -> Outcome {
     complain(error);
     match error {
-        Error::DeviceString(_) => Outcome::Unreadable,
+        Error::DeviceString(_) | Error::Config(_) => Outcome::Unreadable,
         _ => Outcome::Lacking,
     }
 }

@@ -50,6 +50,8 @@ mod address_handle;
 pub mod asynchronous;
 mod completion_channel;
 mod completion_queue;
+#[cfg(feature = "config")]
+mod config;
 pub mod connect;
 mod connection;
 mod context;
@@ -71,9 +73,13 @@ mod shared_receive_queue;
 pub use address_handle::AddressHandle;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
+#[cfg(feature = "config")]
+pub use config::ConfigError;
 pub use connection::{Connection, Op, Wait};
 pub use context::{Context, PortAttr, PortState};
 pub use device_list::{DeviceEntry, devices, open};
+#[cfg(feature = "config")]
+pub use device_list::{devices_in, open_in};
 pub use device_string::{DeviceString, DeviceStringError, PortString};
 pub use driver::Driver;
 pub use endpoint::{Endpoint, EndpointError};
