@@ -65,6 +65,17 @@ impl<H: HostMemory> Device<H> {
         ended.filter_map(|slot| self.queue_pair_story(slot.own.qpn))
     }
 
+    /// The places that queue pairs have or had, from 0 on: whoever wants to see all a few at a time
+    /// goes through them. One that is made between may have a place before.
+    pub fn queue_pair_places(&self) -> u32 {
+        self.queue_pairs.places()
+    }
+
+    /// The queue pair in a place.
+    pub fn queue_pair_at(&self, place: u32) -> Option<Qpn> {
+        Some(self.queue_pairs.get(place)?.own.qpn)
+    }
+
     /// What one queue pair counted; `None` when there is no such.
     pub fn queue_pair_counters(&self, qpn: Qpn) -> Option<&QpCounters> {
         Some(&self.slot_of(qpn)?.counters)
