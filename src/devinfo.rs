@@ -139,6 +139,9 @@ fn tell(context: &Context, port: &PortAttr, ink: &mut Ink) {
     ink.display(format_args!("\t\tlink_layer:\t\tEthernet\n"));
     let checked = if port.capabilities.verifies_icrc { "verified" } else { "cannot be verified" };
     ink.display(format_args!("\t\ticrc:\t\t\t{checked}\n"));
+    if let Some(trouble) = context.status_trouble() {
+        ink.display(format_args!("\t\tstat, top, capture:\tcannot look at it: {trouble}\n"));
+    }
     for (index, entry) in context.gids() {
         ink.display(format_args!("\t\tGID[{index:3}]:\t\t{}, {}\n", entry.gid, entry.gid_type));
     }

@@ -65,6 +65,11 @@ impl<H: HostMemory> Device<H> {
         ended.filter_map(|slot| self.queue_pair_story(slot.own.qpn))
     }
 
+    /// Whether something went wrong with a queue pair since Reset, of which the story tells.
+    pub fn has_ended(&self, qpn: Qpn) -> bool {
+        self.slot_of(qpn).is_some_and(|slot| slot.qp.ending().is_some())
+    }
+
     /// The places that queue pairs have or had, from 0 on: whoever wants to see all a few at a time
     /// goes through them. One that is made between may have a place before.
     pub fn queue_pair_places(&self) -> u32 {

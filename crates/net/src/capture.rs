@@ -47,7 +47,7 @@ use crate::port::{
 mod live;
 mod tape;
 
-pub use live::{Live, Recording, Tap};
+pub use live::{Live, Recording, Tap, lost_before};
 use tape::{Shown, Tape};
 
 /// What can be chosen.

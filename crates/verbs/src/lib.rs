@@ -14,6 +14,7 @@
 //! | to sleep until something completes | [`CompletionChannel`] |
 //! | what happens without being asked for | [`AsyncEvents`] |
 //! | two programs that tell each other their queue pairs | [`connect`] |
+//! | what other processes can see of an adapter | [`status`] |
 //! | operations to be awaited | `asynchronous` (cargo feature `tokio`) |
 //!
 //! Handles are cheap to clone, and keep what they stand on: a queue pair its completion queues and
@@ -69,6 +70,7 @@ mod queue_pair;
 mod registered_memory;
 mod resolver;
 mod shared_receive_queue;
+pub mod status;
 
 pub use address_handle::AddressHandle;
 pub use completion_channel::CompletionChannel;

@@ -95,6 +95,8 @@ pub struct Recording {
     queue: Arc<Queue>,
     /// Those that were taken last: their memory is used again.
     taken: Frames,
+    /// How many found no room behind those.
+    lost: u64,
     comment: String,
     link_type: LinkType,
     summary: String,
@@ -209,6 +211,7 @@ impl Tap {
             shared,
             queue,
             taken: Frames::with_room(bytes),
+            lost: 0,
             comment: String::new(),
             link_type: self.link_type,
             summary: self.summary.clone(),
@@ -233,7 +236,8 @@ impl Recording {
         Ok(writer)
     }
 
-    /// Writes what came since the last call. Says how many frames did not fit since then.
+    /// Writes what came since the last call. Says how many frames behind it did not fit; a comment
+    /// on the next one says so too, see [`lost_before`].
     ///
     /// # Errors
     /// Where the output fails.
@@ -250,10 +254,15 @@ impl Recording {
             }
             std::mem::take(&mut waiting.lost)
         };
+        let before = std::mem::replace(&mut self.lost, lost);
         let mut at = 0;
-        for &Place { time, direction, len, wire_len, dropped } in &self.taken.places {
+        for (number, &Place { time, direction, len, wire_len, dropped }) in
+            self.taken.places.iter().enumerate()
+        {
             self.comment.clear();
-            if let Some(reason) = dropped {
+            if number == 0 && before > 0 {
+                let _ = write!(self.comment, "{before}{LOST}");
+            } else if let Some(reason) = dropped {
                 let _ = write!(self.comment, "thrown away: {reason}");
             }
             writer.write(&NewRecord {
@@ -262,9 +271,12 @@ impl Recording {
                 data: &self.taken.bytes[at..at + len],
                 wire_len: u32::try_from(wire_len).unwrap_or(u32::MAX),
                 direction: Some(direction),
-                comment: dropped.map(|_| self.comment.as_str()),
+                comment: Some(self.comment.as_str()).filter(|comment| !comment.is_empty()),
             })?;
             at += len;
+        }
+        if self.taken.places.is_empty() {
+            self.lost += before;
         }
         Ok(lost)
     }
@@ -344,6 +356,14 @@ impl<P: FramePort> FramePort for Live<P> {
     }
 }
 
+/// How many frames a recording lost before the one with this comment.
+pub fn lost_before(comment: &str) -> Option<u64> {
+    comment.strip_suffix(LOST)?.parse().ok()
+}
+
+/// How that comment ends.
+const LOST: &str = " frames before this one were lost: they were not taken fast enough";
+
 /// No packet's frame is shorter.
 const LEAST_FRAME: usize = 64;
 
@@ -357,6 +377,16 @@ mod tests {
     use crate::memory;
 
     const EPOCH: Timestamp = Timestamp::from_nanos(1_000_000_000);
+
+    /// How many frames were lost, as comments tell.
+    fn lost(bytes: Vec<u8>) -> u64 {
+        let mut reader = CaptureReader::new(io::Cursor::new(bytes)).expect("a capture");
+        let mut lost = 0;
+        while let Some(record) = reader.next().expect("a record") {
+            lost += record.comment.and_then(|comment| lost_before(&comment)).unwrap_or(0);
+        }
+        lost
+    }
 
     /// Time, direction and length of each frame of a capture.
     fn read(bytes: Vec<u8>) -> Vec<(u64, Option<Direction>, usize)> {
@@ -431,7 +461,9 @@ mod tests {
         assert_eq!(frames(write(&mut large)), (5, 0));
         assert_eq!((counter(&port, "live_frames"), counter(&port, "live_lost")), (8, 2));
         send(&mut port, at(2), &way, &[100]);
-        assert_eq!(frames(write(&mut small)), (1, 0));
+        let (bytes, behind) = write(&mut small);
+        assert_eq!((lost(bytes.clone()), behind), (2, 0));
+        assert_eq!(read(bytes).len(), 1);
     }
 
     /// Whoever sleeps on the descriptor misses nothing.
