@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Script(ScriptArguments),
     Sim(SimArguments),
     Devinfo(DevinfoArguments),
+    Stat(StatArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -355,6 +356,51 @@ pub(crate) struct DevinfoArguments {
     /// JSON Lines: a flat object an adapter
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Shows the counters of adapters that are open now, in any program of this user.
+///
+/// Names are those of rxe and mlx5 where they mean the same, and ours. Counters that are 0 are left
+/// out. Adapters are those of this network namespace; each is asked, none is touched.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUNNING_LEGEND)]
+pub(crate) struct StatArguments {
+    /// Only this one: a name, the number of a process, or PID/NAME
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Look again and again, with so many seconds between, and tell what rises how fast
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = pause)]
+    pub(crate) watch: Option<f64>,
+    /// Queue pairs, a line each; or all that is known of the one with this number
+    #[arg(long, value_name = "N", num_args = 0..=1, value_parser = queue_pair_number)]
+    pub(crate) qp: Option<Option<u32>>,
+    /// Counters that are 0 too
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// JSON Lines: a flat object an adapter, or a queue pair
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How it ends.
+const RUNNING_LEGEND: &str = "\
+Exit status:
+  0  shown
+  2  a usage error
+  3  no adapter is open, or none that is asked for; or they belong to another user";
+
+/// Seconds between two looks.
+fn pause(text: &str) -> Result<f64, String> {
+    let pause = text.parse::<f64>().ok().filter(|pause| (0.1..=86_400.0).contains(pause));
+    pause.ok_or_else(|| "a number of seconds from 0.1 to 86400 is expected".to_owned())
+}
+
+/// The number of a queue pair.
+fn queue_pair_number(text: &str) -> Result<u32, String> {
+    let qpn = number(text).ok().and_then(|number| u32::try_from(number).ok());
+    let qpn = qpn.filter(|number| *number < 1 << 24);
+    qpn.ok_or_else(|| "a number below 2^24 is expected, decimal or 0x…".to_owned())
 }
 
 /// Where devices are named. Of every command that opens one.

@@ -1,6 +1,7 @@
 //! The program `roxe`: reads its command line and goes to the command.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod capture;
 mod check;
 mod cli;
@@ -13,6 +14,8 @@ mod progress;
 mod replay;
 mod script;
 mod sim;
+mod stat;
+mod table;
 
 use std::io;
 use std::process::ExitCode;
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Script(arguments) => script::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Devinfo(arguments) => devinfo::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),
