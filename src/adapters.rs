@@ -9,6 +9,8 @@ use crate::outcome::{Outcome, complain, visible};
 
 /// An adapter that answers.
 pub(crate) struct Adapter {
+    /// Names it among all.
+    pub(crate) endpoint: String,
     pub(crate) info: Info,
     /// Which of its process's adapters of one name it is: nothing, `#2`, `#3` and so on.
     number: String,
@@ -21,49 +23,52 @@ pub(crate) struct Snapshot {
     /// Nanoseconds since the adapter was opened.
     pub(crate) time_ns: u64,
     pub(crate) counters: Vec<CounterValue>,
+    /// By number.
     pub(crate) queue_pairs: Vec<QueuePairStatus>,
 }
 
 impl Adapter {
-    /// Those of this name, process number, or `PID/NAME`; all, if none is asked for. Says what is
-    /// wrong when there are none.
-    pub(crate) fn find(wanted: Option<&str>) -> Result<Vec<Self>, Outcome> {
-        let found = running().map_err(|error| {
-            complain(format_args!("cannot see which adapters are open: {error}"));
-            Outcome::Lacking
-        })?;
-        let mut adapters = Vec::new();
-        let mut others = Vec::new();
-        let mut silent = 0;
-        for endpoint in found {
+    /// All that answer, and the endpoints of those that do not, with why.
+    pub(crate) fn all() -> io::Result<(Vec<Self>, Vec<(String, io::Error)>)> {
+        let (mut adapters, mut silent) = (Vec::new(), Vec::new());
+        for endpoint in running()? {
             let answer = endpoint.connect().and_then(|mut client| Ok((client.info()?, client)));
+            let endpoint = endpoint.endpoint;
             match answer {
                 Ok((info, client)) => {
-                    let number = number_of(&endpoint.endpoint, &info.name);
-                    let adapter = Self { info, number, client };
-                    if wanted.is_none_or(|wanted| adapter.is(wanted)) {
-                        adapters.push(adapter);
-                    } else {
-                        others.push(adapter.title());
-                    }
+                    let number = number_of(&endpoint, &info.name);
+                    adapters.push(Self { endpoint, info, number, client });
                 }
                 // It closed just now.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(error) => {
-                    silent += 1;
-                    complain(format_args!("{}: {error}", endpoint.endpoint));
-                }
+                Err(error) => silent.push((endpoint, error)),
             }
         }
-        if !adapters.is_empty() {
-            return Ok(adapters);
+        Ok((adapters, silent))
+    }
+
+    /// Those of this name, process number, or `PID/NAME`; all, if none is asked for. Says what is
+    /// wrong when there are none.
+    pub(crate) fn find(wanted: Option<&str>) -> Result<Vec<Self>, Outcome> {
+        let (all, silent) = Self::all().map_err(|error| {
+            complain(format_args!("cannot see which adapters are open: {error}"));
+            Outcome::Lacking
+        })?;
+        for (endpoint, error) in &silent {
+            complain(format_args!("{endpoint}: {error}"));
+        }
+        let is_wanted = |adapter: &Self| wanted.is_none_or(|wanted| adapter.is(wanted));
+        let (found, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_wanted);
+        if !found.is_empty() {
+            return Ok(found);
         }
         match wanted {
-            Some(wanted) if !others.is_empty() => complain(format_args!(
-                "no open adapter is {wanted}; there are: {}",
-                others.join(", ")
-            )),
-            _ if silent > 0 => {}
+            Some(wanted) if !others.is_empty() => {
+                let others: Vec<_> = others.iter().map(Self::title).collect();
+                let others = others.join(", ");
+                complain(format_args!("no open adapter is {wanted}; there are: {others}"));
+            }
+            _ if !silent.is_empty() => {}
             _ => complain(
                 "no adapter is open in this network namespace: they are shown while a program \
                  uses them (`ip netns exec NAME roxe …` for another namespace)",
@@ -72,40 +77,43 @@ impl Adapter {
         Err(Outcome::Lacking)
     }
 
-    fn is(&self, wanted: &str) -> bool {
+    /// Whether it is meant.
+    pub(crate) fn is(&self, wanted: &str) -> bool {
         let process = self.info.pid.to_string();
-        let named = format!("{}{}", self.info.name, self.number);
+        let named = self.name();
         let is_name = |wanted: &str| wanted == self.info.name || wanted == named;
         let of_process = wanted.split_once('/').filter(|(pid, _)| *pid == process);
         is_name(wanted) || wanted == process || of_process.is_some_and(|(_, name)| is_name(name))
     }
 
-    /// For people: which it is.
-    pub(crate) fn title(&self) -> String {
-        let Info { name, pid, command, .. } = &self.info;
-        let program = command.rsplit('/').next().unwrap_or_default();
-        let number = &self.number;
-        visible(&format!("{name}{number} ({program}, process {pid})"), |_| false)
+    /// Its name, with what tells it from others of the same process.
+    pub(crate) fn name(&self) -> String {
+        format!("{}{}", self.info.name, self.number)
     }
 
-    /// How it is now, with or without its queue pairs; `None` when it closed.
+    /// For people: which it is.
+    pub(crate) fn title(&self) -> String {
+        let Info { pid, command, .. } = &self.info;
+        let program = command.rsplit('/').next().unwrap_or_default();
+        visible(&format!("{} ({program}, process {pid})", self.name()), |_| false)
+    }
+
+    /// How it is now, with or without its queue pairs.
+    pub(crate) fn ask(&mut self, queue_pairs: bool) -> io::Result<Snapshot> {
+        let (counters, time_ns) = self.client.counters()?;
+        let mut queue_pairs = if queue_pairs { self.client.queue_pairs()?.0 } else { Vec::new() };
+        queue_pairs.sort_by_key(|it| it.qpn);
+        Ok(Snapshot { time_ns, counters, queue_pairs })
+    }
+
+    /// The same; says so when it does not answer any more.
     pub(crate) fn look(&mut self, queue_pairs: bool) -> Option<Snapshot> {
-        let look = |client: &mut Client| {
-            let (counters, time_ns) = client.counters()?;
-            let queue_pairs = if queue_pairs { client.queue_pairs()?.0 } else { Vec::new() };
-            io::Result::Ok(Snapshot { time_ns, counters, queue_pairs })
-        };
-        match look(&mut self.client) {
-            Ok(snapshot) => Some(snapshot),
-            Err(error) => {
-                if is_end(&error) {
-                    complain(format_args!("{}: closed", self.title()));
-                } else {
-                    complain(format_args!("{}: {error}", self.title()));
-                }
-                None
-            }
+        match self.ask(queue_pairs) {
+            Ok(snapshot) => return Some(snapshot),
+            Err(error) if is_end(&error) => complain(format_args!("{}: closed", self.title())),
+            Err(error) => complain(format_args!("{}: {error}", self.title())),
         }
+        None
     }
 
     /// What it sends and receives from now on.
@@ -145,7 +153,8 @@ impl Snapshot {
 
     /// The queue pair with this number.
     pub(crate) fn queue_pair(&self, qpn: u32) -> Option<&QueuePairStatus> {
-        self.queue_pairs.iter().find(|it| it.qpn == qpn)
+        let found = self.queue_pairs.binary_search_by_key(&qpn, |it| it.qpn).ok()?;
+        Some(&self.queue_pairs[found])
     }
 }
 
@@ -196,7 +205,7 @@ pub(crate) fn sum(queue_pair: &QueuePairStatus, names: &[&str]) -> u64 {
 }
 
 /// Not ready: said and heard.
-pub(crate) const NOT_READY: &[&str] = &["send_rnr_err", "rcvd_rnr_err", "rnr_nak_retry_err"];
+pub(crate) const NOT_READY: &[&str] = &["send_rnr_err", "rcvd_rnr_err"];
 
 /// Frames for a queue pair that it dropped, or that were dropped before they came to it.
 pub(crate) const DROPPED: &[&str] = &[

@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Sim(SimArguments),
     Devinfo(DevinfoArguments),
     Stat(StatArguments),
+    Top(TopArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -381,6 +382,24 @@ pub(crate) struct StatArguments {
     /// JSON Lines: a flat object an adapter, or a queue pair
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Shows on a screen what adapters do that are open now, in any program of this user.
+///
+/// Adapters with their traffic, and below them queue pairs, the busiest first, with whatever went
+/// wrong; of those that ended, why. Keys: q ends, s sorts otherwise, p stops the picture, ? helps.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUNNING_LEGEND)]
+pub(crate) struct TopArguments {
+    /// Only this one: a name, the number of a process, or PID/NAME
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = pause)]
+    pub(crate) interval: f64,
+    /// Print one screen as text, after one interval
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 /// How it ends.

@@ -16,6 +16,7 @@ mod script;
 mod sim;
 mod stat;
 mod table;
+mod top;
 
 use std::io;
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Devinfo(arguments) => devinfo::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

@@ -33,7 +33,8 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<Outcome> {
                 continue;
             };
             let title = adapter.title();
-            let look = Look { adapter, now: &now, before: before.get(&title), arguments };
+            let look =
+                Look { adapter, now: &now, before: before.get(&adapter.endpoint), arguments };
             match arguments.qp {
                 None if arguments.json => look.json(&mut ink),
                 None => look.text(&mut ink),
@@ -46,7 +47,7 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<Outcome> {
                     }
                 },
             }
-            before.insert(title, now);
+            before.insert(adapter.endpoint.clone(), now);
         }
         out.write_all(ink.bytes())?;
         out.flush()?;

@@ -148,8 +148,25 @@ fn what_is_watched_is_told_with_its_rate_until_it_closes() {
 }
 
 #[test]
+fn one_screen_can_be_printed_and_no_screen_is_drawn_where_there_is_no_terminal() {
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    write(&contexts, &mut a, 4096);
+    let text = said(&["top", "-d", &pid, "--once", "--interval", "0.1"]);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "roxe top: 2 adapters, 2 queue pairs, by rate   (? help)");
+    assert!(lines[3].starts_with("memory") && lines[5].starts_with("memory#2"), "{text}");
+    let qpn = a.endpoint().unwrap().qpn.get().to_string();
+    assert!(lines.iter().any(|line| line.trim_start().starts_with(&qpn)), "{text}");
+
+    let output = run(&["top", "-d", &pid]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(err(&output).contains("--once prints one screen"), "{}", err(&output));
+}
+
+#[test]
 fn without_an_adapter_it_says_what_to_do() {
-    for command in ["stat"] {
+    for command in ["stat", "top"] {
         let output = run(&[command, "-d", "nosuch"]);
         assert_eq!(output.status.code(), Some(3), "{command}");
         assert!(err(&output).contains("no"), "{}", err(&output));
