@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use roxe_verbs::status::{Client, CounterValue, Info, QueuePairStatus, running};
+use roxe_verbs::status::{Client, CounterValue, Info, QueuePairStatus, Recorded, running};
 
 use crate::outcome::{Outcome, complain, visible};
 
@@ -117,7 +117,7 @@ impl Adapter {
     }
 
     /// What it sends and receives from now on.
-    pub(crate) fn record(self, room: u32) -> io::Result<impl io::Read + Send + 'static> {
+    pub(crate) fn record(self, room: u32) -> io::Result<Recorded> {
         self.client.record(room)
     }
 }

@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Devinfo(DevinfoArguments),
     Stat(StatArguments),
     Top(TopArguments),
+    Capture(CaptureArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -400,6 +401,69 @@ pub(crate) struct TopArguments {
     /// Print one screen as text, after one interval
     #[arg(long)]
     pub(crate) once: bool,
+}
+
+/// Records what an adapter that is open in another program sends and receives.
+///
+/// As pcapng to a file; without one, a line a frame, as `roxe explain` shows them. tcpdump does not
+/// see these frames: XDP takes them before the kernel looks. The adapter never waits: frames that
+/// are read too slowly are lost here, counted, and told by a comment on the next one. Ctrl-C ends
+/// it; the file is whole at any time.
+#[derive(Debug, Args)]
+#[command(after_long_help = CAPTURE_LEGEND)]
+pub(crate) struct CaptureArguments {
+    /// Which one, if there are several: a name, the number of a process, or PID/NAME
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Where frames are written, as pcapng; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Stop after so many frames
+    #[arg(short, long, value_name = "COUNT", value_parser = at_least_one())]
+    pub(crate) count: Option<u64>,
+    /// Files of at most SIZE, of which the newest N are kept, such as 64Mx10; FILE gets a number
+    ///
+    /// x.pcapng becomes x_00001.pcapng and so on, behind those that are there. K, M and G are
+    /// powers of 1024.
+    #[arg(long, value_name = "SIZExN", value_parser = ring, requires = "write")]
+    pub(crate) ring: Option<(u64, u32)>,
+    /// Keep the last N frames in memory, and write them when it ends
+    #[arg(long, value_name = "N", requires = "write", conflicts_with = "ring",
+          value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) last: Option<u32>,
+    /// Only frames for which this holds, as for `roxe explain`
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// JSON Lines: a flat object a frame, as of `roxe explain`
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) json: bool,
+}
+
+/// How it ends.
+const CAPTURE_LEGEND: &str = "\
+Exit status:
+  0  recorded, until COUNT, Ctrl-C, or the adapter closed
+  2  a usage error, also when several adapters are open and none is named; a file that cannot be
+     written
+  3  no adapter is open, or none that is asked for; or they belong to another user";
+
+/// A size and a count of files.
+fn ring(text: &str) -> Result<(u64, u32), String> {
+    let read = || {
+        let (size, count) = text.rsplit_once('x')?;
+        let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = match size[digits.len()..].to_ascii_uppercase().as_str() {
+            "" => 1,
+            "K" | "KIB" => 1 << 10,
+            "M" | "MIB" => 1 << 20,
+            "G" | "GIB" => 1 << 30,
+            _ => return None,
+        };
+        let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+        let count = count.parse::<u32>().ok()?;
+        (bytes >= 4096 && count > 0).then_some((bytes, count))
+    };
+    read().ok_or_else(|| "a size of at least 4K and a count are expected, as 64Mx10".to_owned())
 }
 
 /// How it ends.

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod capture;
+mod capture_live;
 mod check;
 mod cli;
 mod devinfo;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Devinfo(arguments) => devinfo::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Capture(arguments) => capture_live::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

@@ -87,8 +87,7 @@ impl Row {
             gigabits: now.rate(bytes, before) * 8.0 / 1e9,
         };
         let nanos = before.map_or(0, |before| now.since(before));
-        let old =
-            |qpn| before.and_then(|before| before.queue_pairs.iter().find(move |it| it.qpn == qpn));
+        let old = |qpn| before.and_then(|before| before.queue_pair(qpn));
         let total = |names: &[&str]| names.iter().map(|name| now.counter(name)).sum();
         let drops = |group: &str| group.starts_with("dropped");
         let dropped = now.counters.iter().filter(|it| drops(&it.group) && it.whose == "ours");

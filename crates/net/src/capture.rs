@@ -44,9 +44,11 @@ use crate::port::{
     Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake, packets_to,
 };
 
+mod keeper;
 mod live;
 mod tape;
 
+pub use keeper::Keeper;
 pub use live::{Live, Recording, Tap, lost_before};
 use tape::{Shown, Tape};
 
@@ -212,7 +214,7 @@ fn record_arrival(
     match (arrival.frame, &arrival.packet) {
         (Some(RawFrame { first, second, wire_len, .. }), _) => {
             let pieces = [first, second, &[]];
-            record(Record { time, direction: INBOUND, pieces, wire_len, dropped });
+            record(Record { time, direction: INBOUND, pieces, wire_len, dropped, comment: None });
         }
         (None, Ok(packet)) => {
             let mut headers = [0; FrameTemplate::MAX];
@@ -223,7 +225,7 @@ fn record_arrival(
             };
             let wire_len = headers.len() + packet.body.len();
             let pieces = [headers, first, second];
-            record(Record { time, direction: INBOUND, pieces, wire_len, dropped });
+            record(Record { time, direction: INBOUND, pieces, wire_len, dropped, comment: None });
         }
         // Neither frame nor packet: the inner port has nothing to show.
         (None, Err(_)) => {}
@@ -237,6 +239,8 @@ struct Record<'a> {
     pieces: [&'a [u8]; 3],
     wire_len: usize,
     dropped: Option<roxe_wire::DropReason>,
+    /// What is told of it, if it is more than why it was dropped.
+    comment: Option<&'a str>,
 }
 
 const INBOUND: Direction = Direction::Inbound;
@@ -296,7 +300,7 @@ fn seal<'p>(
     let pieces = [&bytes[link_len(&headers, whose)..headers.headers_len()], first, second];
     let wire_len = pieces.iter().map(|piece| piece.len()).sum();
     let direction = Direction::Outbound;
-    record(Record { time, direction, pieces, wire_len, dropped: None });
+    record(Record { time, direction, pieces, wire_len, dropped: None, comment: None });
     Outgoing { path, len, seal: Seal::AsWritten }
 }
 

@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 mod client;
 mod server;
 
-pub use client::{Client, Running, running};
+pub use client::{Client, Recorded, Running, running};
+pub use roxe_net::capture::lost_before;
 pub(crate) use server::{About, Server};
 
 /// What an adapter is.
@@ -48,6 +49,8 @@ pub struct Info {
     pub active_mtu: u32,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+    /// What recorded frames of it begin with: `LINKTYPE_…` of captures.
+    pub link_type: u16,
 }
 
 /// A counter of an adapter.

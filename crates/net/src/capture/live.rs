@@ -194,6 +194,11 @@ impl Frames {
 }
 
 impl Tap {
+    /// What frames of recordings begin with.
+    pub const fn link_type(&self) -> LinkType {
+        self.link_type
+    }
+
     /// Begins a recording that holds at most so many bytes of frames which were not taken yet;
     /// it takes twice as much memory, and some for each frame.
     ///
@@ -362,7 +367,7 @@ pub fn lost_before(comment: &str) -> Option<u64> {
 }
 
 /// How that comment ends.
-const LOST: &str = " frames before this one were lost: they were not taken fast enough";
+const LOST: &str = " frames were lost before this one: read too slowly";
 
 /// No packet's frame is shorter.
 const LEAST_FRAME: usize = 64;

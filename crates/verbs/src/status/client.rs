@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
@@ -44,6 +45,27 @@ const ACCEPTS: u32 = 1 << 16;
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
+}
+
+/// A pcapng stream of what an adapter sends and receives.
+#[derive(Debug)]
+pub struct Recorded(BufReader<UnixStream>);
+
+impl Recorded {
+    /// What ends the recording from another thread: whoever reads comes to the end of the stream.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn closer(&self) -> io::Result<impl Fn() + Send + 'static> {
+        let stream = self.0.get_ref().try_clone()?;
+        Ok(move || drop(stream.shutdown(Shutdown::Both)))
+    }
+}
+
+impl io::Read for Recorded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
 }
 
 impl Running {
@@ -118,7 +140,7 @@ impl Client {
     ///
     /// # Errors
     /// When it does not answer, or refuses.
-    pub fn record(mut self, room: u32) -> io::Result<impl io::Read + Send + 'static> {
+    pub fn record(mut self, room: u32) -> io::Result<Recorded> {
         self.ask(&format!("record {room}"))?;
         // Its first byte is there when it has begun. A refusal begins otherwise.
         if self.stream.fill_buf()?.first() == Some(&b'{') {
@@ -128,7 +150,7 @@ impl Client {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.stream.get_ref().set_read_timeout(None)?;
-        Ok(self.stream)
+        Ok(Recorded(self.stream))
     }
 
     fn ask(&mut self, request: &str) -> io::Result<()> {

@@ -377,6 +377,7 @@ impl Service {
             active: self.engine.is_active(),
             active_mtu,
             addresses: self.engine.with(addresses),
+            link_type: self.tap.link_type().0,
         }
     }
 }
