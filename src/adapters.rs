@@ -79,11 +79,9 @@ impl Adapter {
 
     /// Whether it is meant.
     pub(crate) fn is(&self, wanted: &str) -> bool {
-        let process = self.info.pid.to_string();
-        let named = self.name();
-        let is_name = |wanted: &str| wanted == self.info.name || wanted == named;
-        let of_process = wanted.split_once('/').filter(|(pid, _)| *pid == process);
-        is_name(wanted) || wanted == process || of_process.is_some_and(|(_, name)| is_name(name))
+        let (process, named) = (self.info.pid.to_string(), self.name());
+        let is_of_process = wanted.split_once('/') == Some((&process, &named));
+        [&self.info.name, &named, &process].map(String::as_str).contains(&wanted) || is_of_process
     }
 
     /// Its name, with what tells it from others of the same process.

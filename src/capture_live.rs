@@ -189,8 +189,7 @@ impl Sink {
         };
         let name = Some(info.name.clone());
         let interface = Interface { name, link_type, snap_len: 0, skipped: 0 };
-        // What stands around the payload of the longest packet takes less than a quarter of it.
-        let longest = info.active_mtu as usize * 5 / 4;
+        let longest = info.active_mtu as usize + AROUND_PAYLOAD;
         let settings = Settings { keep, ..Settings::default() };
         Keeper::create(file, &interface, longest, &settings)
             .map(Self::File)
@@ -246,6 +245,9 @@ impl Sink {
         }
     }
 }
+
+/// Bytes around the payload of a packet are fewer.
+const AROUND_PAYLOAD: usize = 256;
 
 /// Bytes of frames that may wait in the adapter.
 const ROOM: u32 = 16 << 20;

@@ -147,6 +147,152 @@ fn what_is_watched_is_told_with_its_rate_until_it_closes() {
     assert!(text.contains("rdma_tx_packets"), "{text}");
 }
 
+/// Runs `roxe capture` on the first adapter while it writes again and again, until it ends.
+fn capture(arguments: &[&str]) -> Output {
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["capture", "-d", &format!("{pid}/memory")])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    while capture.try_wait().expect("it is ours").is_none() {
+        write(&contexts, &mut a, 4096);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    capture.wait_with_output().expect("it ended")
+}
+
+/// A folder that goes with the test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("roxe-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("text").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_an_adapter_sends_and_receives_is_told_in_words_as_it_passes() {
+    let output = capture(&["-c", "4"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines[0].contains("from → to") && lines[0].ends_with("meaning"), "{text}");
+    assert_eq!(text.matches("WRITE_ONLY").count(), 2, "{text}");
+    assert_eq!(text.matches("ACK ").count(), 2, "{text}");
+    assert!(err(&output).ends_with("4 frames\n"), "{}", err(&output));
+
+    let output = capture(&["-c", "2", "--json", "--filter", "aeth.kind == ack"]);
+    let objects = objects(&out(&output));
+    assert_eq!(objects.len(), 2);
+    assert!(objects.iter().all(|it| it["aeth.kind"] == "ack" && it["icrc"] == "good"));
+}
+
+#[test]
+fn a_recording_is_a_capture_that_explain_and_check_read() {
+    let folder = Folder::new("capture");
+    let file = folder.file("a.pcapng");
+    let output = capture(&["-c", "6", "-w", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(out(&output), "");
+    let frames = objects(&said(&["explain", "--json", "--no-summary", &file]));
+    assert_eq!(frames.len(), 6);
+    assert!(frames.iter().all(|frame| frame["icrc"] == "good"));
+    said(&["check", &file]);
+
+    let output = capture(&["-c", "3", "-w", "-"]);
+    std::fs::write(&file, &output.stdout).unwrap();
+    assert_eq!(objects(&said(&["explain", "--json", "--no-summary", &file])).len(), 3);
+
+    let output =
+        capture(&["-c", "4", "-w", &file, "--last", "2", "--filter", "payload_len == 4096"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let frames = objects(&said(&["explain", "--json", "--no-summary", &file]));
+    assert_eq!(frames.len(), 2);
+    assert!(frames.iter().all(|frame| frame["payload_len"] == 4096));
+}
+
+#[test]
+fn a_ring_of_files_keeps_the_newest() {
+    let folder = Folder::new("ring");
+    let output = capture(&["-c", "20", "-w", &folder.file("a.pcapng"), "--ring", "12Kx2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let mut names: Vec<_> = std::fs::read_dir(&folder.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names[0].as_str() > "a_00001.pcapng", "{names:?}");
+    for name in names {
+        said(&["explain", &folder.file(&name)]);
+        assert!(std::fs::metadata(folder.file(&name)).unwrap().len() <= 12 * 1024);
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said() {
+    let (_contexts, pid) = adapters();
+    let usage = |arguments: &[&str]| {
+        let output = run(&[&["capture", "-d", &pid], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", err(&output));
+        err(&output)
+    };
+    let several = usage(&[]);
+    let expected = format!("2 adapters are open: say by -d which, of {pid}/memory, {pid}/memory#2");
+    assert!(several.contains(&expected), "{several}");
+    assert!(usage(&["-w", "-", "--last", "3"]).contains("need a file"));
+    assert!(usage(&["-w", "x", "--ring", "1x1"]).contains("4K"));
+    assert!(usage(&["--filter", "nosuch == 1"]).contains("--filter:"));
+    let second = format!("{pid}/memory#2");
+    let output = run(&["capture", "-d", &second, "-w", "/nonexistent/x.pcapng"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("cannot create the capture /nonexistent/x.pcapng"));
+}
+
+/// The file is whole, and says how much is in it.
+#[test]
+fn a_recording_that_is_interrupted_ends_whole() {
+    let folder = Folder::new("interrupted");
+    let file = folder.file("a.pcapng");
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    let capture = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["capture", "-d", &format!("{pid}/memory#2"), "-w", &file, "--last", "5"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    let given = || {
+        let counters = contexts[1].counters();
+        counters.into_iter().find(|(name, _)| *name == "live_frames").expect("a counter").1
+    };
+    while given() < 20 {
+        write(&contexts, &mut a, 64);
+    }
+    let kill = Command::new("kill").args(["-INT", &capture.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    let output = capture.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(err(&output).contains(" frames\n"), "{}", err(&output));
+    assert_eq!(objects(&said(&["explain", "--json", "--no-summary", &file])).len(), 5);
+}
+
 #[test]
 fn one_screen_can_be_printed_and_no_screen_is_drawn_where_there_is_no_terminal() {
     let (contexts, pid) = adapters();
@@ -166,7 +312,7 @@ fn one_screen_can_be_printed_and_no_screen_is_drawn_where_there_is_no_terminal()
 
 #[test]
 fn without_an_adapter_it_says_what_to_do() {
-    for command in ["stat", "top"] {
+    for command in ["stat", "top", "capture"] {
         let output = run(&[command, "-d", "nosuch"]);
         assert_eq!(output.status.code(), Some(3), "{command}");
         assert!(err(&output).contains("no"), "{}", err(&output));
