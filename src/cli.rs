@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
-use roxe_verbs::{Context, DeviceEntry, Error, devices_in, open_in};
+use roxe_verbs::{Context, DeviceEntry, Error, Mtu, devices_in, open_in};
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Stat(StatArguments),
     Top(TopArguments),
     Capture(CaptureArguments),
+    Doctor(DoctorArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -464,6 +465,31 @@ fn ring(text: &str) -> Result<(u64, u32), String> {
         (bytes >= 4096 && count > 0).then_some((bytes, count))
     };
     read().ok_or_else(|| "a size of at least 4K and a count are expected, as 64Mx10".to_owned())
+}
+
+/// Looks for what this machine lacks for an adapter, and says what to do about it.
+///
+/// Kernel, privileges, locked memory, UDP port 4791, and of each interface link, addresses, MTU,
+/// XDP, queues and neighbours. It looks only: nothing is attached, opened or changed.
+///
+/// Exit status: 0 an adapter can work; 1 something fails; 2 a usage error; 3 nothing can be seen.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Interfaces; without any, those that are up
+    #[arg(value_name = "NETDEV")]
+    pub(crate) netdevs: Vec<String>,
+    /// The path MTU that interfaces should carry: 256, 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "BYTES", value_parser = path_mtu)]
+    pub(crate) path_mtu: Option<Mtu>,
+    /// JSON Lines: a flat object a check
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A path MTU in bytes.
+fn path_mtu(text: &str) -> Result<Mtu, String> {
+    let mtu = text.parse().ok().and_then(Mtu::from_bytes);
+    mtu.ok_or_else(|| "256, 512, 1024, 2048 or 4096 is expected".to_owned())
 }
 
 /// How it ends.

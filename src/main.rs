@@ -7,6 +7,7 @@ mod capture_live;
 mod check;
 mod cli;
 mod devinfo;
+mod doctor;
 mod examine;
 mod explain;
 mod outcome;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Devinfo(arguments) => devinfo::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Capture(arguments) => capture_live::run(&arguments),
     };
     match result {
