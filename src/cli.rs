@@ -9,6 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
+use roxe_verbs::{Context, DeviceEntry, Error, Mtu, devices_in, open_in};
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
@@ -30,6 +31,10 @@ pub(crate) enum Command {
     Script(ScriptArguments),
     Sim(SimArguments),
     Devinfo(DevinfoArguments),
+    Stat(StatArguments),
+    Top(TopArguments),
+    Capture(CaptureArguments),
+    Doctor(DoctorArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -335,9 +340,10 @@ pub(crate) struct SimArguments {
 
 /// Shows the adapters there are: their ports, path MTUs and addresses.
 ///
-/// Which there are says the variable ROXE_DEVICES, such as "roxe0=xdp:eth1;roxe1=udp:127.0.0.1".
-/// Without it each interface that is up and has an address is one, `roxe_` and its name: by AF_XDP
-/// where that is allowed, else by a UDP socket.
+/// Which there are says --config, or the variable ROXE_DEVICES, such as
+/// "roxe0=xdp:eth1;roxe1=udp:127.0.0.1", or the file that ROXE_CONFIG names. Without any of them
+/// each interface that is up and has an address is one, `roxe_` and its name: by AF_XDP where that
+/// is allowed, else by a UDP socket.
 ///
 /// What was named is opened for a moment, and what cannot be opened is shown with what to do. An
 /// interface that nobody named is left alone: to open it by AF_XDP may take its link down for a
@@ -348,12 +354,188 @@ pub(crate) struct DevinfoArguments {
     /// Only this one: a name, or a device string
     #[arg(short, long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
     /// Every limit too
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// JSON Lines: a flat object an adapter
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Shows the counters of adapters that are open now, in any program of this user.
+///
+/// Names are those of rxe and mlx5 where they mean the same, and ours. Counters that are 0 are left
+/// out. Adapters are those of this network namespace; each is asked, none is touched.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUNNING_LEGEND)]
+pub(crate) struct StatArguments {
+    /// Only this one: a name, the number of a process, or PID/NAME
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Look again and again, with so many seconds between, and tell what rises how fast
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", value_parser = pause)]
+    pub(crate) watch: Option<f64>,
+    /// Queue pairs, a line each; or all that is known of the one with this number
+    #[arg(long, value_name = "N", num_args = 0..=1, value_parser = queue_pair_number)]
+    pub(crate) qp: Option<Option<u32>>,
+    /// Counters that are 0 too
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// JSON Lines: a flat object an adapter, or a queue pair
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Shows on a screen what adapters do that are open now, in any program of this user.
+///
+/// Adapters with their traffic, and below them queue pairs, the busiest first, with whatever went
+/// wrong; of those that ended, why. Keys: q ends, s sorts otherwise, p stops the picture, ? helps.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUNNING_LEGEND)]
+pub(crate) struct TopArguments {
+    /// Only this one: a name, the number of a process, or PID/NAME
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = pause)]
+    pub(crate) interval: f64,
+    /// Print one screen as text, after one interval
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+/// Records what an adapter that is open in another program sends and receives.
+///
+/// As pcapng to a file; without one, a line a frame, as `roxe explain` shows them. tcpdump does not
+/// see these frames: XDP takes them before the kernel looks. The adapter never waits: frames that
+/// are read too slowly are lost here, counted, and told by a comment on the next one. Ctrl-C ends
+/// it; the file is whole at any time.
+#[derive(Debug, Args)]
+#[command(after_long_help = CAPTURE_LEGEND)]
+pub(crate) struct CaptureArguments {
+    /// Which one, if there are several: a name, the number of a process, or PID/NAME
+    #[arg(short, long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Where frames are written, as pcapng; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Stop after so many frames
+    #[arg(short, long, value_name = "COUNT", value_parser = at_least_one())]
+    pub(crate) count: Option<u64>,
+    /// Files of at most SIZE, of which the newest N are kept, such as 64Mx10; FILE gets a number
+    ///
+    /// x.pcapng becomes x_00001.pcapng and so on, behind those that are there. K, M and G are
+    /// powers of 1024.
+    #[arg(long, value_name = "SIZExN", value_parser = ring, requires = "write")]
+    pub(crate) ring: Option<(u64, u32)>,
+    /// Keep the last N frames in memory, and write them when it ends
+    #[arg(long, value_name = "N", requires = "write", conflicts_with = "ring",
+          value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) last: Option<u32>,
+    /// Only frames for which this holds, as for `roxe explain`
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// JSON Lines: a flat object a frame, as of `roxe explain`
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) json: bool,
+}
+
+/// How it ends.
+const CAPTURE_LEGEND: &str = "\
+Exit status:
+  0  recorded, until COUNT, Ctrl-C, or the adapter closed
+  2  a usage error, also when several adapters are open and none is named; a file that cannot be
+     written
+  3  no adapter is open, or none that is asked for; or they belong to another user";
+
+/// A size and a count of files.
+fn ring(text: &str) -> Result<(u64, u32), String> {
+    let read = || {
+        let (size, count) = text.rsplit_once('x')?;
+        let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = match size[digits.len()..].to_ascii_uppercase().as_str() {
+            "" => 1,
+            "K" | "KIB" => 1 << 10,
+            "M" | "MIB" => 1 << 20,
+            "G" | "GIB" => 1 << 30,
+            _ => return None,
+        };
+        let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+        let count = count.parse::<u32>().ok()?;
+        (bytes >= 4096 && count > 0).then_some((bytes, count))
+    };
+    read().ok_or_else(|| "a size of at least 4K and a count are expected, as 64Mx10".to_owned())
+}
+
+/// Looks for what this machine lacks for an adapter, and says what to do about it.
+///
+/// Kernel, privileges, locked memory, UDP port 4791, and of each interface link, addresses, MTU,
+/// XDP, queues and neighbours. It looks only: nothing is attached, opened or changed.
+///
+/// Exit status: 0 an adapter can work; 1 something fails; 2 a usage error; 3 nothing can be seen.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Interfaces; without any, those that are up
+    #[arg(value_name = "NETDEV")]
+    pub(crate) netdevs: Vec<String>,
+    /// The path MTU that interfaces should carry: 256, 512, 1024, 2048 or 4096
+    #[arg(long, value_name = "BYTES", value_parser = path_mtu)]
+    pub(crate) path_mtu: Option<Mtu>,
+    /// JSON Lines: a flat object a check
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A path MTU in bytes.
+fn path_mtu(text: &str) -> Result<Mtu, String> {
+    let mtu = text.parse().ok().and_then(Mtu::from_bytes);
+    mtu.ok_or_else(|| "256, 512, 1024, 2048 or 4096 is expected".to_owned())
+}
+
+/// How it ends.
+const RUNNING_LEGEND: &str = "\
+Exit status:
+  0  shown
+  2  a usage error
+  3  no adapter is open, or none that is asked for; or they belong to another user";
+
+/// Seconds between two looks.
+fn pause(text: &str) -> Result<f64, String> {
+    let pause = text.parse::<f64>().ok().filter(|pause| (0.1..=86_400.0).contains(pause));
+    pause.ok_or_else(|| "a number of seconds from 0.1 to 86400 is expected".to_owned())
+}
+
+/// The number of a queue pair.
+fn queue_pair_number(text: &str) -> Result<u32, String> {
+    let qpn = number(text).ok().and_then(|number| u32::try_from(number).ok());
+    let qpn = qpn.filter(|number| *number < 1 << 24);
+    qpn.ok_or_else(|| "a number below 2^24 is expected, decimal or 0x…".to_owned())
+}
+
+/// Where devices are named. Of every command that opens one.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgument {
+    /// A TOML file that names devices: a table for each, with `port` and options as keys
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArgument {
+    /// The adapters there are.
+    pub(crate) fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
+        self.config.as_ref().map_or_else(roxe_verbs::devices, |file| devices_in(file))
+    }
+
+    /// Opens the one of this name, or that of a device string.
+    pub(crate) fn open(&self, name: &str) -> Result<Context, Error> {
+        match &self.config {
+            Some(file) => open_in(file, name),
+            None => roxe_verbs::open(name),
+        }
+    }
 }
 
 /// How devices are named, and how it ends.
@@ -365,9 +547,15 @@ Device strings:
   memory:NAME    joined with all of the same name in the same program
   and behind each of them [,capture=FILE][,fault=RULES]
 
+A file (--config FILE, ROXE_CONFIG):
+  [roxe0]                  # a table for each device, the options by their names
+  port = \"xdp:eth1\"
+  mode = \"native\"
+  zerocopy = false         # on and off may be true and false
+
 Exit status:
   0  there is an adapter
-  2  a usage error, or a device string that cannot be read
+  2  a usage error, a device string or a file that cannot be read
   3  there is none, or of those named none can be opened; what to do is said";
 
 /// What `--change` may take away.

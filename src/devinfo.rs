@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use anyhow::Result;
 use roxe_verbs::{
     Context, DeviceEntry, Error, Gid, GidType, Interface, Limits, Mtu, PortAttr, PortState,
-    devices, open,
 };
 
 use crate::cli::DevinfoArguments;
@@ -17,7 +16,7 @@ use crate::outcome::{Outcome, Verdicts, complain};
 pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
     let mut out = Verdicts::to(io::stdout().lock());
     if let Some(name) = &arguments.device {
-        return Ok(match open(name) {
+        return Ok(match arguments.config.open(name) {
             Ok(context) => {
                 out.write_all(told(&context, arguments).bytes())?;
                 Outcome::Right
@@ -25,7 +24,7 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
             Err(error) => failed(&error),
         });
     }
-    let devices = match devices() {
+    let devices = match arguments.config.devices() {
         Ok(devices) => devices,
         Err(error) => return Ok(failed(&error)),
     };
@@ -55,10 +54,10 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn failed(error: &Error) -> Outcome {
+pub(crate) fn failed(error: &Error) -> Outcome {
     complain(error);
     match error {
-        Error::DeviceString(_) => Outcome::Unreadable,
+        Error::DeviceString(_) | Error::Config(_) => Outcome::Unreadable,
         _ => Outcome::Lacking,
     }
 }
@@ -140,6 +139,9 @@ fn tell(context: &Context, port: &PortAttr, ink: &mut Ink) {
     ink.display(format_args!("\t\tlink_layer:\t\tEthernet\n"));
     let checked = if port.capabilities.verifies_icrc { "verified" } else { "cannot be verified" };
     ink.display(format_args!("\t\ticrc:\t\t\t{checked}\n"));
+    if let Some(trouble) = context.status_trouble() {
+        ink.display(format_args!("\t\tstat, top, capture:\tcannot look at it: {trouble}\n"));
+    }
     for (index, entry) in context.gids() {
         ink.display(format_args!("\t\tGID[{index:3}]:\t\t{}, {}\n", entry.gid, entry.gid_type));
     }

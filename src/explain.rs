@@ -4,7 +4,7 @@ mod fields;
 pub(crate) mod filter;
 pub(crate) mod ink;
 pub(crate) mod json;
-mod lines;
+pub(crate) mod lines;
 pub(crate) mod summary;
 mod verbose;
 

@@ -1,10 +1,13 @@
 //! The program `roxe`: reads its command line and goes to the command.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod capture;
+mod capture_live;
 mod check;
 mod cli;
 mod devinfo;
+mod doctor;
 mod examine;
 mod explain;
 mod outcome;
@@ -13,6 +16,9 @@ mod progress;
 mod replay;
 mod script;
 mod sim;
+mod stat;
+mod table;
+mod top;
 
 use std::io;
 use std::process::ExitCode;
@@ -36,6 +42,10 @@ fn main() -> ExitCode {
         Command::Script(arguments) => script::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Devinfo(arguments) => devinfo::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Capture(arguments) => capture_live::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

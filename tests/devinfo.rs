@@ -96,3 +96,39 @@ fn interfaces_are_shown_and_left_alone() {
     assert_eq!(people.status.code(), output.status.code());
     assert_eq!(out(&people).matches("hca_id:").count(), text.lines().count());
 }
+
+#[test]
+fn a_file_names_adapters_and_what_is_wrong_in_it_is_told_by_line_and_key() {
+    let folder = std::env::temp_dir().join(format!("roxe-devinfo-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("roxe.toml");
+    let path = file.to_str().expect("text");
+    std::fs::write(&file, "[one]\nport = \"memory:x\"\n\n[two]\nport = \"memory:x\"\n").unwrap();
+    let names = |output: &Output| -> Vec<String> {
+        assert_eq!(output.status.code(), Some(0), "{}", err(output));
+        let is_name = |line: &&str| line.starts_with("hca_id:");
+        let lines = out(output);
+        lines
+            .lines()
+            .filter(is_name)
+            .filter_map(|it| Some(it.split_once('\t')?.1.to_owned()))
+            .collect()
+    };
+    let by_variable = |devices: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
+        let command = command.arg("devinfo").env("ROXE_DEVICES", devices);
+        command.env("ROXE_CONFIG", &file).output().expect("roxe runs")
+    };
+    // What is asked for on the command line, then ROXE_DEVICES, then the file that a variable names.
+    assert_eq!(names(&run("a=memory:x", &["--config", path])), ["one", "two"]);
+    assert_eq!(names(&run("a=memory:x", &["--config", path, "-d", "two"])), ["two"]);
+    assert_eq!(names(&by_variable("a=memory:x")), ["a"]);
+    assert_eq!(names(&by_variable("")), ["one", "two"]);
+
+    std::fs::write(&file, "[one]\nport = \"udp:127.0.0.1\"\ngso = \"fast\"\n").unwrap();
+    let output = run("", &["--config", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!("roxe: {path}:3: one.gso: gso=fast: not one of auto, on, off\n");
+    assert_eq!(err(&output), expected);
+    std::fs::remove_dir_all(&folder).expect("it is there");
+}

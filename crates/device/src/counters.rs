@@ -173,6 +173,19 @@ pub const NAMES: &[Name] = &[
     row("bad_qkey",                     Ours, Drop("bad_qkey")),
 ];
 
+/// What the rows of [`NAMES`] are about: the first of each group, and its title.
+#[rustfmt::skip]
+pub const GROUPS: &[(&str, &str)] = &[
+    ("rdma_tx_packets",            "traffic"),
+    ("rx_write_requests",          "requests received"),
+    ("ack_sent",                   "answers sent"),
+    ("rnr_nak_retry_err",          "answers received, or not"),
+    ("np_ecn_marked_roce_packets", "congestion"),
+    ("cq_overrun",                 "queues"),
+    ("drop_wrong_state",           "dropped by a queue pair"),
+    ("truncated",                  "dropped before"),
+];
+
 /// Names of rxe and mlx5 that are not shown, and why. One that were always 0 would say that all is
 /// well where nothing is known.
 #[rustfmt::skip]
@@ -257,6 +270,18 @@ impl Counters {
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         NAMES.iter().map(|row| (row.name, self.value(row.of)))
     }
+
+    /// The same, each with what it is about.
+    pub fn grouped(&self) -> impl Iterator<Item = (&'static str, &'static Name, u64)> {
+        let mut groups = GROUPS.iter().peekable();
+        let mut group = "";
+        NAMES.iter().map(move |row| {
+            if let Some((_, title)) = groups.next_if(|(first, _)| *first == row.name) {
+                group = *title;
+            }
+            (group, row, self.value(row.of))
+        })
+    }
 }
 
 impl Default for Counters {
@@ -265,15 +290,31 @@ impl Default for Counters {
     }
 }
 
-/// What one queue pair counted: its reports, and frames for it that were dropped. Made with the
-/// queue pair, so that nothing is allocated when something happens.
+/// What one queue pair counted: its traffic, its reports, and frames for it that were dropped. Made
+/// with the queue pair, so that nothing is allocated when something happens.
 ///
-/// What happens often is counted in 64 bits, in one cache line beside the queue pair. All else has
-/// 32 bits elsewhere, and stays at 2³²-1 if it ever comes there; the device counts on.
+/// Traffic and what happens often is counted in 64 bits, beside the queue pair. All else has 32
+/// bits elsewhere, and stays at 2³²-1 if it ever comes there; the device counts on.
 #[derive(Clone, Debug)]
 pub struct QpCounters {
+    sent: Traffic,
+    received: Traffic,
     often: [u64; Count::OFTEN],
     seldom: Box<Seldom>,
+}
+
+/// Packets, and their bytes from BTH to ICRC.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, bytes: usize) {
+        bump(&mut self.packets, 1);
+        bump(&mut self.bytes, bytes as u64);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -291,7 +332,18 @@ impl QpCounters {
     /// All 0.
     pub fn new() -> Self {
         let seldom = Seldom { transport: [0; _], drops: [0; _] };
-        Self { often: [0; _], seldom: Box::new(seldom) }
+        let (sent, received) = (Traffic::default(), Traffic::default());
+        Self { sent, received, often: [0; _], seldom: Box::new(seldom) }
+    }
+
+    /// A packet of so many bytes from BTH to ICRC was sent.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent.add(bytes);
+    }
+
+    /// A packet of so many bytes from BTH to ICRC came and is the queue pair's.
+    pub fn received(&mut self, bytes: usize) {
+        self.received.add(bytes);
     }
 
     /// The queue pair reported something.
@@ -324,6 +376,10 @@ impl QpCounters {
                 let often = self.often.get(place).copied();
                 often.or_else(|| Some(self.seldom.transport[place - Count::OFTEN].into()))
             }
+            Device(DeviceCount::PacketsSent) => Some(self.sent.packets),
+            Device(DeviceCount::BytesSent) => Some(self.sent.bytes),
+            Device(DeviceCount::PacketsReceived) => Some(self.received.packets),
+            Device(DeviceCount::BytesReceived) => Some(self.received.bytes),
             Device(_) => None,
             Drop(name) => {
                 let place = QP_DROPS.iter().position(|known| *known == name)?;
@@ -464,6 +520,19 @@ mod tests {
     }
 
     #[test]
+    fn every_counter_is_in_a_group() {
+        let counters = Counters::new();
+        let groups: Vec<_> = counters.grouped().map(|(group, ..)| group).collect();
+        assert_eq!(groups.len(), NAMES.len());
+        let mut titles = groups.clone();
+        titles.dedup();
+        assert_eq!(titles, GROUPS.iter().map(|(_, title)| *title).collect::<Vec<_>>());
+        let of = |name| counters.grouped().find(|(_, row, _)| row.name == name).map(|it| it.0);
+        assert_eq!(of("icrc_bad"), Some("dropped before"));
+        assert_eq!(of("retrans_pkts"), Some("answers received, or not"));
+    }
+
+    #[test]
     fn no_name_is_used_twice() {
         let mut names: Vec<&str> = NAMES.iter().map(|row| row.name).collect();
         names.sort_unstable();
@@ -505,9 +574,24 @@ mod tests {
         counters.count(Count::AckTimeout);
         counters.drop(DropReason::WrongAddress);
         counters.drop(DropReason::NotUdp { protocol: 6 });
+        counters.sent(100);
+        counters.sent(24);
+        counters.received(60);
         let shown: Vec<_> = counters.iter().filter(|(_, value)| *value > 0).collect();
-        assert_eq!(shown, [("local_ack_timeout_err", 2), ("addr_mismatch", 1)]);
-        let absent = ["not_udp", "rdma_tx_packets", "no_such_counter"];
+        assert_eq!(
+            shown,
+            [
+                ("rdma_tx_packets", 2),
+                ("rdma_tx_bytes", 124),
+                ("rdma_rx_packets", 1),
+                ("rdma_rx_bytes", 60),
+                ("sent_pkts", 2),
+                ("rcvd_pkts", 1),
+                ("local_ack_timeout_err", 2),
+                ("addr_mismatch", 1),
+            ]
+        );
+        let absent = ["not_udp", "cqe_lost", "no_such_counter"];
         assert_eq!(absent.map(|name| counters.by_name(name)), [None; 3]);
         assert!(QP_DROPS.iter().all(|name| DropReason::NAMES.contains(name)));
     }

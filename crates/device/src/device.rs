@@ -95,6 +95,10 @@ impl ByNumber {
         self.0.get_mut(index as usize)?.as_mut()
     }
 
+    pub(crate) fn places(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &QpSlot> {
         self.0.iter().flatten()
     }
@@ -254,6 +258,7 @@ impl<H: HostMemory> Device<H> {
             debug_assert!(path.is_some(), "who sends has a path");
             let Some(path) = path else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
+            slot.counters.sent(packet.len + ICRC_LEN);
             let transmit = Transmit { path, packet };
             if packet.path.is_some() {
                 let Outlet { room, elide } = &outlet;

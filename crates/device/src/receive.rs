@@ -75,6 +75,7 @@ impl<H: HostMemory> Device<H> {
             }
         }
         slot.qp.note_received(now, start_of(received.body));
+        slot.counters.received(received.body.len());
         let read;
         let grh = if packet.opcode.service == Service::Ud {
             read = grh_of(received);
@@ -171,6 +172,7 @@ impl<H: HostMemory> Device<H> {
             match checked {
                 Ok(()) => {
                     slot.qp.note_received(now, start_of(received.body));
+                    slot.counters.received(received.body.len());
                     self.tables.counters.device(DeviceCount::MulticastCopies, 1);
                     self.with(index, |qp, adapter| {
                         qp.handle_packet(now, packet, &grh, adapter);

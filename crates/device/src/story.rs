@@ -65,6 +65,22 @@ impl<H: HostMemory> Device<H> {
         ended.filter_map(|slot| self.queue_pair_story(slot.own.qpn))
     }
 
+    /// Whether something went wrong with a queue pair since Reset, of which the story tells.
+    pub fn has_ended(&self, qpn: Qpn) -> bool {
+        self.slot_of(qpn).is_some_and(|slot| slot.qp.ending().is_some())
+    }
+
+    /// The places that queue pairs have or had, from 0 on: whoever wants to see all a few at a time
+    /// goes through them. One that is made between may have a place before.
+    pub fn queue_pair_places(&self) -> u32 {
+        self.queue_pairs.places()
+    }
+
+    /// The queue pair in a place.
+    pub fn queue_pair_at(&self, place: u32) -> Option<Qpn> {
+        Some(self.queue_pairs.get(place)?.own.qpn)
+    }
+
     /// What one queue pair counted; `None` when there is no such.
     pub fn queue_pair_counters(&self, qpn: Qpn) -> Option<&QpCounters> {
         Some(&self.slot_of(qpn)?.counters)

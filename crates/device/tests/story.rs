@@ -207,6 +207,17 @@ fn each_queue_pair_counts_for_itself() {
     assert_eq!(count(other, "rx_write_requests"), Some(0));
     assert_eq!(count(qb, "cq_overrun"), None, "queue pairs have no such counter");
     let shown = b.device.queue_pair_counters(qb).unwrap().iter().filter(|(_, n)| *n != 0);
-    assert_eq!(shown.collect::<Vec<_>>(), [("rx_write_requests", 1), ("ack_sent", 1)]);
+    let traffic = [
+        ("rdma_tx_packets", 1),
+        ("rdma_tx_bytes", 20),
+        ("rdma_rx_packets", 1),
+        ("rdma_rx_bytes", 40),
+        ("sent_pkts", 1),
+        ("rcvd_pkts", 1),
+    ];
+    let reports = [("rx_write_requests", 1), ("ack_sent", 1)];
+    assert_eq!(shown.collect::<Vec<_>>(), [&traffic[..], &reports].concat());
+    assert_eq!((b.device.queue_pair_places(), b.device.queue_pair_at(0)), (2, Some(qb)));
+    assert_eq!(b.device.queue_pair_at(2), None);
     assert!(b.device.queue_pair_counters(Qpn::new(0xffff)).is_none());
 }

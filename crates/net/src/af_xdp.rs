@@ -48,10 +48,12 @@ use crate::port::{
 mod error;
 mod program;
 mod socket;
+mod support;
 mod umem;
 
 pub use error::OpenError;
 use program::{Attached, Attachment, Loaded};
+pub use support::{Support, support};
 use umem::{Frames, RxFrame};
 
 /// What can be chosen.

@@ -44,8 +44,12 @@ use crate::port::{
     Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake, packets_to,
 };
 
+mod keeper;
+mod live;
 mod tape;
 
+pub use keeper::Keeper;
+pub use live::{Live, Recording, Tap, lost_before};
 use tape::{Shown, Tape};
 
 /// What can be chosen.
@@ -189,29 +193,42 @@ impl<P: FramePort> Capture<P> {
         let time = self.time(now);
         let Self { inner, last, tape, shared, capabilities, .. } = self;
         inner.receive_all(now, &mut |arrival| {
-            let dropped = arrival.packet.err();
-            let trouble = match (arrival.frame, &arrival.packet) {
-                (Some(RawFrame { first, second, wire_len, .. }), _) => {
-                    let pieces = [first, second, &[]];
-                    tape.record(Record { time, direction: INBOUND, pieces, wire_len, dropped })
-                }
-                (None, Ok(packet)) => {
-                    let mut headers = [0; FrameTemplate::MAX];
-                    let headers = frame(packet, last, capabilities.headers, &mut headers);
-                    let (first, second) = match packet.body {
-                        Body::Whole { first, second } => (first, second),
-                        Body::Elided { start, .. } => (start, &[][..]),
-                    };
-                    let wire_len = headers.len() + packet.body.len();
-                    let pieces = [headers, first, second];
-                    tape.record(Record { time, direction: INBOUND, pieces, wire_len, dropped })
-                }
-                // Neither frame nor packet: the inner port has nothing to show.
-                (None, Err(_)) => Ok(()),
-            };
-            shared.tell(trouble);
+            record_arrival(&arrival, time, capabilities.headers, last, &mut |record| {
+                shared.tell(tape.record(record));
+            });
             sink(arrival);
         })
+    }
+}
+
+/// Hands what arrived to a recording, as far as it can be shown. `last` is what headers packets
+/// without frames had last.
+fn record_arrival(
+    arrival: &Arrival<'_>,
+    time: Timestamp,
+    whose: HeadersOf,
+    last: &mut Option<(Addressing, FrameTemplate)>,
+    record: &mut dyn FnMut(Record<'_>),
+) {
+    let dropped = arrival.packet.err();
+    match (arrival.frame, &arrival.packet) {
+        (Some(RawFrame { first, second, wire_len, .. }), _) => {
+            let pieces = [first, second, &[]];
+            record(Record { time, direction: INBOUND, pieces, wire_len, dropped, comment: None });
+        }
+        (None, Ok(packet)) => {
+            let mut headers = [0; FrameTemplate::MAX];
+            let headers = frame(packet, last, whose, &mut headers);
+            let (first, second) = match packet.body {
+                Body::Whole { first, second } => (first, second),
+                Body::Elided { start, .. } => (start, &[][..]),
+            };
+            let wire_len = headers.len() + packet.body.len();
+            let pieces = [headers, first, second];
+            record(Record { time, direction: INBOUND, pieces, wire_len, dropped, comment: None });
+        }
+        // Neither frame nor packet: the inner port has nothing to show.
+        (None, Err(_)) => {}
     }
 }
 
@@ -222,6 +239,8 @@ struct Record<'a> {
     pieces: [&'a [u8]; 3],
     wire_len: usize,
     dropped: Option<roxe_wire::DropReason>,
+    /// What is told of it, if it is more than why it was dropped.
+    comment: Option<&'a str>,
 }
 
 const INBOUND: Direction = Direction::Inbound;
@@ -254,14 +273,13 @@ fn link_len(template: &FrameTemplate, whose: HeadersOf) -> usize {
     }
 }
 
-/// Seals a packet that is about to be sent and records it. Says how it goes on.
-fn record_sent<'p>(
+/// Seals a packet that is about to be sent and hands it to a recording. Says how it goes on.
+fn seal<'p>(
     outgoing: Outgoing<'p>,
     room: Room<'_>,
     time: Timestamp,
     whose: HeadersOf,
-    tape: &mut Tape,
-    shared: &Shared,
+    record: &mut dyn FnMut(Record<'_>),
 ) -> Outgoing<'p> {
     let Outgoing { path, len, seal } = outgoing;
     let Room { first, second } = room;
@@ -282,7 +300,7 @@ fn record_sent<'p>(
     let pieces = [&bytes[link_len(&headers, whose)..headers.headers_len()], first, second];
     let wire_len = pieces.iter().map(|piece| piece.len()).sum();
     let direction = Direction::Outbound;
-    shared.tell(tape.record(Record { time, direction, pieces, wire_len, dropped: None }));
+    record(Record { time, direction, pieces, wire_len, dropped: None, comment: None });
     Outgoing { path, len, seal: Seal::AsWritten }
 }
 
@@ -317,7 +335,9 @@ impl<P: FramePort> FramePort for Capture<P> {
         let Self { inner, tape, shared, capabilities, .. } = self;
         inner.transmit(now, &mut |room| {
             let outgoing = source(Room { first: &mut *room.first, second: &mut *room.second })?;
-            Some(record_sent(outgoing, room, time, capabilities.headers, tape, shared))
+            Some(seal(outgoing, room, time, capabilities.headers, &mut |record| {
+                shared.tell(tape.record(record));
+            }))
         })
     }
 

@@ -564,3 +564,29 @@ fn neighbours_are_found() {
         assert!(silence.to_string().starts_with("192.0.2.77 does not answer"), "{silence}");
     });
 }
+
+#[test]
+fn what_an_interface_can_do_is_seen_without_touching_it() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(LARGE);
+    let look = || {
+        cable.a.run(|| {
+            let interfaces = Netlink::open().unwrap().interfaces().unwrap();
+            let interface = interfaces.iter().find(|it| it.name == "va").unwrap();
+            roxe_net::af_xdp::support(interface).unwrap()
+        })
+    };
+    let before = look();
+    assert_eq!((before.native, before.program, before.queues), (Some(true), None, 1));
+    assert!(!before.zero_copy && before.several_buffers && !before.large_receive);
+    let port = open(&cable.a, "va", settings()).expect("a port can be opened");
+    assert!(look().program.is_some());
+    drop(port);
+    assert_eq!(look().program, None);
+    cable.a.command("ethtool", "-K va gro on");
+    assert!(look().generic_receive);
+    cable.a.command("ethtool", "-K va gro off");
+    assert!(!look().generic_receive);
+}

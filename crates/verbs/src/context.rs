@@ -8,6 +8,7 @@ use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{Device, Limits, Resources};
+use roxe_net::capture::Live;
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{LKey, MacAddress, Mtu};
@@ -20,10 +21,11 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::{AsyncEvents, Router};
 use crate::memory_region::MemoryRegion;
-use crate::opened::Opened;
+use crate::opened::{Opened, wall_clock};
 use crate::protection_domain::ProtectionDomain;
 use crate::registered_memory::{Buffer, RegisteredMemory};
 use crate::resolver::Resolver;
+use crate::status;
 
 /// An open adapter: `ibv_context`. Clones are the same adapter; it closes when the last one is
 /// gone, and everything that was made with it.
@@ -44,6 +46,8 @@ struct Inner {
     capabilities: Capabilities,
     /// Regions that nobody has any more, but on which windows are bound.
     left: Mutex<Vec<LKey>>,
+    /// What other processes ask, or why they cannot.
+    status: Result<status::Server, std::io::Error>,
 }
 
 /// The port of an adapter: `ibv_port_attr`.
@@ -119,13 +123,22 @@ impl Context {
         let pd = device.alloc_pd()?;
         let router = Router::new()?;
         let events = AsyncEvents(Arc::clone(&router.events));
-        let mut driver = Driver::with_router(device, port, router);
+        let port = Live::new(port, wall_clock());
+        let tap = port.tap();
+        let mut driver = Driver::with_router(device, Box::new(port), router);
         driver.set_addresses(addresses.into_iter());
         let engine = Arc::new(Engine::new(driver, active));
         let shared = Arc::clone(&engine);
         let thread = std::thread::Builder::new()
             .name("roxe-engine".to_owned())
             .spawn(move || shared.run(changes))?;
+        let about = status::About {
+            name: name.to_owned(),
+            mode: capabilities.summary.clone(),
+            active_mtu: capabilities.path_mtu.bytes(),
+        };
+        // Who cannot be looked at can work all the same.
+        let status = status::Server::open(about, Arc::clone(&engine), tap);
         let inner = Inner {
             name: name.to_owned(),
             engine,
@@ -136,6 +149,7 @@ impl Context {
             limits,
             capabilities,
             left: Mutex::default(),
+            status,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -200,6 +214,11 @@ impl Context {
             all.extend(driver.port.counters());
             all
         })
+    }
+
+    /// Why other processes cannot look at the adapter (see [`status`]), if they cannot.
+    pub fn status_trouble(&self) -> Option<&std::io::Error> {
+        self.inner.status.as_ref().err()
     }
 
     /// How many objects there are now.
@@ -306,6 +325,8 @@ impl Context {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Its thread has the engine too, and would be the last one.
+        self.status = Err(std::io::ErrorKind::NotConnected.into());
         self.engine.close();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();

@@ -1,6 +1,8 @@
-//! Which adapters there are: those that `ROXE_DEVICES` names, or one for each interface.
+//! Which adapters there are: those that `ROXE_DEVICES` or a file names, or one for each interface.
 
 use std::env;
+#[cfg(feature = "config")]
+use std::path::Path;
 
 use roxe_net::neighbor::{Interface, Netlink};
 
@@ -32,16 +34,53 @@ impl DeviceEntry {
 /// The adapters there are: `ibv_get_device_list`.
 ///
 /// The variable `ROXE_DEVICES` names them, as `roxe0=xdp:eth1;roxe1=udp:127.0.0.1` (see
-/// [`DeviceString`]). Without it each interface that is up and has an address is one, loopback
+/// [`DeviceString`]). Without it, the file does that `ROXE_CONFIG` names (see [`devices_in`]; cargo
+/// feature `config`). Without either, each interface that is up and has an address is one, loopback
 /// last: `roxe_eth1` is `auto:eth1`.
 ///
 /// # Errors
-/// [`Error::DeviceString`]: the variable cannot be read. [`Error::System`]: the interfaces cannot.
+/// [`Error::DeviceString`]: the variable cannot be read. `Error::Config`: the file cannot.
+/// [`Error::System`]: the interfaces cannot.
 pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
-    match env::var(VARIABLE) {
-        Ok(named) if !named.trim().is_empty() => read(&named),
-        _ => Ok(of_interfaces(&Netlink::open()?.interfaces()?)),
+    let variable = |name| env::var(name).ok().filter(|value| !value.trim().is_empty());
+    if let Some(named) = variable(VARIABLE) {
+        return read(&named);
     }
+    match variable(CONFIG_VARIABLE) {
+        #[cfg(feature = "config")]
+        Some(file) => devices_in(Path::new(&file)),
+        // Who names a file shall not get other adapters than those in it.
+        #[cfg(not(feature = "config"))]
+        Some(_) => Err(Error::NoConfig),
+        None => Ok(of_interfaces(&Netlink::open()?.interfaces()?)),
+    }
+}
+
+/// The adapters that a TOML file names, in its order: a table for each, with the port and the
+/// options of a [`DeviceString`]. Options that are on or off may be `true` or `false`.
+///
+/// ```toml
+/// [roxe0]
+/// port = "xdp:eth1"
+/// mode = "native"
+/// zerocopy = false
+/// fault = "drop 1%"
+/// ```
+///
+/// # Errors
+/// `Error::Config` names file, line and key.
+#[cfg(feature = "config")]
+pub fn devices_in(file: &Path) -> Result<Vec<DeviceEntry>, Error> {
+    Ok(crate::config::read(file)?)
+}
+
+/// Opens an adapter that a file names, or that of a device string.
+///
+/// # Errors
+/// Those of [`open`] and [`devices_in`].
+#[cfg(feature = "config")]
+pub fn open_in(file: &Path, name: &str) -> Result<Context, Error> {
+    open_of(name, || devices_in(file))
 }
 
 /// Opens the adapter of this name, or that of a device string.
@@ -49,6 +88,13 @@ pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
 /// # Errors
 /// [`Error::NoSuchDevice`] names those there are; else [`Error`] says what is missing.
 pub fn open(name: &str) -> Result<Context, Error> {
+    open_of(name, devices)
+}
+
+fn open_of(
+    name: &str,
+    devices: impl FnOnce() -> Result<Vec<DeviceEntry>, Error>,
+) -> Result<Context, Error> {
     if begins_with_port(name) {
         return Context::open_device(name, &name.parse()?);
     }
@@ -64,6 +110,9 @@ pub fn open(name: &str) -> Result<Context, Error> {
 
 /// Where adapters are named.
 const VARIABLE: &str = "ROXE_DEVICES";
+
+/// Where the file is named that names adapters.
+const CONFIG_VARIABLE: &str = "ROXE_CONFIG";
 
 fn read(named: &str) -> Result<Vec<DeviceEntry>, Error> {
     let mut texts: Vec<String> = Vec::new();

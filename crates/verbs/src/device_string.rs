@@ -85,18 +85,46 @@ pub(crate) fn begins_with_port(text: &str) -> bool {
 const PORTS: [&str; 4] = ["xdp", "udp", "auto", "memory"];
 
 fn read(text: &str) -> Result<DeviceString, String> {
-    let (kind, rest) = text
+    let (port, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
+    let options = Options::read(rest.strip_prefix(',').unwrap_or(rest))?;
+    assemble(port, options, text).map_err(|wrong| wrong.what)
+}
+
+/// What is wrong, and with which option, if it is one of them.
+pub(crate) struct Wrong {
+    pub(crate) key: Option<String>,
+    pub(crate) what: String,
+}
+
+impl Wrong {
+    fn option(key: &str, what: String) -> Self {
+        Self { key: Some(key.to_owned()), what }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(what: String) -> Self {
+        Self { key: None, what }
+    }
+}
+
+/// The device of a port such as `xdp:eth1` and its options, written as `text`.
+pub(crate) fn assemble(
+    port: &str,
+    mut options: Options<'_>,
+    text: &str,
+) -> Result<DeviceString, Wrong> {
+    let (kind, argument) = port
         .split_once(':')
         .ok_or_else(|| format!("it begins with none of {}, and a colon", PORTS.join(", ")))?;
-    let (argument, rest) = rest.split_once(',').unwrap_or((rest, ""));
     if argument.is_empty() {
-        return Err(format!("what stands behind `{kind}:` is missing"));
+        return Err(format!("what stands behind `{kind}:` is missing").into());
     }
-    let mut options = Options::read(rest)?;
     let capture = options.take("capture").map(PathBuf::from);
     let fault = options.take("fault");
     if let Some(rules) = &fault {
-        fault::parse_rules(rules).map_err(|error| format!("fault={rules}: {error}"))?;
+        fault::parse_rules(rules)
+            .map_err(|error| Wrong::option("fault", format!("fault={rules}: {error}")))?;
     }
     let port = match kind {
         "xdp" => xdp(argument, &mut options)?,
@@ -111,23 +139,29 @@ fn read(text: &str) -> Result<DeviceString, String> {
         }
         "auto" => PortString::Auto(argument.to_owned()),
         "memory" => PortString::Memory(argument.to_owned()),
-        _ => return Err(format!("`{kind}` is none of {}", PORTS.join(", "))),
+        _ => return Err(format!("`{kind}` is none of {}", PORTS.join(", ")).into()),
     };
     match options.0.first() {
-        Some((key, _)) => Err(format!("{kind} has no option `{key}`, or it stands there twice")),
+        Some((key, _)) => {
+            let what = format!("{kind} has no option `{key}`, or it stands there twice");
+            Err(Wrong::option(key, what))
+        }
         None => Ok(DeviceString { port, capture, fault, text: text.to_owned() }),
     }
 }
 
 #[cfg(feature = "af_xdp")]
-fn xdp(interface: &str, options: &mut Options<'_>) -> Result<PortString, String> {
+fn xdp(interface: &str, options: &mut Options<'_>) -> Result<PortString, Wrong> {
     use roxe_net::af_xdp::{Mode, Settings, ZeroCopy};
     let mut settings = Settings::default();
     if let Some(queues) = options.take("queues").filter(|queues| queues != "1") {
-        return Err(format!("queues={queues}: an adapter has one queue, `queue=` says which"));
+        let what = format!("queues={queues}: an adapter has one queue, `queue=` says which");
+        return Err(Wrong::option("queues", what));
     }
     if let Some(queue) = options.take("queue") {
-        settings.queue = queue.parse().map_err(|_| format!("queue={queue}: not a number"))?;
+        settings.queue = queue
+            .parse()
+            .map_err(|_| Wrong::option("queue", format!("queue={queue}: not a number")))?;
     }
     let modes = [("auto", Mode::Auto), ("native", Mode::Native), ("generic", Mode::Generic)];
     options.choose("mode", &modes, &mut settings.mode)?;
@@ -137,12 +171,12 @@ fn xdp(interface: &str, options: &mut Options<'_>) -> Result<PortString, String>
 }
 
 #[cfg(not(feature = "af_xdp"))]
-fn xdp(_: &str, _: &mut Options<'_>) -> Result<PortString, String> {
-    Err("this program was built without AF_XDP (cargo feature `af_xdp`)".to_owned())
+fn xdp(_: &str, _: &mut Options<'_>) -> Result<PortString, Wrong> {
+    Err("this program was built without AF_XDP (cargo feature `af_xdp`)".to_owned().into())
 }
 
 /// Keys and values that nobody has asked for yet.
-struct Options<'a>(Vec<(&'a str, String)>);
+pub(crate) struct Options<'a>(pub(crate) Vec<(&'a str, String)>);
 
 impl<'a> Options<'a> {
     fn read(text: &'a str) -> Result<Self, String> {
@@ -168,12 +202,12 @@ impl<'a> Options<'a> {
         key: &str,
         values: &[(&str, T)],
         chosen: &mut T,
-    ) -> Result<(), String> {
+    ) -> Result<(), Wrong> {
         let Some(name) = self.take(key) else { return Ok(()) };
         let found = values.iter().find(|(known, _)| *known == name);
         let (_, value) = found.ok_or_else(|| {
             let known: Vec<_> = values.iter().map(|(name, _)| *name).collect();
-            format!("{key}={name}: not one of {}", known.join(", "))
+            Wrong::option(key, format!("{key}={name}: not one of {}", known.join(", ")))
         })?;
         *chosen = *value;
         Ok(())

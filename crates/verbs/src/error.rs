@@ -34,6 +34,13 @@ pub enum Error {
     /// A device string cannot be read.
     #[error(transparent)]
     DeviceString(#[from] DeviceStringError),
+    /// The file that names adapters cannot be read.
+    #[cfg(feature = "config")]
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// A file names adapters, and this program cannot read it.
+    #[error("ROXE_CONFIG names a file, but this program was built without cargo feature `config`")]
+    NoConfig,
     /// No adapter has this name.
     #[error("there is no adapter {name}; there are: {}", others.join(", "))]
     NoSuchDevice {
@@ -126,8 +133,11 @@ impl Error {
             #[cfg(feature = "af_xdp")]
             Self::OpenXdp(_) => Errno::NODEV,
             Self::OpenUdp(_) | Self::NoSuchDevice { .. } | Self::NoAddress(_) => Errno::NODEV,
+            #[cfg(feature = "config")]
+            Self::Config(_) => Errno::INVAL,
             Self::Post(_)
             | Self::DeviceString(_)
+            | Self::NoConfig
             | Self::NoSuchGid(_)
             | Self::NoSender
             | Self::WrongService(_)

@@ -14,6 +14,7 @@
 //! | to sleep until something completes | [`CompletionChannel`] |
 //! | what happens without being asked for | [`AsyncEvents`] |
 //! | two programs that tell each other their queue pairs | [`connect`] |
+//! | what other processes can see of an adapter | [`status`] |
 //! | operations to be awaited | `asynchronous` (cargo feature `tokio`) |
 //!
 //! Handles are cheap to clone, and keep what they stand on: a queue pair its completion queues and
@@ -50,6 +51,8 @@ mod address_handle;
 pub mod asynchronous;
 mod completion_channel;
 mod completion_queue;
+#[cfg(feature = "config")]
+mod config;
 pub mod connect;
 mod connection;
 mod context;
@@ -67,13 +70,18 @@ mod queue_pair;
 mod registered_memory;
 mod resolver;
 mod shared_receive_queue;
+pub mod status;
 
 pub use address_handle::AddressHandle;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
+#[cfg(feature = "config")]
+pub use config::ConfigError;
 pub use connection::{Connection, Op, Wait};
 pub use context::{Context, PortAttr, PortState};
 pub use device_list::{DeviceEntry, devices, open};
+#[cfg(feature = "config")]
+pub use device_list::{devices_in, open_in};
 pub use device_string::{DeviceString, DeviceStringError, PortString};
 pub use driver::Driver;
 pub use endpoint::{Endpoint, EndpointError};

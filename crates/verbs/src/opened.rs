@@ -128,14 +128,18 @@ impl Opened {
             port = Box::new(faulty);
         }
         if let Some(file) = &device.capture {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let epoch = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-            let epoch = Timestamp::from_nanos(epoch);
-            let settings = capture::Settings { epoch, ..capture::Settings::default() };
+            let settings =
+                capture::Settings { epoch: wall_clock(), ..capture::Settings::default() };
             port = Box::new(Capture::open(port, file, name, settings)?);
         }
         Ok(Self { port, ..self })
     }
+}
+
+/// What time it is.
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn find(netlink: &mut Netlink, name: &str) -> Result<Interface, Error> {

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::ioctl::{Opcode, Updater, ioctl};
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::sockopt;
 use xsk_rs::Socket;
 use xsk_rs::config::{BindFlags, Interface as Name, LibxdpFlags, QueueSize, SocketConfig};
 
@@ -65,7 +64,7 @@ pub(super) fn bind(
 pub(super) fn receive_queues(interface: &Interface) -> u32 {
     /// `struct ethtool_channels` of linux/ethtool.h.
     #[repr(C)]
-    #[derive(Default)]
+    #[derive(Clone, Copy, Default)]
     struct Channels {
         command: u32,
         most: [u32; 4],
@@ -74,25 +73,9 @@ pub(super) fn receive_queues(interface: &Interface) -> u32 {
         other: u32,
         combined: u32,
     }
-    /// `struct ifreq` of linux/if.h, with a pointer in its union.
-    #[repr(C)]
-    struct Request {
-        name: [u8; 16],
-        data: *mut Channels,
-        rest: [u64; 2],
-    }
     let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
-    let mut name = [0; 16];
-    // The kernel's names are shorter, and end with a zero.
-    name.iter_mut().zip(interface.name.bytes().take(15)).for_each(|(to, from)| *to = from);
-    let mut request = Request { name, data: &raw mut channels, rest: [0; 2] };
-    let Ok(socket) = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None) else {
-        return 1;
-    };
-    // SAFETY: the call reads and writes a `Request`, and through it a `Channels`; both are laid out
-    // as the kernel does and live until it returns.
-    let answer = unsafe { ioctl(socket, Updater::<SIOCETHTOOL, Request>::new(&mut request)) };
-    if answer.is_ok() { (channels.receive + channels.combined).max(1) } else { 1 }
+    let answered = super::support::ethtool(interface, &mut channels);
+    if answered { (channels.receive + channels.combined).max(1) } else { 1 }
 }
 
 fn explain(interface: &Interface, queue: u32, error: io::Error) -> OpenError {
@@ -111,8 +94,7 @@ const BUSY_FOR: Duration = Duration::from_millis(500);
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const SEND_BUFFER: usize = 8 << 20;
 
-/// Of linux/sockios.h and linux/ethtool.h.
-const SIOCETHTOOL: Opcode = 0x8946;
+/// Of linux/ethtool.h.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
 #[cfg(test)]

@@ -88,13 +88,13 @@ struct Last {
 }
 
 /// What is known of a frame besides its bytes.
-#[derive(Clone, Copy)]
 struct Place {
     time: Timestamp,
     direction: Direction,
     len: usize,
     wire_len: usize,
     dropped: Option<DropReason>,
+    comment: Option<Box<str>>,
 }
 
 impl Tape {
@@ -212,15 +212,19 @@ impl Writing {
     }
 
     fn write(&mut self, record: &Record<'_>, comment: &mut String) -> io::Result<()> {
-        let Record { time, direction, ref pieces, wire_len, dropped } = *record;
+        let Record { time, direction, ref pieces, wire_len, dropped, comment: told } = *record;
         self.buffered += 1;
         if self.writer.buffered() + most(record) > BUFFERED {
             self.flush()?;
             self.buffered = 1;
         }
         comment.clear();
-        if let Some(reason) = dropped {
-            let _ = write!(comment, "thrown away: {reason}");
+        match (told, dropped) {
+            (Some(told), _) => comment.push_str(told),
+            (None, Some(reason)) => {
+                let _ = write!(comment, "thrown away: {reason}");
+            }
+            (None, None) => {}
         }
         self.len += most(record) as u64;
         let record = NewRecord {
@@ -229,7 +233,7 @@ impl Writing {
             data: &[],
             wire_len: u32::try_from(wire_len).unwrap_or(u32::MAX),
             direction: Some(direction),
-            comment: dropped.map(|_| comment.as_str()),
+            comment: Some(comment.as_str()).filter(|comment| !comment.is_empty()),
         };
         self.writer.write_pieces(&record, pieces).map_err(system)
     }
@@ -315,7 +319,7 @@ impl Last {
     }
 
     fn keep(&mut self, record: &Record<'_>) {
-        let Record { time, direction, ref pieces, wire_len, dropped } = *record;
+        let Record { time, direction, ref pieces, wire_len, dropped, comment } = *record;
         let mut len = 0;
         let memory = &mut self.memory[self.next * self.room..][..self.room];
         for piece in pieces {
@@ -323,7 +327,9 @@ impl Last {
             memory[len..len + piece.len()].copy_from_slice(piece);
             len += piece.len();
         }
-        let place = Place { time, direction, len, wire_len, dropped };
+        // A port has none, so that it allocates nothing.
+        let comment = comment.map(Box::from);
+        let place = Place { time, direction, len, wire_len, dropped, comment };
         match self.places.get_mut(self.next) {
             Some(old) => *old = place,
             None => self.places.push(place),
@@ -335,9 +341,11 @@ impl Last {
         let oldest = if self.places.len() < self.count { 0 } else { self.next };
         for number in 0..self.places.len() {
             let at = (oldest + number) % self.count;
-            let Place { time, direction, len, wire_len, dropped } = self.places[at];
+            let Place { time, direction, len, wire_len, dropped, comment: ref told } =
+                self.places[at];
             let pieces = [&self.memory[at * self.room..][..len], &[], &[]];
-            let record = Record { time, direction, pieces, wire_len, dropped };
+            let told = told.as_deref();
+            let record = Record { time, direction, pieces, wire_len, dropped, comment: told };
             writing.write(&record, comment)?;
         }
         writing.flush()
@@ -346,7 +354,8 @@ impl Last {
 
 /// The most bytes that a frame takes in a file: with a block's own, direction, comment, padding.
 fn most(record: &Record<'_>) -> usize {
-    let comment = if record.dropped.is_some() { LONGEST_COMMENT } else { 0 };
+    let told = record.comment.map_or(0, |comment| comment.len().min(MAX_COMMENT));
+    let comment = if record.dropped.is_some() { told.max(LONGEST_COMMENT) } else { told };
     record.pieces.iter().map(|piece| piece.len()).sum::<usize>() + comment + 56
 }
 
@@ -360,6 +369,9 @@ fn system(error: WriteError) -> io::Error {
 /// How much is written to a file at once, at most; less than the writer's own buffer, so that only
 /// whole frames go.
 const BUFFERED: usize = 192 * 1024;
+
+/// More of a comment is not written.
+const MAX_COMMENT: usize = u16::MAX as usize;
 
 /// No reason takes more words.
 const LONGEST_COMMENT: usize = 160;

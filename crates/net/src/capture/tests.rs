@@ -76,7 +76,7 @@ fn read(path: impl AsRef<Path>) -> Vec<Read> {
     records
 }
 
-fn path(v6: bool, vlan: bool) -> FrameTemplate {
+pub(super) fn path(v6: bool, vlan: bool) -> FrameTemplate {
     let v4 = |last| Ipv4Addr::new(192, 0, 2, last);
     let v6_of = |last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last);
     FrameTemplate::new(&Way {
@@ -94,12 +94,17 @@ fn path(v6: bool, vlan: bool) -> FrameTemplate {
     })
 }
 
-fn at(micros: u64) -> Instant {
+pub(super) fn at(micros: u64) -> Instant {
     Instant::from_nanos(micros * 1000)
 }
 
 /// Sends packets of these lengths, the first of whose bytes counts them.
-fn send<P: FramePort>(port: &mut P, now: Instant, path: &FrameTemplate, lens: &[usize]) -> Sent {
+pub(super) fn send<P: FramePort>(
+    port: &mut P,
+    now: Instant,
+    path: &FrameTemplate,
+    lens: &[usize],
+) -> Sent {
     let mut lens = lens.iter().enumerate();
     port.transmit(now, &mut |room| {
         let (number, &len) = lens.next()?;

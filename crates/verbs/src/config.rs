@@ -1,0 +1,187 @@
+//! The file that names adapters: TOML, a table for each, with the options of a device string.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::device_list::DeviceEntry;
+use crate::device_string::{DeviceString, Options, Wrong, assemble};
+
+/// What is wrong with a file that names adapters.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{}{what}", file.display(), place(*line, key))]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1 on; `None` when it is not about one.
+    pub line: Option<usize>,
+    /// The key there, with that of its table: `roxe0.mode`.
+    pub key: Option<String>,
+    /// What is wrong.
+    pub what: String,
+}
+
+fn place(line: Option<usize>, key: &Option<String>) -> String {
+    let line = line.map(|line| format!("{line}: ")).unwrap_or_else(|| " ".to_owned());
+    line + &key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default()
+}
+
+/// The adapters that a file names.
+pub(crate) fn read(file: &Path) -> Result<Vec<DeviceEntry>, ConfigError> {
+    let text = fs::read_to_string(file).map_err(|error| ConfigError {
+        file: file.to_owned(),
+        line: None,
+        key: None,
+        what: error.to_string(),
+    })?;
+    parse(&text).map_err(|Fault { at, key, what }| ConfigError {
+        file: file.to_owned(),
+        line: Some(text[..at.min(text.len())].matches('\n').count() + 1),
+        key,
+        what,
+    })
+}
+
+/// What is wrong, how many bytes into the file.
+struct Fault {
+    at: usize,
+    key: Option<String>,
+    what: String,
+}
+
+type Key<'i> = Spanned<std::borrow::Cow<'i, str>>;
+
+fn parse(text: &str) -> Result<Vec<DeviceEntry>, Fault> {
+    let file = DeTable::parse(text).map_err(|error| Fault {
+        at: error.span().map_or(0, |span| span.start),
+        key: None,
+        what: error.message().to_owned(),
+    })?;
+    let mut tables: Vec<_> = file.get_ref().iter().collect();
+    tables.sort_by_key(|(name, _)| name.span().start);
+    tables.into_iter().map(|(name, table)| device(name, table)).collect()
+}
+
+/// The adapter of one table.
+fn device(name: &Key<'_>, table: &Spanned<DeValue<'_>>) -> Result<DeviceEntry, Fault> {
+    let of_table = |what: &str| Fault {
+        at: name.span().start,
+        key: Some(name.get_ref().clone().into_owned()),
+        what: what.to_owned(),
+    };
+    let table = table.get_ref().as_table().ok_or_else(|| {
+        of_table("not a table: `[NAME]` begins a device, `port` is one of its keys")
+    })?;
+    let of_key = |key: &Key<'_>, what: String| Fault {
+        at: key.span().start,
+        key: Some(format!("{}.{}", name.get_ref(), key.get_ref())),
+        what,
+    };
+    let mut keys: Vec<_> = table.iter().collect();
+    keys.sort_by_key(|(key, _)| key.span().start);
+
+    let mut port = None;
+    let mut options = Vec::new();
+    for (key, value) in &keys {
+        let value = word(value.get_ref()).ok_or_else(|| {
+            of_key(key, "not a string, a whole number, `true` or `false`".to_owned())
+        })?;
+        match key.get_ref().as_ref() {
+            "port" => port = Some((*key, value)),
+            option => options.push((option, value)),
+        }
+    }
+    let (port_key, port) =
+        port.ok_or_else(|| of_table("`port` is missing, such as `port = \"xdp:eth1\"`"))?;
+    if port.contains(',') {
+        let what = "options of a port are keys of their own in a file".to_owned();
+        return Err(of_key(port_key, what));
+    }
+    let mut text = port.clone();
+    options.iter().for_each(|(key, value)| text += &format!(",{key}={value}"));
+    let device: DeviceString = assemble(&port, Options(options), &text).map_err(|wrong| {
+        let Wrong { key, what } = wrong;
+        let named = |named: &&(&Key<'_>, &Spanned<DeValue<'_>>)| {
+            key.as_ref().is_some_and(|key| named.0.get_ref() == key)
+        };
+        of_key(keys.iter().find(named).map_or(port_key, |(key, _)| key), what)
+    })?;
+    Ok(DeviceEntry { name: name.get_ref().clone().into_owned(), device, interface: None })
+}
+
+/// A value as a device string has it.
+fn word(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().replace('_', "")),
+        DeValue::Boolean(on) => Some(if *on { "on" } else { "off" }.to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Line, key, what is wrong.
+    fn why(text: &str) -> (usize, String, String) {
+        let Err(Fault { at, key, what }) = parse(text) else { panic!("it can be read") };
+        (text[..at].matches('\n').count() + 1, key.unwrap_or_default(), what)
+    }
+
+    #[test]
+    fn a_table_is_an_adapter_with_its_options_in_the_order_of_the_file() {
+        let text = "# mine\n[z]\nport = \"udp:127.0.0.1\"\ngso = false\nverify = \"off\"\n\n\
+                    [a]\nfault = \"drop packets 3,7; dup 2%\"\nport = \"memory:x\"\n\
+                    capture = \"a, b.pcapng\"\n";
+        let entries = parse(text).unwrap_or_else(|fault| panic!("{}", fault.what));
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["z", "a"]);
+        assert_eq!(entries[0].device, "udp:127.0.0.1,gso=off,verify=off".parse().unwrap());
+        assert_eq!(entries[1].device.fault.as_deref(), Some("drop packets 3,7; dup 2%"));
+        assert_eq!(entries[1].device.capture, Some("a, b.pcapng".into()));
+        assert_eq!(parse("").map(|entries| entries.len()).unwrap_or(9), 0);
+    }
+
+    #[cfg(feature = "af_xdp")]
+    #[test]
+    fn options_of_af_xdp_are_read() {
+        let text = "[roxe0]\nport = \"xdp:eth1\"\nqueue = 3\nzerocopy = false\nmode = \"native\"\n";
+        let entries = parse(text).unwrap_or_else(|fault| panic!("{}", fault.what));
+        let text = "xdp:eth1,queue=3,zerocopy=off,mode=native";
+        assert_eq!(entries[0].device, text.parse().unwrap());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_line_and_key() {
+        let (line, key, what) = why("[a]\nport = \"udp:127.0.0.1\"\n\ngso = \"fast\"\n");
+        assert_eq!((line, &*key, &*what), (4, "a.gso", "gso=fast: not one of auto, on, off"));
+        let (line, key, what) = why("[a]\n port = \"udp:host\"\n");
+        assert_eq!((line, &*key, &*what), (2, "a.port", "`host` is no IP address"));
+        let (line, key, what) = why("\n[a]\nmode = \"x\"\nport = \"memory:a\"\n");
+        assert_eq!((line, &*key), (3, "a.mode"));
+        assert!(what.starts_with("memory has no option `mode`"), "{what}");
+        let (line, key, what) = why("\n[a]\ngso = true\n");
+        assert_eq!((line, &*key), (2, "a"));
+        assert!(what.starts_with("`port` is missing"), "{what}");
+        assert_eq!(why("port = \"udp:1.2.3.4\"").1, "port");
+        assert_eq!(why("[a]\nport = \"udp:1.2.3.4\"\ngso = [1]\n").0, 3);
+        assert_eq!(why("[a]\nport = \"udp:1.2.3.4,gso=on\"\n").1, "a.port");
+        assert_eq!(why("[a]\nport = \n").0, 2);
+    }
+
+    #[test]
+    fn the_message_names_file_line_and_key() {
+        let error = ConfigError {
+            file: "roxe.toml".into(),
+            line: Some(4),
+            key: Some("a.gso".to_owned()),
+            what: "wrong".to_owned(),
+        };
+        assert_eq!(error.to_string(), "roxe.toml:4: a.gso: wrong");
+        let missing = read(Path::new("/nonexistent/roxe.toml")).unwrap_err().to_string();
+        assert!(missing.starts_with("/nonexistent/roxe.toml: No such file"), "{missing}");
+    }
+}

@@ -1,0 +1,202 @@
+//! The side of whoever asks.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+use super::{CounterValue, Info, Line, PREFIX, QueuePairStatus};
+
+/// An adapter that is open, in some process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// The abstract name of its endpoint, such as `roxe/4711/roxe0`.
+    pub endpoint: String,
+}
+
+/// The adapters that are open in this network namespace.
+///
+/// # Errors
+/// When /proc/net/unix cannot be read.
+pub fn running() -> io::Result<Vec<Running>> {
+    let mut found = endpoints(&fs::read_to_string("/proc/thread-self/net/unix")?);
+    found.sort();
+    found.dedup();
+    Ok(found.into_iter().map(|endpoint| Running { endpoint }).collect())
+}
+
+/// The names in the kernel's table of those that listen.
+fn endpoints(table: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let mut columns = line.split_ascii_whitespace();
+        let flags = u32::from_str_radix(columns.nth(3)?, 16).ok()?;
+        let name = columns.nth(3)?.strip_prefix('@')?;
+        (flags & ACCEPTS != 0 && name.starts_with(PREFIX)).then(|| name.to_owned())
+    };
+    table.lines().skip(1).filter_map(name).collect()
+}
+
+/// `__SO_ACCEPTCON` of linux/net.h.
+const ACCEPTS: u32 = 1 << 16;
+
+/// A conversation with a running adapter.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// A pcapng stream of what an adapter sends and receives.
+#[derive(Debug)]
+pub struct Recorded(BufReader<UnixStream>);
+
+impl Recorded {
+    /// What ends the recording from another thread: whoever reads comes to the end of the stream.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn closer(&self) -> io::Result<impl Fn() + Send + 'static> {
+        let stream = self.0.get_ref().try_clone()?;
+        Ok(move || drop(stream.shutdown(Shutdown::Both)))
+    }
+}
+
+impl io::Read for Recorded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Running {
+    /// Speaks with it.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn connect(&self) -> io::Result<Client> {
+        let address = SocketAddr::from_abstract_name(&self.endpoint)?;
+        let stream = UnixStream::connect_addr(&address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Client { stream: BufReader::new(stream) })
+    }
+}
+
+impl Client {
+    /// What it is.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses.
+    pub fn info(&mut self) -> io::Result<Info> {
+        self.ask("info")?;
+        match self.line()? {
+            Line::Info(info) => Ok(info),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Its counters, and its time in nanoseconds.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses.
+    pub fn counters(&mut self) -> io::Result<(Vec<CounterValue>, u64)> {
+        self.ask("counters")?;
+        let mut counters = Vec::new();
+        loop {
+            match self.line()? {
+                Line::Counter(counter) if counters.len() < MOST => counters.push(counter),
+                Line::End { time_ns, .. } => return Ok((counters, time_ns)),
+                _ => return Err(strange()),
+            }
+        }
+    }
+
+    /// Its queue pairs, and its time in nanoseconds.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses.
+    pub fn queue_pairs(&mut self) -> io::Result<(Vec<QueuePairStatus>, u64)> {
+        let mut found = Vec::new();
+        let mut from = 0;
+        loop {
+            self.ask(&format!("queue-pairs {from}"))?;
+            let (next, time_ns) = loop {
+                match self.line()? {
+                    Line::QueuePair(queue_pair) if found.len() < MOST => found.push(queue_pair),
+                    Line::End { time_ns, next } => break (next, time_ns),
+                    _ => return Err(strange()),
+                }
+            };
+            match next {
+                Some(next) if next > from => from = next,
+                Some(_) => return Err(strange()),
+                None => return Ok((found, time_ns)),
+            }
+        }
+    }
+
+    /// What it sends and receives from now on, as a pcapng stream, until it is dropped. `room` is
+    /// for bytes that were not read yet: what exceeds them is lost, and counted.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses.
+    pub fn record(mut self, room: u32) -> io::Result<Recorded> {
+        self.ask(&format!("record {room}"))?;
+        // Its first byte is there when it has begun. A refusal begins otherwise.
+        if self.stream.fill_buf()?.first() == Some(&b'{') {
+            self.line()?;
+        }
+        if self.stream.buffer().is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.stream.get_ref().set_read_timeout(None)?;
+        Ok(Recorded(self.stream))
+    }
+
+    fn ask(&mut self, request: &str) -> io::Result<()> {
+        self.stream.get_mut().write_all(format!("{request}\n").as_bytes())
+    }
+
+    fn line(&mut self) -> io::Result<Line> {
+        let mut line = Vec::new();
+        (&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Line::Error { what }) => Err(io::Error::new(io::ErrorKind::PermissionDenied, what)),
+            Ok(line) => Ok(line),
+            Err(_) => Err(strange()),
+        }
+    }
+}
+
+/// Whoever answers is no adapter of this version.
+fn strange() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it answers what was not asked")
+}
+
+/// How long an adapter may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of a line.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// Counters or queue pairs of an adapter: whoever says that it has more is none.
+const MOST: usize = 1 << 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_those_that_listen() {
+        let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 11523 @roxe/12/roxe0\n\
+            0000000000000000: 00000003 00000000 00000000 0001 03 11524 @roxe/12/roxe0\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 11525 /run/roxe/13/x\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 11526\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 11527 @other/1\n";
+        assert_eq!(endpoints(table), ["roxe/12/roxe0"]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Adapters that are open in other processes, and what they do from one look to the next.
+
+use std::io;
+use std::net::IpAddr;
+
+use roxe_verbs::status::{Client, CounterValue, Info, QueuePairStatus, Recorded, running};
+
+use crate::outcome::{Outcome, complain, visible};
+
+/// An adapter that answers.
+pub(crate) struct Adapter {
+    /// Names it among all.
+    pub(crate) endpoint: String,
+    pub(crate) info: Info,
+    /// Which of its process's adapters of one name it is: nothing, `#2`, `#3` and so on.
+    number: String,
+    client: Client,
+}
+
+/// What an adapter said at one time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// Nanoseconds since the adapter was opened.
+    pub(crate) time_ns: u64,
+    pub(crate) counters: Vec<CounterValue>,
+    /// By number.
+    pub(crate) queue_pairs: Vec<QueuePairStatus>,
+}
+
+impl Adapter {
+    /// All that answer, and the endpoints of those that do not, with why.
+    pub(crate) fn all() -> io::Result<(Vec<Self>, Vec<(String, io::Error)>)> {
+        let (mut adapters, mut silent) = (Vec::new(), Vec::new());
+        for endpoint in running()? {
+            let answer = endpoint.connect().and_then(|mut client| Ok((client.info()?, client)));
+            let endpoint = endpoint.endpoint;
+            match answer {
+                Ok((info, client)) => {
+                    let number = number_of(&endpoint, &info.name);
+                    adapters.push(Self { endpoint, info, number, client });
+                }
+                // It closed just now.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) => silent.push((endpoint, error)),
+            }
+        }
+        Ok((adapters, silent))
+    }
+
+    /// Those of this name, process number, or `PID/NAME`; all, if none is asked for. Says what is
+    /// wrong when there are none.
+    pub(crate) fn find(wanted: Option<&str>) -> Result<Vec<Self>, Outcome> {
+        let (all, silent) = Self::all().map_err(|error| {
+            complain(format_args!("cannot see which adapters are open: {error}"));
+            Outcome::Lacking
+        })?;
+        for (endpoint, error) in &silent {
+            complain(format_args!("{endpoint}: {error}"));
+        }
+        let is_wanted = |adapter: &Self| wanted.is_none_or(|wanted| adapter.is(wanted));
+        let (found, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_wanted);
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        match wanted {
+            Some(wanted) if !others.is_empty() => {
+                let others: Vec<_> = others.iter().map(Self::title).collect();
+                let others = others.join(", ");
+                complain(format_args!("no open adapter is {wanted}; there are: {others}"));
+            }
+            _ if !silent.is_empty() => {}
+            _ => complain(
+                "no adapter is open in this network namespace: they are shown while a program \
+                 uses them (`ip netns exec NAME roxe …` for another namespace)",
+            ),
+        }
+        Err(Outcome::Lacking)
+    }
+
+    /// Whether it is meant.
+    pub(crate) fn is(&self, wanted: &str) -> bool {
+        let (process, named) = (self.info.pid.to_string(), self.name());
+        let is_of_process = wanted.split_once('/') == Some((&process, &named));
+        [&self.info.name, &named, &process].map(String::as_str).contains(&wanted) || is_of_process
+    }
+
+    /// Its name, with what tells it from others of the same process.
+    pub(crate) fn name(&self) -> String {
+        format!("{}{}", self.info.name, self.number)
+    }
+
+    /// For people: which it is.
+    pub(crate) fn title(&self) -> String {
+        let Info { pid, command, .. } = &self.info;
+        let program = command.rsplit('/').next().unwrap_or_default();
+        visible(&format!("{} ({program}, process {pid})", self.name()), |_| false)
+    }
+
+    /// How it is now, with or without its queue pairs.
+    pub(crate) fn ask(&mut self, queue_pairs: bool) -> io::Result<Snapshot> {
+        let (counters, time_ns) = self.client.counters()?;
+        let mut queue_pairs = if queue_pairs { self.client.queue_pairs()?.0 } else { Vec::new() };
+        queue_pairs.sort_by_key(|it| it.qpn);
+        Ok(Snapshot { time_ns, counters, queue_pairs })
+    }
+
+    /// The same; says so when it does not answer any more.
+    pub(crate) fn look(&mut self, queue_pairs: bool) -> Option<Snapshot> {
+        match self.ask(queue_pairs) {
+            Ok(snapshot) => return Some(snapshot),
+            Err(error) if is_end(&error) => complain(format_args!("{}: closed", self.title())),
+            Err(error) => complain(format_args!("{}: {error}", self.title())),
+        }
+        None
+    }
+
+    /// What it sends and receives from now on.
+    pub(crate) fn record(self, room: u32) -> io::Result<Recorded> {
+        self.client.record(room)
+    }
+}
+
+/// What stands behind an adapter's name in that of its endpoint.
+fn number_of(endpoint: &str, name: &str) -> String {
+    let end = endpoint.rfind('#').map_or("", |at| &endpoint[at..]);
+    let is_number = end.len() > 1 && end[1..].bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && !name.ends_with(end) { end.to_owned() } else { String::new() }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+impl Snapshot {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|it| it.name == name).map_or(0, |it| it.value)
+    }
+
+    /// How often a counter rises in a second since another look.
+    pub(crate) fn rate(&self, name: &str, before: Option<&Self>) -> f64 {
+        before.map_or(0.0, |before| {
+            per_second(self.counter(name), before.counter(name), self.since(before))
+        })
+    }
+
+    /// Nanoseconds since another look.
+    pub(crate) fn since(&self, before: &Self) -> u64 {
+        self.time_ns.saturating_sub(before.time_ns)
+    }
+
+    /// The queue pair with this number.
+    pub(crate) fn queue_pair(&self, qpn: u32) -> Option<&QueuePairStatus> {
+        let found = self.queue_pairs.binary_search_by_key(&qpn, |it| it.qpn).ok()?;
+        Some(&self.queue_pairs[found])
+    }
+}
+
+/// How fast something rose.
+pub(crate) fn per_second(now: u64, before: u64, nanos: u64) -> f64 {
+    if nanos == 0 {
+        return 0.0;
+    }
+    now.saturating_sub(before) as f64 * 1e9 / nanos as f64
+}
+
+/// The traffic of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Load {
+    /// Packets a second, sent and received.
+    pub(crate) packets: f64,
+    /// Gb/s of them, from BTH to ICRC.
+    pub(crate) gigabits: f64,
+}
+
+impl Load {
+    /// Of a queue pair now, which was so before.
+    pub(crate) fn of(now: &QueuePairStatus, before: Option<&QueuePairStatus>, nanos: u64) -> Self {
+        let Some(before) = before else { return Self::default() };
+        let rate = |names: [&str; 2]| -> f64 {
+            names
+                .iter()
+                .map(|name| per_second(now.counter(name), before.counter(name), nanos))
+                .sum()
+        };
+        let bytes = rate(["rdma_tx_bytes", "rdma_rx_bytes"]);
+        Self { packets: rate(["rdma_tx_packets", "rdma_rx_packets"]), gigabits: bytes * 8.0 / 1e9 }
+    }
+}
+
+/// The other end of a queue pair.
+pub(crate) fn peer(queue_pair: &QueuePairStatus) -> String {
+    match (queue_pair.peer, queue_pair.peer_qpn) {
+        (Some(IpAddr::V6(address)), Some(qpn)) => format!("[{address}]:{qpn}"),
+        (Some(address), Some(qpn)) => format!("{address}:{qpn}"),
+        _ => String::new(),
+    }
+}
+
+/// Names of counters of queue pairs, added up.
+pub(crate) fn sum(queue_pair: &QueuePairStatus, names: &[&str]) -> u64 {
+    names.iter().map(|name| queue_pair.counter(name)).sum()
+}
+
+/// Not ready: said and heard.
+pub(crate) const NOT_READY: &[&str] = &["send_rnr_err", "rcvd_rnr_err"];
+
+/// Frames for a queue pair that it dropped, or that were dropped before they came to it.
+pub(crate) const DROPPED: &[&str] = &[
+    "drop_wrong_state",
+    "uc_drop_msg",
+    "ud_no_rwqe",
+    "ud_too_long",
+    "wrong_service",
+    "wrong_qp_state",
+    "addr_mismatch",
+    "bad_pkey",
+    "bad_qkey",
+    "bad_opcode",
+];

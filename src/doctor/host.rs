@@ -1,0 +1,299 @@
+//! What is about the machine, or about who runs the program.
+
+use std::env;
+use std::fs;
+
+use super::{Check, Level};
+use crate::adapters::Adapter;
+
+/// All of it.
+pub(super) fn checks() -> Vec<Check> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let status = read("/proc/thread-self/status");
+    let mut checks = vec![
+        kernel(read("/proc/sys/kernel/osrelease").trim()),
+        jit(read("/proc/sys/net/core/bpf_jit_enable").trim()),
+        privileges(&status),
+        memlock(&read("/proc/thread-self/limits"), &status),
+        buffers(
+            read("/proc/sys/net/core/rmem_max").trim(),
+            read("/proc/sys/net/core/wmem_max").trim(),
+            &status,
+        ),
+        port(&[read("/proc/thread-self/net/udp"), read("/proc/thread-self/net/udp6")]),
+    ];
+    checks.extend(firewall(&read("/proc/thread-self/net/ip_tables_names")));
+    checks.push(adapters());
+    checks.extend(variables());
+    checks
+}
+
+fn kernel(release: &str) -> Check {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let version = (numbers.next().and_then(Result::ok), numbers.next().and_then(Result::ok));
+    let what = "kernel";
+    match version {
+        (Some(major), Some(minor)) if (major, minor) >= (6, 6) => {
+            Check::right(what, format!("Linux {release}: AF_XDP with frames in several buffers"))
+        }
+        (Some(major), Some(minor)) if (major, minor) >= (5, 10) => Check::new(
+            Level::Warning,
+            what,
+            format!("Linux {release}: AF_XDP, frames up to 3.5 KiB"),
+        )
+        .advise("path MTU 4096 by AF_XDP takes Linux 6.6; 2048 works"),
+        (Some(_), Some(_)) => {
+            Check::new(Level::Warning, what, format!("Linux {release} is too old for AF_XDP here"))
+                .advise("take Linux 5.10 or newer, or a UDP socket: `udp:ADDRESS`")
+        }
+        _ => Check::new(Level::Warning, what, "its version cannot be read"),
+    }
+}
+
+fn jit(enabled: &str) -> Check {
+    let what = "BPF compiler";
+    match enabled {
+        "0" => Check::new(Level::Warning, what, "off: XDP programs are interpreted, and slow")
+            .advise("`sysctl net.core.bpf_jit_enable=1`"),
+        "" => Check::right(what, "not told in this namespace"),
+        _ => Check::right(what, "on"),
+    }
+}
+
+/// What AF_XDP takes, with the numbers of linux/capability.h.
+const CAPABILITIES: [(u32, &str); 3] =
+    [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (39, "CAP_BPF")];
+const CAP_IPC_LOCK: u32 = 14;
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Whether the status of a process says that it may do something.
+fn is_capable(status: &str, capability: u32) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    // Whoever may administer the system may load programs: so it was before CAP_BPF.
+    let is_bpf = capability == 39 && set & (1 << CAP_SYS_ADMIN) != 0;
+    set & (1 << capability) != 0 || is_bpf
+}
+
+fn privileges(status: &str) -> Check {
+    let what = "privileges";
+    let missing: Vec<_> = CAPABILITIES
+        .iter()
+        .filter(|(number, _)| !is_capable(status, *number))
+        .map(|(_, name)| *name)
+        .collect();
+    if missing.is_empty() {
+        return Check::right(what, "AF_XDP is allowed");
+    }
+    Check::new(
+        Level::Warning,
+        what,
+        format!("AF_XDP is not allowed: {} missing", missing.join(", ")),
+    )
+    .advise(
+        "run as root, or `setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep PROGRAM`; \
+             a UDP socket needs none",
+    )
+}
+
+/// KiB of locked memory that the frames of an adapter take.
+const FRAMES_KIB: u64 = 16 * 1024;
+
+fn memlock(limits: &str, status: &str) -> Check {
+    let what = "locked memory";
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let soft = limit.and_then(|limit| limit.split_whitespace().next()).unwrap_or_default();
+    if is_capable(status, CAP_IPC_LOCK) || soft == "unlimited" {
+        return Check::right(what, "without limit");
+    }
+    let kib = soft.parse::<u64>().unwrap_or(0) / 1024;
+    if kib >= FRAMES_KIB {
+        return Check::right(what, format!("{kib} KiB; an adapter by AF_XDP takes {FRAMES_KIB}"));
+    }
+    Check::new(Level::Warning, what, format!("{kib} KiB; an adapter by AF_XDP takes {FRAMES_KIB}"))
+        .advise("`ulimit -l unlimited`, LimitMEMLOCK= of systemd, or CAP_IPC_LOCK")
+}
+
+/// Bytes of buffer that an adapter on a UDP socket asks for.
+const SOCKET_BUFFER: u64 = 8 << 20;
+
+fn buffers(receive: &str, send: &str, status: &str) -> Check {
+    let what = "socket buffers";
+    let (Ok(receive), Ok(send)) = (receive.parse::<u64>(), send.parse::<u64>()) else {
+        return Check::right(what, "not told in this namespace");
+    };
+    let found = format!("rmem_max {receive}, wmem_max {send}");
+    if is_capable(status, CAP_NET_ADMIN) {
+        return Check::right(what, format!("{found}, which does not bind who may do this"));
+    }
+    if receive.min(send) >= SOCKET_BUFFER {
+        return Check::right(what, found);
+    }
+    Check::new(Level::Warning, what, format!("{found}: bursts to UDP sockets are lost")).advise(
+        format!("`sysctl net.core.rmem_max={SOCKET_BUFFER} net.core.wmem_max={SOCKET_BUFFER}`"),
+    )
+}
+
+/// Sockets that have UDP port 4791, in the tables of both families.
+fn port(tables: &[String]) -> Check {
+    let what = "UDP port 4791";
+    let inodes: Vec<String> =
+        tables.iter().flat_map(|table| inodes_of_port(table)).map(str::to_owned).collect();
+    if inodes.is_empty() {
+        return Check::right(what, "free");
+    }
+    let mut owners: Vec<_> = inodes.iter().map(|inode| owner(inode)).collect();
+    owners.sort();
+    owners.dedup();
+    Check::new(Level::Warning, what, format!("taken by {}", owners.join(", "))).advise(
+        "an adapter on a UDP socket cannot have the same address; AF_XDP takes frames before it",
+    )
+}
+
+fn inodes_of_port(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().skip(1).filter_map(|line| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        let (_, port) = columns.get(1)?.rsplit_once(':')?;
+        (port == "12B7").then(|| columns.get(9).copied())?
+    })
+}
+
+/// The program that has a socket; the kernel, as far as we may see.
+fn owner(inode: &str) -> String {
+    let socket = format!("socket:[{inode}]");
+    let is_socket = |entry: fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|to| to.to_str() == Some(&socket))
+    };
+    let found = fs::read_dir("/proc").into_iter().flatten().flatten().find_map(|process| {
+        let path = process.path();
+        let mut descriptors = fs::read_dir(path.join("fd")).ok()?.flatten();
+        descriptors.any(is_socket).then_some(())?;
+        let program = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        Some(format!("{} (process {})", program.trim(), process.file_name().to_string_lossy()))
+    });
+    found.unwrap_or_else(|| "the kernel (rdma_rxe?), or a program of somebody else".to_owned())
+}
+
+fn firewall(tables: &str) -> Option<Check> {
+    let tables: Vec<_> = tables.split_whitespace().collect();
+    let found = format!("iptables has tables here: {}", tables.join(", "));
+    (!tables.is_empty()).then(|| {
+        Check::right("firewall", found).advise(
+            "AF_XDP does not pass it; for UDP sockets let UDP port 4791 in: `iptables -L -n`",
+        )
+    })
+}
+
+/// Those that are open already.
+fn adapters() -> Check {
+    let what = "open adapters";
+    let Ok((found, silent)) = Adapter::all() else {
+        return Check::right(what, "cannot be seen here");
+    };
+    let mut names: Vec<_> =
+        found.iter().map(|it| format!("{}: {}", it.title(), it.info.mode)).collect();
+    names.extend(silent.into_iter().map(|(endpoint, error)| format!("{endpoint}: {error}")));
+    if names.is_empty() {
+        return Check::right(what, "none in this namespace");
+    }
+    Check::right(what, names.join("; "))
+}
+
+/// Variables that programs with adapters read.
+fn variables() -> Vec<Check> {
+    let what = "variables";
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| name.starts_with("ROXE_")).collect();
+    names.sort();
+    let mut checks: Vec<Check> = names
+        .iter()
+        .filter(|name| !KNOWN.contains(&name.as_str()))
+        .map(|name| {
+            Check::new(Level::Warning, what, format!("{name} means nothing"))
+                .advise(format!("there are: {}", KNOWN.join(", ")))
+        })
+        .collect();
+    if names.iter().any(|name| KNOWN.contains(&name.as_str())) {
+        checks.push(match roxe_verbs::devices() {
+            Ok(devices) => {
+                let all: Vec<_> =
+                    devices.iter().map(|it| format!("{} = {}", it.name, it.device)).collect();
+                Check::right(what, all.join("; "))
+            }
+            Err(error) => Check::new(Level::Wrong, what, error.to_string())
+                .advise("`roxe devinfo --help` shows how devices are named"),
+        });
+    }
+    checks
+}
+
+const KNOWN: [&str; 2] = ["ROXE_CONFIG", "ROXE_DEVICES"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_judged_by_its_version() {
+        let level = |release| kernel(release).level;
+        assert_eq!(level("6.6.0-custom"), Level::Right);
+        assert_eq!(level("10.0"), Level::Right);
+        assert_eq!(level("6.5.13"), Level::Warning);
+        assert!(kernel("5.10.1").found.contains("3.5 KiB"));
+        assert!(kernel("4.19.0").found.contains("too old"));
+        assert_eq!(level(""), Level::Warning);
+    }
+
+    const NOBODY: &str = "Name:\tx\nCapEff:\t0000000000000000\n";
+
+    #[test]
+    fn what_is_not_allowed_is_named() {
+        let all = "CapEff:\t000001ffffffffff\n";
+        assert_eq!(privileges(all).level, Level::Right);
+        let none = privileges(NOBODY);
+        assert_eq!(none.level, Level::Warning);
+        assert!(none.found.ends_with("CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF missing"));
+        // An older kernel's root knows no CAP_BPF.
+        assert_eq!(privileges("CapEff:\t0000003fffffffff\n").level, Level::Right);
+        assert!(privileges("CapEff:\t0000000000003000\n").found.ends_with(": CAP_BPF missing"));
+    }
+
+    #[test]
+    fn memory_that_may_be_locked_is_compared_with_what_it_takes() {
+        let limits =
+            |soft: &str| format!("Max locked memory         {soft}      unlimited     bytes\n");
+        assert_eq!(memlock(&limits("8388608"), NOBODY).level, Level::Warning);
+        assert_eq!(memlock(&limits("16777216"), NOBODY).level, Level::Right);
+        assert_eq!(memlock(&limits("unlimited"), NOBODY).level, Level::Right);
+        assert_eq!(memlock(&limits("8388608"), "CapEff:\t0000000000004000\n").level, Level::Right);
+    }
+
+    #[test]
+    fn buffers_bind_who_may_not_exceed_them() {
+        assert_eq!(buffers("212992", "212992", NOBODY).level, Level::Warning);
+        assert_eq!(buffers("8388608", "8388608", NOBODY).level, Level::Right);
+        assert_eq!(buffers("212992", "212992", "CapEff:\t0000000000001000\n").level, Level::Right);
+        assert_eq!(buffers("", "", NOBODY).level, Level::Right);
+        assert_eq!(jit("0").level, Level::Warning);
+        assert_eq!(jit("1").level, Level::Right);
+    }
+
+    #[test]
+    fn sockets_of_the_port_are_found_in_the_table() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   \
+            uid  timeout inode ref pointer drops\n\
+            10: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        \
+            0 4711 2 0000000000000000 0\n\
+            11: 00000000:0044 0100007F:12B7 07 00000000:00000000 00:00000000 00000000     0        \
+            0 4712 2 0000000000000000 0\n";
+        assert_eq!(inodes_of_port(table).collect::<Vec<_>>(), ["4711"]);
+        assert_eq!(port(&[String::new(), String::new()]).level, Level::Right);
+    }
+
+    #[test]
+    fn a_firewall_is_told_where_there_is_one() {
+        assert_eq!(firewall(""), None);
+        assert!(firewall("filter\nnat\n").unwrap().found.ends_with("filter, nat"));
+    }
+}

@@ -1,0 +1,327 @@
+//! `roxe stat`, `top` and `capture` from outside: this process has the adapters, the program looks
+//! at them.
+
+use std::process::{Command, Output, Stdio};
+
+use roxe::verbs::{Buffer, Connection, Context, Mtu, Op, RKey, Wait};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("roxe runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// What a right run prints.
+fn said(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    out(&output)
+}
+
+fn objects(text: &str) -> Vec<serde_json::Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Two adapters of this process, and how the first one is asked for.
+fn adapters() -> ([Context; 2], String) {
+    let pair = Context::memory_pair(Mtu::B4096).expect("two adapters");
+    (pair, std::process::id().to_string())
+}
+
+fn connect([one, other]: &[Context; 2]) -> [Connection; 2] {
+    let (mut a, mut b) = (Connection::new(one).unwrap(), Connection::new(other).unwrap());
+    a.connect(&b.endpoint().unwrap()).unwrap();
+    b.connect(&a.endpoint().unwrap()).unwrap();
+    [a, b]
+}
+
+/// Writes so many bytes.
+fn write(contexts: &[Context; 2], sender: &mut Connection, len: u32) {
+    let (from, to) = (Buffer::new(1 << 20), Buffer::new(1 << 20));
+    let (source, target) =
+        (contexts[0].register(&from).unwrap(), contexts[1].register(&to).unwrap());
+    let write = Op::Write { va: target.address(), r_key: target.r_key() };
+    sender.post(1, write, &source, 0, len).unwrap();
+    sender.wait(Wait::SECOND).unwrap();
+}
+
+#[test]
+fn counters_are_shown_in_groups_and_those_that_are_0_are_not() {
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    write(&contexts, &mut a, 10_000);
+    let text = said(&["stat", "-d", &pid]);
+    let lines: Vec<_> =
+        text.lines().map(|it| it.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert!(lines[0].starts_with("memory (running-"), "{text}");
+    assert!(
+        lines[0].ends_with(&format!(", process {pid}): memory: port 0, path MTU 4096")),
+        "{text}"
+    );
+    assert_eq!(lines[1..4], ["traffic", "rdma_tx_packets 3", "rdma_tx_bytes 10064"]);
+    assert!(text.contains("\n  port\n") && !text.contains("icrc_bad"), "{text}");
+    let (first, second) = text.split_once("\n\n").expect("two adapters");
+    assert!(second.starts_with("memory#2 ("), "{text}");
+    let values: Vec<_> = first.lines().filter(|line| line.starts_with("    ")).collect();
+    assert!(values.iter().all(|line| line.len() == values[0].len()), "aligned: {text}");
+    assert!(said(&["stat", "-d", &pid, "-v"]).contains("icrc_bad"));
+
+    let told = objects(&said(&["stat", "-d", &pid, "--json"]));
+    let [first, second] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((&first["hca_id"], &first["rdma_tx_packets"]), (&"memory".into(), &3.into()));
+    assert_eq!((&second["rx_write_requests"], &second["icrc_bad"]), (&1.into(), &0.into()));
+}
+
+#[test]
+fn queue_pairs_are_shown_with_their_peers_and_why_they_ended() {
+    let (contexts, pid) = adapters();
+    let [mut a, b] = connect(&contexts);
+    let [qpn, peer] = [&a, &b].map(|it| it.endpoint().unwrap().qpn.get());
+    let buffer = Buffer::new(64);
+    let source = contexts[0].register(&buffer).unwrap();
+    a.post(1, Op::Write { va: 1, r_key: RKey(7) }, &source, 0, 8).unwrap();
+    a.wait(Wait::SECOND).unwrap_err();
+
+    let text = said(&["stat", "-d", &pid, "--qp"]);
+    let line = text.lines().find(|line| line.trim_start().starts_with(&qpn.to_string())).unwrap();
+    let cells: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(cells[..4], [&qpn.to_string(), "RC", "error", &format!("192.0.2.2:{peer}")]);
+    assert!(line.contains("remote access"), "{text}");
+
+    let of_one = |arguments: &[&str]| run(&[&["stat", "-d", &pid, "--qp"], arguments].concat());
+    let output = of_one(&[&format!("{qpn:#x}"), "--json"]);
+    // The other adapter has no such queue pair, and that is said.
+    assert_eq!(output.status.code(), Some(3));
+    assert!(err(&output).contains(&format!("there is no queue pair {qpn}")), "{}", err(&output));
+    let [object] = &objects(&out(&output))[..] else { panic!("{}", out(&output)) };
+    assert_eq!((&object["qpn"], &object["state"]), (&qpn.into(), &"error".into()));
+    assert_eq!((&object["peer"], &object["peer_qpn"]), (&"192.0.2.2".into(), &peer.into()));
+    assert_eq!(object["req_remote_access_errors"], 1);
+    assert!(out(&of_one(&[&qpn.to_string()])).contains("req_remote_access_errors"));
+}
+
+/// It ends when nothing is left to watch, and has told what rose how fast.
+#[test]
+fn what_is_watched_is_told_with_its_rate_until_it_closes() {
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    let watch = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["stat", "-d", &pid, "--watch=0.1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    let mut watch = Some(watch);
+    let (shown, read) = std::sync::mpsc::channel();
+    let mut stdout = watch.as_mut().and_then(|it| it.stdout.take()).expect("a pipe");
+    let reader = std::thread::spawn(move || {
+        use std::io::Read as _;
+        let (mut text, mut some) = (Vec::new(), [0; 4096]);
+        while let Ok(len @ 1..) = stdout.read(&mut some) {
+            text.extend_from_slice(&some[..len]);
+            let _ = shown.send(String::from_utf8_lossy(&text).contains("/s\n"));
+        }
+        String::from_utf8(text).expect("text")
+    });
+    loop {
+        write(&contexts, &mut a, 4096);
+        if read.try_iter().any(|has_rate| has_rate) {
+            break;
+        }
+    }
+    drop((a, _b, contexts));
+    let output = watch.take().expect("it is there").wait_with_output().expect("it ends");
+    let text = reader.join().expect("it does not panic");
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(err(&output).matches(": closed\n").count(), 2, "{}", err(&output));
+    assert!(text.contains("rdma_tx_packets"), "{text}");
+}
+
+/// Runs `roxe capture` on the first adapter while it writes again and again, until it ends.
+fn capture(arguments: &[&str]) -> Output {
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    let mut capture = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["capture", "-d", &format!("{pid}/memory")])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    while capture.try_wait().expect("it is ours").is_none() {
+        write(&contexts, &mut a, 4096);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    capture.wait_with_output().expect("it ended")
+}
+
+/// A folder that goes with the test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("roxe-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("text").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_an_adapter_sends_and_receives_is_told_in_words_as_it_passes() {
+    let output = capture(&["-c", "4"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    assert!(lines[0].contains("from → to") && lines[0].ends_with("meaning"), "{text}");
+    assert_eq!(text.matches("WRITE_ONLY").count(), 2, "{text}");
+    assert_eq!(text.matches("ACK ").count(), 2, "{text}");
+    assert!(err(&output).ends_with("4 frames\n"), "{}", err(&output));
+
+    let output = capture(&["-c", "2", "--json", "--filter", "aeth.kind == ack"]);
+    let objects = objects(&out(&output));
+    assert_eq!(objects.len(), 2);
+    assert!(objects.iter().all(|it| it["aeth.kind"] == "ack" && it["icrc"] == "good"));
+}
+
+#[test]
+fn a_recording_is_a_capture_that_explain_and_check_read() {
+    let folder = Folder::new("capture");
+    let file = folder.file("a.pcapng");
+    let output = capture(&["-c", "6", "-w", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(out(&output), "");
+    let frames = objects(&said(&["explain", "--json", "--no-summary", &file]));
+    assert_eq!(frames.len(), 6);
+    assert!(frames.iter().all(|frame| frame["icrc"] == "good"));
+    said(&["check", &file]);
+
+    let output = capture(&["-c", "3", "-w", "-"]);
+    std::fs::write(&file, &output.stdout).unwrap();
+    assert_eq!(objects(&said(&["explain", "--json", "--no-summary", &file])).len(), 3);
+
+    let output =
+        capture(&["-c", "4", "-w", &file, "--last", "2", "--filter", "payload_len == 4096"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let frames = objects(&said(&["explain", "--json", "--no-summary", &file]));
+    assert_eq!(frames.len(), 2);
+    assert!(frames.iter().all(|frame| frame["payload_len"] == 4096));
+}
+
+#[test]
+fn a_ring_of_files_keeps_the_newest() {
+    let folder = Folder::new("ring");
+    let output = capture(&["-c", "20", "-w", &folder.file("a.pcapng"), "--ring", "12Kx2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let mut names: Vec<_> = std::fs::read_dir(&folder.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(names[0].as_str() > "a_00001.pcapng", "{names:?}");
+    for name in names {
+        said(&["explain", &folder.file(&name)]);
+        assert!(std::fs::metadata(folder.file(&name)).unwrap().len() <= 12 * 1024);
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_is_said() {
+    let (_contexts, pid) = adapters();
+    let usage = |arguments: &[&str]| {
+        let output = run(&[&["capture", "-d", &pid], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", err(&output));
+        err(&output)
+    };
+    let several = usage(&[]);
+    let expected = format!("2 adapters are open: say by -d which, of {pid}/memory, {pid}/memory#2");
+    assert!(several.contains(&expected), "{several}");
+    assert!(usage(&["-w", "-", "--last", "3"]).contains("need a file"));
+    assert!(usage(&["-w", "x", "--ring", "1x1"]).contains("4K"));
+    assert!(usage(&["--filter", "nosuch == 1"]).contains("--filter:"));
+    let second = format!("{pid}/memory#2");
+    let output = run(&["capture", "-d", &second, "-w", "/nonexistent/x.pcapng"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("cannot create the capture /nonexistent/x.pcapng"));
+}
+
+/// The file is whole, and says how much is in it.
+#[test]
+fn a_recording_that_is_interrupted_ends_whole() {
+    let folder = Folder::new("interrupted");
+    let file = folder.file("a.pcapng");
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    let capture = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["capture", "-d", &format!("{pid}/memory#2"), "-w", &file, "--last", "5"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    let given = || {
+        let counters = contexts[1].counters();
+        counters.into_iter().find(|(name, _)| *name == "live_frames").expect("a counter").1
+    };
+    while given() < 20 {
+        write(&contexts, &mut a, 64);
+    }
+    let kill = Command::new("kill").args(["-INT", &capture.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    let output = capture.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(err(&output).contains(" frames\n"), "{}", err(&output));
+    assert_eq!(objects(&said(&["explain", "--json", "--no-summary", &file])).len(), 5);
+}
+
+#[test]
+fn one_screen_can_be_printed_and_no_screen_is_drawn_where_there_is_no_terminal() {
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    write(&contexts, &mut a, 4096);
+    let text = said(&["top", "-d", &pid, "--once", "--interval", "0.1"]);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "roxe top: 2 adapters, 2 queue pairs, by rate   (? help)");
+    assert!(lines[3].starts_with("memory") && lines[5].starts_with("memory#2"), "{text}");
+    let qpn = a.endpoint().unwrap().qpn.get().to_string();
+    assert!(lines.iter().any(|line| line.trim_start().starts_with(&qpn)), "{text}");
+
+    let output = run(&["top", "-d", &pid]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(err(&output).contains("--once prints one screen"), "{}", err(&output));
+}
+
+#[test]
+fn without_an_adapter_it_says_what_to_do() {
+    for command in ["stat", "top", "capture"] {
+        let output = run(&[command, "-d", "nosuch"]);
+        assert_eq!(output.status.code(), Some(3), "{command}");
+        assert!(err(&output).contains("no"), "{}", err(&output));
+    }
+    let (_contexts, pid) = adapters();
+    let output = run(&["stat", "-d", "nosuch"]);
+    assert_eq!(output.status.code(), Some(3));
+    let expected = format!("roxe: no open adapter is nosuch; there are: memory (");
+    assert!(err(&output).contains(&expected) && err(&output).contains(&pid), "{}", err(&output));
+    assert_eq!(run(&["stat", "--qp", "16777216"]).status.code(), Some(2));
+    assert_eq!(run(&["stat", "--watch=0"]).status.code(), Some(2));
+}
