@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
 
+use crate::perf::arguments::PerfArguments;
+
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
 /// Exit status: 0 right; 1 findings; 2 a usage error, or input that is unreadable or ends in the
@@ -30,6 +32,7 @@ pub(crate) enum Command {
     Script(ScriptArguments),
     Sim(SimArguments),
     Devinfo(DevinfoArguments),
+    Perf(PerfArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.

@@ -9,9 +9,11 @@ mod examine;
 mod explain;
 mod outcome;
 mod pass;
+mod perf;
 mod progress;
 mod replay;
 mod script;
+mod side_channel;
 mod sim;
 
 use std::io;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Script(arguments) => script::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Devinfo(arguments) => devinfo::run(&arguments),
+        Command::Perf(arguments) => perf::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),
