@@ -11,6 +11,7 @@ use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
 
 use crate::perf::arguments::PerfArguments;
+use crate::pingpong::arguments::PingpongArguments;
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Sim(SimArguments),
     Devinfo(DevinfoArguments),
     Perf(PerfArguments),
+    Pingpong(PingpongArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.

@@ -10,6 +10,7 @@ mod explain;
 mod outcome;
 mod pass;
 mod perf;
+mod pingpong;
 mod progress;
 mod replay;
 mod script;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Devinfo(arguments) => devinfo::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Pingpong(arguments) => pingpong::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

@@ -33,7 +33,7 @@ mod memory;
 mod plan;
 mod report;
 mod rig;
-mod wire;
+pub(crate) mod wire;
 
 /// The command.
 pub(crate) fn run(arguments: &PerfArguments) -> Result<Outcome> {

@@ -188,11 +188,6 @@ impl SideChannel {
         Ok(Self { stream, is_client })
     }
 
-    /// Whether we connected, and the other side waited.
-    pub(crate) fn is_client(&self) -> bool {
-        self.is_client
-    }
-
     /// Says something.
     pub(crate) fn say(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.stream.write_all(bytes).map_err(|error| gone(&error))

@@ -26,7 +26,7 @@ pub(crate) enum Seen {
 }
 
 /// So many polls that find nothing before another thread may have the processor.
-const SPINS: u32 = 2000;
+const SPINS: u32 = 200;
 
 /// One of so many looks at the clock.
 const LOOK: u32 = 1 << 12;

@@ -2,7 +2,8 @@
 //!
 //! SEND and WRITE go to and fro, and both sides measure; a READ or an atomic comes back by itself,
 //! and only the client does. Who is written to is not told: it looks at the last byte, in which the
-//! messages are counted.
+//! messages are counted. The first SEND is the client's, the first WRITE the server's: if both
+//! wrote at once, one could count on before the other has looked.
 
 use std::time::{Duration, Instant};
 
@@ -97,10 +98,10 @@ impl<'a> Run<'a> {
             self.measure.begin();
         }
         let turns = self.plan.verb == Verb::Send || self.plan.verb == Verb::Write;
+        let begins = self.plan.is_client == (self.plan.verb != Verb::Write);
         let mut turn = Turn::On;
-        // Who waits for the first message has as many to wait for as to send.
         while turn == Turn::On && (self.sent < messages || turns && self.received < messages) {
-            if turns && self.received < messages && (self.sent > 0 || !self.plan.is_client) {
+            if turns && self.received < messages && (self.sent > 0 || !begins) {
                 turn = self.await_message(&mut idle)?;
                 self.measure.begin();
             }
