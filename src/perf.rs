@@ -9,7 +9,11 @@
 //! | the loops | [`bandwidth`], [`latency`]; what they do meanwhile [`idle`] |
 //! | what is printed | [`report`] |
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
+use roxe_verbs::ServiceType;
 
 use crate::outcome::{Outcome, complain};
 use crate::perf::arguments::PerfArguments;
@@ -34,6 +38,9 @@ mod plan;
 mod report;
 mod rig;
 pub(crate) mod wire;
+
+/// What the network has not delivered by then, it has lost.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// The command.
 pub(crate) fn run(arguments: &PerfArguments) -> Result<Outcome> {
@@ -192,7 +199,9 @@ impl Test<'_> {
         match plan.verb {
             Verb::Send if plan.receives() => rig.memory.check_received(plan, size, ready),
             Verb::Read => rig.memory.check_read(plan, size, each),
-            Verb::Write if plan.bidirectional => rig.memory.check_written(plan, size, each),
+            Verb::Write if plan.bidirectional => {
+                self.patiently(|| rig.memory.check_written(plan, size, each))
+            }
             Verb::Atomic(kind) if !plan.bidirectional => {
                 let slots = Slots::of(plan, size);
                 let last = each.saturating_sub(1);
@@ -223,7 +232,10 @@ impl Test<'_> {
         }
         let queue_pairs = u64::from(plan.queue_pairs);
         match plan.verb {
-            Verb::Write => rig.memory.check_written(plan, size, report.iters / queue_pairs),
+            Verb::Write => {
+                let each = report.iters / queue_pairs;
+                self.patiently(|| rig.memory.check_written(plan, size, each))
+            }
             Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {
                 let slots = Slots::of(plan, size);
                 let all = 0..plan.queue_pairs as usize;
@@ -242,9 +254,22 @@ impl Test<'_> {
         }
     }
 
+    /// What a service does not acknowledge may be on its way yet when the peer has sent it.
+    fn patiently(&self, check: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
+        let start = Instant::now();
+        loop {
+            let checked = check();
+            let wait = self.plan.service != ServiceType::Rc && start.elapsed() < ON_ITS_WAY;
+            if checked.is_ok() || !wait {
+                return checked;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn verify_latency(&self, size: u32, measured: &Latency) -> Result<(), Failure> {
         let Self { plan, rig, .. } = *self;
-        let Latency::Each(samples) = measured else { return Ok(()) };
+        let Latency::Each { turns, .. } = measured else { return Ok(()) };
         if !plan.verify {
             return Ok(());
         }
@@ -253,7 +278,7 @@ impl Test<'_> {
             Verb::Write => rig.memory.check_counted(size),
             Verb::Read => rig.memory.check_read(plan, size, 1),
             Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {
-                let (found, expected) = (rig.memory.fetched(0, 0), samples.len() as u64);
+                let (found, expected) = (rig.memory.fetched(0, 0), turns - 1);
                 if found == expected {
                     return Ok(());
                 }

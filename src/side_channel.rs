@@ -179,9 +179,9 @@ impl SideChannel {
             stream.set_nodelay(true)?;
             // A host that is gone says nothing: whoever waits for it for long has to ask.
             sockopt::set_socket_keepalive(&stream, true)?;
-            sockopt::set_tcp_keepidle(&stream, Duration::from_secs(10))?;
-            sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(5))?;
-            sockopt::set_tcp_keepcnt(&stream, 3)?;
+            sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30))?;
+            sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(10))?;
+            sockopt::set_tcp_keepcnt(&stream, 6)?;
             Ok(())
         };
         set().map_err(|error: io::Error| Failure::failed(format_args!("TCP: {error}")))?;

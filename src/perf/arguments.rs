@@ -136,7 +136,7 @@ Columns:
   BW peak, BW average   of the fastest stretch, and of all; MB are 2^20 bytes
   MsgRate               millions of messages a second
   t_min … 99.9%         microseconds of one way, half of there and back; of READ and atomics, which
-                        are there and back, the whole. t_typical is the median
+                        are there and back, the whole; without the first. t_typical is the median
 
 Examples:
   roxe perf write_bw -d xdp:eth1                    on one host, the server

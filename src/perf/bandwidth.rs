@@ -147,6 +147,8 @@ impl<'a> Run<'a> {
         let mut room = [Completion::BLANK; BATCH];
         let mut idle = Idle::new(rig, channel);
         let mut ended = Instant::now();
+        // A receiver's time begins when it last had nothing: all may come at once.
+        let mut nothing_yet = ended;
         let mut lost = 0;
         loop {
             let sent = !self.sends || self.completed >= all;
@@ -162,6 +164,9 @@ impl<'a> Run<'a> {
             let found = rig.cq.poll(&mut room);
             self.take(&room[..found])?;
             if found == 0 {
+                if !begun {
+                    nothing_yet = Instant::now();
+                }
                 if idle.rest()? == Seen::Done && self.receives && !heard {
                     lost = if self.measure.by_time() { 0 } else { all - self.received };
                     break;
@@ -172,7 +177,7 @@ impl<'a> Run<'a> {
                 if !begun && self.received > 0 {
                     begun = true;
                     self.measure.begin();
-                    self.start = Some(ended);
+                    self.start = Some(nothing_yet);
                 }
                 if self.receives {
                     for qp in 0..self.lanes.len() {

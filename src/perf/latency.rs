@@ -21,8 +21,9 @@ use crate::side_channel::{Failure, SideChannel};
 /// What was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Latency {
-    /// From one message to the next, in nanoseconds, as they came.
-    Each(Vec<u64>),
+    /// From each message but the first to the next, in nanoseconds, as they came: the first waits
+    /// until the peer has begun.
+    Each { turns: u64, samples: Vec<u64> },
     /// So many turns in this time.
     Mean { turns: u64, time: Duration },
 }
@@ -126,7 +127,8 @@ impl<'a> Run<'a> {
             Some((turns, time)) => Latency::Mean { turns, time },
             None => {
                 let between = |pair: &[Instant]| pair[1].duration_since(pair[0]).as_nanos() as u64;
-                Latency::Each(self.sent_at.windows(2).map(between).collect())
+                let samples = self.sent_at.windows(2).skip(1).map(between).collect();
+                Latency::Each { turns: self.sent, samples }
             }
         })
     }

@@ -138,9 +138,9 @@ impl Printer {
     pub(crate) fn latency(&self, plan: &Plan, size: u32, measured: Latency) -> io::Result<()> {
         // A READ or an atomic is there and back by itself.
         let ways = if plan.verb.fetches() { 1.0 } else { 2.0 };
-        let samples = match measured {
+        let (iterations, samples) = match measured {
             Latency::Mean { turns, time } => return self.mean(plan, size, turns, time, ways),
-            Latency::Each(samples) => samples,
+            Latency::Each { turns, samples } => (turns, samples),
         };
         let micros = |nanos: &u64| *nanos as f64 / 1000.0 / ways;
         let mut each: Vec<f64> = samples.iter().map(micros).collect();
@@ -162,7 +162,6 @@ impl Printer {
             self.headings(plan)?;
         }
         let found = Statistics::of(&each);
-        let iterations = samples.len() as u64 + 1;
         if !self.json {
             return print(found.row(size, iterations).as_bytes());
         }
