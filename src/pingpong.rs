@@ -11,7 +11,7 @@ use roxe_verbs::{
     AccessFlags, AckTimeout, AddressHandle, AddressVector, Buffer, Completion, CompletionChannel,
     CompletionQueue, CompletionStatus, ConnectOptions, Context, Data, DatagramTarget, Endpoint,
     Gid, MemoryRegion, Mtu, QKey, QueuePair, ReceiveCapacity, ReceiveRequest, RnrTimer,
-    SendCapacity, SendOperation, SendRequest, ServiceType, SharedReceiveQueue, Sge,
+    SendCapacity, SendOperation, SendRequest, ServiceType, Sge, SharedReceiveQueue,
 };
 
 use crate::explain::ink::Ink;
@@ -19,9 +19,7 @@ use crate::explain::json::Object;
 use crate::outcome::Outcome;
 use crate::pingpong::arguments::{Kind, PingpongArguments};
 use crate::pingpong::wire::{DONE, Destination, Q_KEY, QUEUE_PAIRS};
-use crate::side_channel::{
-    Failure, Patience, Server, SideChannel, choose_gid, must_match, open,
-};
+use crate::side_channel::{Failure, Patience, Server, SideChannel, choose_gid, must_match, open};
 
 pub(crate) mod arguments;
 mod wire;
@@ -105,7 +103,8 @@ impl<'a> Game<'a> {
     fn new(context: &Context, arguments: &'a PingpongArguments) -> Result<Self, Failure> {
         let PingpongArguments { kind, rx_depth, .. } = *arguments;
         let ud = kind == Kind::Ud;
-        let mtu = arguments.mtu.unwrap_or(if ud { context.path_mtu() } else { Mtu::B1024 });
+        let usual = if ud { context.path_mtu() } else { Mtu::B1024 };
+        let mtu = arguments.mtu.unwrap_or(usual);
         let most = context.path_mtu();
         if mtu > most {
             return Err(Failure::usage(format_args!(
@@ -254,7 +253,7 @@ impl<'a> Game<'a> {
             let peer = Destination::parse(&line).map_err(Failure::Failed)?;
             if (peer.qpn.get() != 0) != (at < self.own.len()) {
                 return Err(Failure::failed(format_args!(
-                    "the peer has another number of queue pairs, here are {}: give both the same -q",
+                    "the peer has another number of queue pairs, here are {}: give both one -q",
                     self.own.len()
                 )));
             }
@@ -437,9 +436,7 @@ impl<'a> Game<'a> {
         self.buffer.read(self.skipped(), &mut found);
         let marked = self.size > MARK && found[1..MARK] == expected[1..MARK];
         let whole = is_client || marked;
-        for (page, (found, expected)) in
-            found.chunks(PAGE).zip(expected.chunks(PAGE)).enumerate()
-        {
+        for (page, (found, expected)) in found.chunks(PAGE).zip(expected.chunks(PAGE)).enumerate() {
             let right = if whole { found == expected } else { found[0] == expected[0] };
             if !right {
                 return Err(Failure::failed(format_args!("invalid data in page {page}")));

@@ -98,7 +98,7 @@ pub(crate) fn choose_gid(
         context.gids().into_iter().map(|(index, entry)| (index, entry.gid)).collect();
     let found = match index {
         Some(index) => gids.iter().find(|(at, _)| *at == index),
-        None => gids.iter().find(|(_, gid)| gid.is_ipv4() != ipv6).or(gids.first()),
+        None => gids.iter().find(|(_, gid)| gid.is_ipv4() != ipv6).or_else(|| gids.first()),
     };
     found.copied().ok_or_else(|| match index {
         Some(index) => Failure::usage(format_args!(
@@ -150,9 +150,8 @@ impl SideChannel {
     /// To a server that waits already; `start` is how one is started.
     pub(crate) fn connect(host: &str, port: u16, start: &str) -> Result<Self, Failure> {
         let resolved = (host, port).to_socket_addrs();
-        let addresses: Vec<SocketAddr> = resolved
-            .map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?
-            .collect();
+        let addresses: Vec<SocketAddr> =
+            resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?.collect();
         let mut why = None;
         for address in addresses {
             match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
@@ -161,11 +160,9 @@ impl SideChannel {
             }
         }
         Err(match why {
-            Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                Failure::lacking(format_args!(
-                    "no server at {host}:{port}: start `{start}` there first"
-                ))
-            }
+            Some(error) if error.kind() == ErrorKind::ConnectionRefused => Failure::lacking(
+                format_args!("no server at {host}:{port}: start `{start}` there first"),
+            ),
             Some(error) => Failure::lacking(format_args!(
                 "no server at {host}:{port}: {error}; is the address right, and `{start}` \
                  started there?"

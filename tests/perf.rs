@@ -99,8 +99,12 @@ fn requests_go_in_lists_inline_and_one_of_many_is_completed() {
     run(&place, "perf read_bw -n 50 -o 1 -t 7 --verify", &[65536], 50);
     run(&place, "perf send_lat -n 50 -s 512 -I 512 --verify", &[512], 50);
     run(&place, "perf write_lat -n 300 -s 1 -I 1 --verify", &[1], 300);
-    run(&place, "perf write_bw -n 50 -m 1024 -S 3 --tclass 104 -u 18 -F --report_gbits",
-        &[65536], 50);
+    run(
+        &place,
+        "perf write_bw -n 50 -m 1024 -S 3 --tclass 104 -u 18 -F --report_gbits",
+        &[65536],
+        50,
+    );
 }
 
 #[test]
@@ -261,9 +265,15 @@ fn what_does_not_go_together_is_refused_before_anything_is_done() {
             place.client(&format!("perf {words}")).complains(2, why);
         }
     }
-    for words in ["perf", "perf write", "perf write_bw -n 4", "perf write_bw -m 1500",
-        "perf write_bw -a -s 2", "perf write_bw -c XRC", "perf write_bw -D 1 -n 5"]
-    {
+    for words in [
+        "perf",
+        "perf write",
+        "perf write_bw -n 4",
+        "perf write_bw -m 1500",
+        "perf write_bw -a -s 2",
+        "perf write_bw -c XRC",
+        "perf write_bw -D 1 -n 5",
+    ] {
         assert_eq!(place.client(words).code, Some(2), "{words}");
     }
 }

@@ -37,7 +37,8 @@ pub(crate) struct PerfArguments {
     #[arg(short, long, conflicts_with = "size")]
     pub(crate) all: bool,
     /// Messages of each queue pair and size [default: 1000, 5000 for write_bw]
-    #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(5..=100_000_000))]
+    #[arg(short = 'n', long, value_name = "N",
+          value_parser = value_parser!(u64).range(5..=100_000_000))]
     pub(crate) iters: Option<u64>,
     /// For so many seconds instead
     #[arg(short = 'D', long, value_name = "SECONDS", conflicts_with_all = ["iters", "all"],

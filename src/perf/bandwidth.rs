@@ -226,10 +226,7 @@ impl<'a> Run<'a> {
     }
 
     /// Posts what there is room for.
-    fn post<'l>(
-        &mut self,
-        list: Vec<SendRequest<'l>>,
-    ) -> Result<Vec<SendRequest<'l>>, Failure> {
+    fn post<'l>(&mut self, list: Vec<SendRequest<'l>>) -> Result<Vec<SendRequest<'l>>, Failure> {
         let (depth, list_of) = (u64::from(self.plan.tx_depth), u64::from(self.plan.post_list));
         let messages = self.measure.messages();
         let mut list = list;

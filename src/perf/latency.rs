@@ -7,9 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use roxe_verbs::{
-    Completion, CompletionStatus, Data, ReceiveRequest, Remote, SendRequest, Sge,
-};
+use roxe_verbs::{Completion, CompletionStatus, Data, ReceiveRequest, Remote, SendRequest, Sge};
 
 use crate::perf::bandwidth::operation;
 use crate::perf::idle::{Idle, Measure, Seen};

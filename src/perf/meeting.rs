@@ -1,13 +1,24 @@
 //! How the two sides find together: what is said over TCP before, between and after measurements,
 //! in the order that perftest has.
 //!
-//! | test | before | around each size | after |
-//! |---|---|---|---|
-//! | `send_bw` | each; connect; first; each | first; run; of both directions the bandwidth; with -a first | first; end |
-//! | `write_bw`, `read_bw`, `atomic_bw` | each; connect; each; first | of both directions first; run; with -a first; the bandwidth | of one direction first, the bandwidth; first; end |
-//! | `send_lat` | each; connect; first; each | first; run | first; end |
-//! | `write_lat` | first; each; connect; each; first | run | |
-//! | `read_lat`, `atomic_lat` | first; each; connect; each; first | run, by the client alone | first; end |
+//! ```text
+//! send_bw                      each; connect; first; each;
+//!                              of each size: first, run; of both directions the bandwidth; with -a
+//!                              first;
+//!                              first, end
+//! write_bw read_bw atomic_bw   each; connect; each; first;
+//!                              of each size: run; of both directions first before, with -a also
+//!                              behind, and the bandwidth;
+//!                              of one direction first, the bandwidth; first, end
+//! send_lat                     each; connect; first; each;
+//!                              of each size: first, run;
+//!                              first, end
+//! write_lat                    first; each; connect; each; first;
+//!                              of each size: run, begun by the server
+//! read_lat atomic_lat          first; each; connect; each; first;
+//!                              of each size: run, by the client alone;
+//!                              first, end
+//! ```
 //!
 //! *First* is an exchange of the first queue pairs, *each* one of all of them, one after the other.
 

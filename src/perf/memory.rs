@@ -218,7 +218,8 @@ impl Memory {
             let (found, expected) = (&mut found[..size], &mut expected[..size]);
             self.buffer.read(at + done, found);
             pattern(first + done, expected);
-            let wrong = found.iter().zip(&*expected).position(|(found, expected)| found != expected);
+            let wrong =
+                found.iter().zip(&*expected).position(|(found, expected)| found != expected);
             if let Some(wrong) = wrong {
                 return Err(Failure::failed(format_args!(
                     "wrong data: byte {} of the memory of queue pair {qp} is {:#04x}, sent was \

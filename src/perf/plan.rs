@@ -153,9 +153,8 @@ impl Plan {
             }
         };
         let wanted = arguments.outs.unwrap_or(MOST_READS);
-        let most = MOST_READS
-            .min(limits.max_qp_rd_atom.into())
-            .min(limits.max_qp_init_rd_atom.into());
+        let most =
+            MOST_READS.min(limits.max_qp_rd_atom.into()).min(limits.max_qp_init_rd_atom.into());
         let many = matches!(extent, Extent::Messages(messages) if messages <= MANY);
         Ok(Self {
             verb,
@@ -219,7 +218,10 @@ impl Plan {
     pub(crate) fn sizes(&self) -> impl Iterator<Item = u32> {
         let all = self.all;
         let size = self.size;
-        (1..=size.ilog2()).map(|power| 1 << power).filter(move |_| all).chain((!all).then_some(size))
+        (1..=size.ilog2())
+            .map(|power| 1 << power)
+            .filter(move |_| all)
+            .chain((!all).then_some(size))
     }
 
     /// Whether this side has receives.
@@ -259,7 +261,7 @@ fn refuse(
         (arguments.outs.is_some() && !verb.fetches(), "-o is for READ and atomics"),
         (arguments.rx_depth.is_some() && !send, "only SEND has receives"),
         (arguments.use_srq && !send,        "only SEND has receives, shared or not"),
-        (post_list > 1 && arguments.duration.is_none() && messages % u64::from(post_list) != 0,
+        (post_list > 1 && arguments.duration.is_none() && !messages.is_multiple_of(post_list.into()),
                                             "-n has to be a multiple of -l"),
         (post_list > 1 && post_list > arguments.tx_depth.unwrap_or(128),
                                             "-l may not be above -t"),

@@ -15,7 +15,8 @@ use crate::perf::plan::{Metric, Plan, Verb};
 use crate::perf::wire::{Destination, Report};
 
 /// Between the parts.
-const LINE: &str = "---------------------------------------------------------------------------------------";
+const LINE: &str =
+    "---------------------------------------------------------------------------------------";
 
 /// Where what is measured goes to.
 pub(crate) struct Printer {

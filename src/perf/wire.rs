@@ -107,11 +107,13 @@ pub(crate) fn parse_size(name: &str, bytes: [u8; 4]) -> Result<u32, String> {
 
 /// A queue pair, and the memory that the peer may use through it.
 ///
-/// As text, in hexadecimal:
+/// As text, in hexadecimal; here on two lines:
 ///
 /// ```text
-/// LID :out :QPN   :PSN   :R_Key   :address         :GID, a byte each                                :SRQN    :
-/// 0000:0001:00001b:7ab123:00000a1c:0000556677889900:00:00:00:00:00:00:00:00:00:00:ff:ff:c0:00:02:01:00000000:
+/// LID :out :QPN   :PSN   :R_Key   :address         :
+/// 0000:0001:00001b:7ab123:00000a1c:0000556677889900:
+/// GID, a byte each                                :SRQN    :
+/// 00:00:00:00:00:00:00:00:00:00:ff:ff:c0:00:02:01:00000000:
 /// ```
 ///
 /// and a zero byte.

@@ -31,8 +31,8 @@ fn latencies_are_a_row_of_perftest() {
     assert_eq!((found.min, found.max, found.typical, found.avg), (1.0, 1000.0, 500.5, 500.5));
     assert_eq!((found.p99, found.p99_9), (990.0, 999.0));
     assert!((found.stdev - 288.675).abs() < 0.001);
-    let expected = " 2       1001          1.00           1000.00      500.50   \t       500.50      \
-                    \t288.67 \t\t990.00  \t\t999.00 \n";
+    let expected = " 2       1001          1.00           1000.00      500.50   \t       \
+                    500.50      \t288.67 \t\t990.00  \t\t999.00 \n";
     assert_eq!(found.row(2, 1001), expected);
     assert_eq!(Statistics::of(&[]), Statistics::default());
     assert_eq!(Statistics::of(&[3.0]).p99_9, 3.0);
