@@ -310,7 +310,63 @@ fn pattern(first: usize, bytes: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use roxe_verbs::{Context, Limits, Mtu};
+
     use super::*;
+    use crate::cli::{Arguments, Command};
+
+    fn memory_of(line: &str) -> (Plan, Memory) {
+        let words = ["roxe", "perf"].into_iter().chain(line.split_whitespace());
+        let arguments = Arguments::try_parse_from(words).unwrap();
+        let Command::Perf(arguments) = arguments.command else { panic!("another command") };
+        let plan = Plan::new(&arguments, &Limits::default()).unwrap();
+        let [context, _] = Context::memory_pair(Mtu::B4096).unwrap();
+        let memory = Memory::new(&context.default_pd(), &plan).unwrap();
+        (plan, memory)
+    }
+
+    /// As if it had come over the network.
+    fn carry(memory: &Memory, from: usize, to: usize, len: usize) {
+        let mut bytes = vec![0; len];
+        memory.buffer.read(from, &mut bytes);
+        memory.buffer.write(to, &bytes);
+    }
+
+    #[test]
+    fn a_byte_that_is_wrong_is_found_wherever_it_is() {
+        let (plan, memory) = memory_of("write_bw -q 2 -s 1000");
+        memory.prepare(&plan, 1000);
+        let place = "wrong data: byte 0 of the memory of queue pair 0 is 0x00, sent was 0x01";
+        let told = |checked: Result<(), Failure>| match checked {
+            Err(Failure::Failed(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(told(memory.check_written(&plan, 1000, 4)).starts_with(place));
+        for qp in 0..2 {
+            carry(&memory, memory.send_area(qp), memory.receive_area(qp), 4096);
+        }
+        memory.check_written(&plan, 1000, 4).unwrap();
+        // The fourth and last place of the second queue pair.
+        let last = Slots::of(&plan, 1000).offset(3) as usize + 999;
+        let at = memory.receive_area(1) + last;
+        let byte = memory.target_byte(1, last);
+        memory.buffer.write(at, &[byte ^ 1]);
+        assert!(told(memory.check_written(&plan, 1000, 4)).contains("queue pair 1"));
+        memory.check_written(&plan, 1000, 3).unwrap();
+    }
+
+    #[test]
+    fn messages_begin_where_perftest_begins_them() {
+        let (plan, _) = memory_of("write_bw");
+        let of = |size| Slots::of(&plan, size);
+        assert_eq!((of(2).count, of(2).offset(65)), (64, 64));
+        assert_eq!((of(100).count, of(100).offset(31)), (32, 31 * 128));
+        assert_eq!((of(2048).count, of(2048).offset(3)), (2, 2048));
+        assert_eq!((of(2049).count, of(2049).offset(3)), (1, 0));
+        let (plan, _) = memory_of("send_bw -c UD -s 64");
+        assert_eq!(Slots::of_receives(&plan, 64).offset(1), 128, "with the area of the GRH");
+    }
 
     #[test]
     fn what_memory_holds_tells_places_apart() {

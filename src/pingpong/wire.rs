@@ -108,6 +108,16 @@ mod tests {
         assert_eq!(&Destination::default().to_line(), none);
     }
 
+    /// What ibv_rc_pingpong on Linux rxe said.
+    #[test]
+    fn a_line_that_was_recorded_is_understood() {
+        let line = b"0000:0000c2:f360aa:00000000000000000000ffff0a0a0002\0";
+        let found = Destination::parse(line).unwrap();
+        assert_eq!((found.qpn.get(), found.psn.get()), (0xc2, 0xf3_60aa));
+        assert_eq!(found.gid.to_string(), "::ffff:10.10.0.2");
+        assert_eq!(&found.to_line(), line);
+    }
+
     #[test]
     fn a_line_that_is_wrong_anywhere_is_refused() {
         for at in 0..LINE.len() {
