@@ -11,6 +11,9 @@ use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
 use roxe_verbs::{Context, DeviceEntry, Error, Mtu, devices_in, open_in};
 
+use crate::perf::arguments::PerfArguments;
+use crate::pingpong::arguments::PingpongArguments;
+
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
 /// Exit status: 0 right; 1 findings; 2 a usage error, or input that is unreadable or ends in the
@@ -35,6 +38,8 @@ pub(crate) enum Command {
     Top(TopArguments),
     Capture(CaptureArguments),
     Doctor(DoctorArguments),
+    Perf(PerfArguments),
+    Pingpong(PingpongArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.

@@ -12,9 +12,12 @@ mod examine;
 mod explain;
 mod outcome;
 mod pass;
+mod perf;
+mod pingpong;
 mod progress;
 mod replay;
 mod script;
+mod side_channel;
 mod sim;
 mod stat;
 mod table;
@@ -46,6 +49,8 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Capture(arguments) => capture_live::run(&arguments),
+        Command::Perf(arguments) => perf::run(&arguments),
+        Command::Pingpong(arguments) => pingpong::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

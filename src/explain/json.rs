@@ -39,6 +39,12 @@ impl<'a> Object<'a> {
         self.ink.number(value);
     }
 
+    /// A number that is finite, with six digits behind the point.
+    pub(crate) fn decimal(&mut self, name: &str, value: f64) {
+        self.key(name);
+        self.ink.display(format_args!("{value:.6}"));
+    }
+
     pub(crate) fn flag(&mut self, name: &str, value: bool) {
         self.key(name);
         self.ink.str(if value { "true" } else { "false" });

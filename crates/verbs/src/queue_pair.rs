@@ -63,6 +63,8 @@ pub struct ConnectOptions {
     pub traffic_class: u8,
     /// Time to live or hop limit; 0 for the default.
     pub hop_limit: u8,
+    /// The service level, 0 ..= 7: the priority in VLAN tags.
+    pub service_level: u8,
 }
 
 impl Default for ConnectOptions {
@@ -84,6 +86,7 @@ impl Default for ConnectOptions {
             max_dest_rd_atomic: 16,
             traffic_class: 0,
             hop_limit: 0,
+            service_level: 0,
         }
     }
 }
@@ -290,6 +293,7 @@ impl QueuePair {
         let vector = AddressVector {
             traffic_class: options.traffic_class,
             hop_limit: options.hop_limit,
+            service_level: options.service_level,
             ..AddressVector::new(options.source_gid, Gid::from_ip(peer.address))
         };
         let values = Attributes {

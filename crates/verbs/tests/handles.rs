@@ -476,3 +476,15 @@ fn memory_of_the_application_is_reached_where_it_is() {
     let refused = unsafe { ends[1].domain.register_raw(start, 100, AccessFlags::REMOTE_WRITE) };
     assert!(refused.is_err());
 }
+
+/// The priority of tagged packets is the connection's service level; there are eight.
+#[test]
+fn a_connection_has_a_service_level() {
+    let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
+    let (ours, theirs) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+    let peer = theirs.endpoint().unwrap();
+    let of = |service_level| ConnectOptions { service_level, ..ConnectOptions::default() };
+    let refused = ours.queue_pair().connect(&peer, &of(8)).unwrap_err();
+    assert!(refused.to_string().contains("service levels are 0 to 7"), "{refused}");
+    ours.queue_pair().connect(&peer, &of(7)).unwrap();
+}

@@ -1,0 +1,292 @@
+//! `roxe perf`: bandwidth and latency, as perftest measures them, and with its programs as peers.
+//!
+//! | question | file |
+//! |---|---|
+//! | flags, and what does not go together | [`arguments`], [`plan`] |
+//! | the bytes of the side channel | [`wire`] |
+//! | the order in which they are exchanged | [`meeting`] |
+//! | queue pairs, memory and its pattern | [`rig`], [`memory`] |
+//! | the loops | [`bandwidth`], [`latency`]; what they do meanwhile [`idle`] |
+//! | what is printed | [`report`] |
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use roxe_verbs::ServiceType;
+
+use crate::outcome::{Outcome, complain};
+use crate::perf::arguments::PerfArguments;
+use crate::perf::bandwidth::Bandwidth;
+use crate::perf::idle::Measure;
+use crate::perf::latency::Latency;
+use crate::perf::meeting::Meeting;
+use crate::perf::memory::Slots;
+use crate::perf::plan::{Metric, Plan, Verb};
+use crate::perf::report::Printer;
+use crate::perf::rig::Rig;
+use crate::perf::wire::Report;
+use crate::side_channel::{Failure, Server, SideChannel, choose_gid, open};
+
+pub(crate) mod arguments;
+mod bandwidth;
+mod idle;
+mod latency;
+mod meeting;
+mod memory;
+mod plan;
+mod report;
+mod rig;
+pub(crate) mod wire;
+
+/// What the network has not delivered by then, it has lost.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
+
+/// The command.
+pub(crate) fn run(arguments: &PerfArguments) -> Result<Outcome> {
+    match measure(arguments) {
+        Ok(outcome) => Ok(outcome),
+        Err(failure) => failure.told(),
+    }
+}
+
+fn measure(arguments: &PerfArguments) -> Result<Outcome, Failure> {
+    let context = open(arguments.device.as_deref())?;
+    let mut plan = Plan::new(arguments, context.query_device())?;
+    let gid = choose_gid(&context, arguments.gid_index, arguments.ipv6)?;
+    let printer = Printer::new(arguments);
+    let mut channel = match &arguments.host {
+        Some(host) => {
+            let server = format!("roxe perf {} -d …", plan.name());
+            SideChannel::connect(host, arguments.port, &server)?
+        }
+        None => {
+            let server = Server::bind(arguments.port)?;
+            printer.waiting()?;
+            server.accept()?
+        }
+    };
+    meeting::agree(&mut channel, &mut plan)?;
+    let mut rig = Rig::new(&context, &plan, arguments, gid)?;
+    rig.memory.offer(&plan);
+    printer.banner(&context, &plan, gid.0)?;
+    let meeting = Meeting::new(channel, &plan, &mut rig)?;
+    printer.addresses("local", &plan, &meeting.own)?;
+    printer.addresses("remote", &plan, &rig.peers)?;
+    let test = Test { plan: &plan, rig: &rig, printer: &printer, both: arguments.report_both };
+    match plan.metric {
+        Metric::Bandwidth => test.bandwidth(meeting),
+        Metric::Latency => test.latency(meeting),
+    }
+}
+
+/// A test between two sides that have met.
+struct Test<'a> {
+    plan: &'a Plan,
+    rig: &'a Rig,
+    printer: &'a Printer,
+    /// Whether each direction is shown by itself too.
+    both: bool,
+}
+
+impl Test<'_> {
+    fn bandwidth(&self, mut meeting: Meeting) -> Result<Outcome, Failure> {
+        let Self { plan, rig, printer, .. } = *self;
+        printer.headings(plan)?;
+        // Who is written to, read from or counted at only waits.
+        if plan.verb != Verb::Send && !plan.is_client && !plan.bidirectional {
+            meeting.first()?;
+            let report = meeting.reports(&Report::default())?;
+            printer.bandwidth(plan, &report)?;
+            let verified = self.verify_target(&report);
+            meeting.end()?;
+            printer.end()?;
+            return verified.map(|()| Outcome::Right);
+        }
+        let mut outcome = Outcome::Right;
+        let mut last = Report::default();
+        for size in plan.sizes() {
+            let run = bandwidth::Run::new(rig, plan, size)?;
+            // Of SEND the receives are there from here on.
+            if plan.verb == Verb::Send || plan.bidirectional {
+                meeting.first()?;
+            }
+            let measured = run.go(&meeting.channel)?;
+            if measured.lost > 0 {
+                complain(format_args!(
+                    "{} of {} messages did not come: the service does not send again what the \
+                     network loses, or the receiver has no receive for",
+                    measured.lost,
+                    measured.lost + measured.messages
+                ));
+                outcome = Outcome::Findings;
+            }
+            if plan.all && plan.bidirectional && plan.verb != Verb::Send {
+                meeting.first()?;
+            }
+            self.verify(size, &measured)?;
+            last = self.tell(&mut meeting, size, &measured)?;
+            if plan.all && plan.verb == Verb::Send {
+                meeting.first()?;
+            }
+        }
+        printer.end()?;
+        if plan.verb != Verb::Send && !plan.bidirectional {
+            meeting.first()?;
+            meeting.reports(&last)?;
+        }
+        meeting.end()?;
+        Ok(outcome)
+    }
+
+    /// Prints what was measured; of both directions what the peer measured too. Says what this side
+    /// measured.
+    fn tell(
+        &self,
+        meeting: &mut Meeting,
+        size: u32,
+        measured: &Bandwidth,
+    ) -> Result<Report, Failure> {
+        let Self { plan, printer, .. } = *self;
+        let own = printer.report(size, measured);
+        let by_time = Measure::new(plan.extent).by_time();
+        if !plan.bidirectional || (plan.verb == Verb::Send && by_time) {
+            printer.bandwidth(plan, &own)?;
+            return Ok(own);
+        }
+        let peers = meeting.reports(&own)?;
+        printer.bandwidth(plan, &own.with(&peers))?;
+        if self.both && !plan.all {
+            printer.both(plan, &own, &peers)?;
+        }
+        Ok(own)
+    }
+
+    fn latency(&self, mut meeting: Meeting) -> Result<Outcome, Failure> {
+        let Self { plan, rig, printer, .. } = *self;
+        if plan.verb.fetches() && !plan.is_client {
+            meeting.end()?;
+            printer.end()?;
+            return Ok(Outcome::Right);
+        }
+        printer.headings(plan)?;
+        for size in plan.sizes() {
+            let run = latency::Run::new(rig, plan, size)?;
+            if plan.verb == Verb::Send {
+                meeting.first()?;
+            }
+            let measured = run.go(&meeting.channel)?;
+            self.verify_latency(size, &measured)?;
+            printer.latency(plan, size, measured)?;
+        }
+        printer.end()?;
+        if plan.verb == Verb::Write {
+            meeting.channel.close();
+        } else {
+            meeting.end()?;
+        }
+        Ok(Outcome::Right)
+    }
+
+    /// Looks at what was received, or read.
+    fn verify(&self, size: u32, measured: &Bandwidth) -> Result<(), Failure> {
+        let Self { plan, rig, .. } = *self;
+        if !plan.verify || measured.lost > 0 {
+            return Ok(());
+        }
+        let each = measured.messages / u64::from(plan.queue_pairs);
+        let ready = each.min(plan.rx_depth.into());
+        match plan.verb {
+            Verb::Send if plan.receives() => rig.memory.check_received(plan, size, ready),
+            Verb::Read => rig.memory.check_read(plan, size, each),
+            Verb::Write if plan.bidirectional => {
+                self.patiently(|| rig.memory.check_written(plan, size, each))
+            }
+            Verb::Atomic(kind) if !plan.bidirectional => {
+                let slots = Slots::of(plan, size);
+                let last = each.saturating_sub(1);
+                let expected = match kind {
+                    arguments::AtomicType::FetchAndAdd => last / slots.count,
+                    arguments::AtomicType::CmpAndSwap => 0,
+                };
+                let by_time = Measure::new(plan.extent).by_time();
+                let found = rig.memory.fetched(0, slots.offset(last));
+                if by_time || found == expected {
+                    return Ok(());
+                }
+                Err(Failure::failed(format_args!(
+                    "wrong data: the last atomic found {found}, and should have {expected}; does \
+                     the other side have --verify too?"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks at what the peer did to our memory, as it says.
+    fn verify_target(&self, report: &Report) -> Result<(), Failure> {
+        let Self { plan, rig, .. } = *self;
+        let size = u32::try_from(report.size).unwrap_or(u32::MAX);
+        if !plan.verify || size == 0 || size > plan.size {
+            return Ok(());
+        }
+        let queue_pairs = u64::from(plan.queue_pairs);
+        match plan.verb {
+            Verb::Write => {
+                let each = report.iters / queue_pairs;
+                self.patiently(|| rig.memory.check_written(plan, size, each))
+            }
+            Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {
+                let slots = Slots::of(plan, size);
+                let all = 0..plan.queue_pairs as usize;
+                let found: u64 = all.flat_map(|qp| rig.memory.counted(qp, slots)).sum();
+                // By time more may have been done than was counted.
+                let by_time = Measure::new(plan.extent).by_time();
+                if found == report.iters || (by_time && found > report.iters) {
+                    return Ok(());
+                }
+                Err(Failure::failed(format_args!(
+                    "wrong data: {} atomics added up to {found}",
+                    report.iters
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a service does not acknowledge may be on its way yet when the peer has sent it.
+    fn patiently(&self, check: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
+        let start = Instant::now();
+        loop {
+            let checked = check();
+            let wait = self.plan.service != ServiceType::Rc && start.elapsed() < ON_ITS_WAY;
+            if checked.is_ok() || !wait {
+                return checked;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn verify_latency(&self, size: u32, measured: &Latency) -> Result<(), Failure> {
+        let Self { plan, rig, .. } = *self;
+        let Latency::Each { turns, .. } = measured else { return Ok(()) };
+        if !plan.verify {
+            return Ok(());
+        }
+        match plan.verb {
+            Verb::Send => rig.memory.check_received(plan, size, 1),
+            Verb::Write => rig.memory.check_counted(size),
+            Verb::Read => rig.memory.check_read(plan, size, 1),
+            Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {
+                let (found, expected) = (rig.memory.fetched(0, 0), turns - 1);
+                if found == expected {
+                    return Ok(());
+                }
+                Err(Failure::failed(format_args!(
+                    "wrong data: the last atomic found {found}, and should have {expected}"
+                )))
+            }
+            Verb::Atomic(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What to do while nothing completes: poll, or sleep, and look now and then whether the peer is
+//! still there.
+
+use std::time::{Duration, Instant};
+
+use crate::perf::plan::Extent;
+use crate::perf::rig::Rig;
+use crate::side_channel::{Failure, Presence, SideChannel};
+
+/// Waiting for completions.
+pub(crate) struct Idle<'a> {
+    rig: &'a Rig,
+    channel: &'a SideChannel,
+    /// Polls in a row that found nothing.
+    empty: u32,
+    since: Option<Instant>,
+}
+
+/// What was seen of the peer meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It goes on.
+    Busy,
+    /// It is done, and for some time nothing has come.
+    Done,
+}
+
+/// So many polls that find nothing before another thread may have the processor.
+const SPINS: u32 = 200;
+
+/// One of so many looks at the clock.
+const LOOK: u32 = 1 << 12;
+
+/// The longest sleep.
+const SLEEP: Duration = Duration::from_millis(50);
+
+/// After this the peer is looked at.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// What comes later than this after the peer was done does not come any more.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What comes later than this does not come any more.
+const LONG: Duration = Duration::from_secs(60);
+
+impl<'a> Idle<'a> {
+    pub(crate) const fn new(rig: &'a Rig, channel: &'a SideChannel) -> Self {
+        Self { rig, channel, empty: 0, since: None }
+    }
+
+    /// Something completed.
+    pub(crate) const fn moved(&mut self) {
+        self.empty = 0;
+        self.since = None;
+    }
+
+    /// Nothing did.
+    pub(crate) fn rest(&mut self) -> Result<Seen, Failure> {
+        self.empty = self.empty.wrapping_add(1);
+        match &self.rig.channel {
+            // Armed first and polled after, so that no completion is overslept.
+            Some(channel) if self.empty > 1 => {
+                if !self.rig.cq.request_notify(false)? {
+                    channel.wait(SLEEP);
+                }
+            }
+            Some(_) => return Ok(Seen::Busy),
+            None if self.empty < SPINS => std::hint::spin_loop(),
+            None => std::thread::yield_now(),
+        }
+        if self.rig.channel.is_none() && !self.empty.is_multiple_of(LOOK) {
+            return Ok(Seen::Busy);
+        }
+        self.look()
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<Seen, Failure> {
+        let elapsed = self.since.get_or_insert_with(Instant::now).elapsed();
+        if elapsed < SHORT {
+            return Ok(Seen::Busy);
+        }
+        match self.channel.look() {
+            Presence::Gone => {
+                let gone = "the peer closed the connection too early: its own message says why";
+                Err(Failure::failed(match self.rig.why() {
+                    Some(why) => format!("{gone}; here: {why}"),
+                    None => gone.to_owned(),
+                }))
+            }
+            Presence::Done if elapsed > GRACE => Ok(Seen::Done),
+            _ if elapsed > LONG => Err(Failure::failed(format_args!(
+                "nothing completed for {} s: do packets get through, and does the peer run the \
+                 same test with the same options?",
+                LONG.as_secs()
+            ))),
+            _ => Ok(Seen::Busy),
+        }
+    }
+}
+
+/// How long a measurement has to go on, and what of it counts.
+pub(crate) struct Measure {
+    extent: Extent,
+    start: Option<Instant>,
+    counted: u64,
+    /// Seconds of which somebody was told.
+    told: u64,
+}
+
+impl Measure {
+    pub(crate) const fn new(extent: Extent) -> Self {
+        Self { extent, start: None, counted: 0, told: 0 }
+    }
+
+    /// The clock begins, if it has not yet.
+    pub(crate) fn begin(&mut self) {
+        self.start.get_or_insert_with(Instant::now);
+    }
+
+    /// So many messages of each queue pair; without end, if time decides.
+    pub(crate) const fn messages(&self) -> u64 {
+        match self.extent {
+            Extent::Messages(messages) => messages,
+            Extent::Time { .. } => u64::MAX,
+        }
+    }
+
+    /// Whether time decides.
+    pub(crate) const fn by_time(&self) -> bool {
+        matches!(self.extent, Extent::Time { .. })
+    }
+
+    /// So many more are done. Says whether the time is over.
+    pub(crate) fn tick(&mut self, more: u64) -> bool {
+        let Extent::Time { whole, margin } = self.extent else { return false };
+        let Some(start) = self.start else { return false };
+        let now = start.elapsed();
+        if now >= margin && now < whole - margin {
+            self.counted += more;
+        }
+        if now.as_secs() > self.told {
+            self.told = now.as_secs();
+            crate::perf::report::progress(self.told, whole.as_secs());
+        }
+        now >= whole
+    }
+
+    /// What was counted, and in which time.
+    pub(crate) const fn sample(&self) -> Option<(u64, Duration)> {
+        match self.extent {
+            Extent::Messages(_) => None,
+            Extent::Time { whole, margin } => {
+                Some((self.counted, whole.saturating_sub(margin.saturating_mul(2))))
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a measurement stands on: the adapter, its queue pairs, their memory, and the way to those
+//! of the peer.
+
+use roxe_verbs::{
+    AccessFlags, AckTimeout, AddressHandle, AddressVector, Completion, CompletionChannel,
+    CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid, QKey, QueuePair,
+    ReceiveCapacity, ReceiveRequest, RnrTimer, SendCapacity, ServiceType, SharedReceiveQueue,
+};
+
+use crate::perf::arguments::PerfArguments;
+use crate::perf::memory::Memory;
+use crate::perf::plan::{MOST_READS, Metric, Plan, Verb};
+use crate::perf::wire::{Destination, Q_KEY};
+use crate::side_channel::{Failure, must_match};
+
+/// Requests that may be outstanding while latencies are measured: completions are not waited for.
+pub(crate) const LATENCY_DEPTH: u32 = 64;
+
+/// How long a peer waits when there is no receive, as perftest has it.
+const MIN_RNR_TIMER: u8 = 12;
+
+/// All that one side has.
+pub(crate) struct Rig {
+    pub(crate) cq: CompletionQueue,
+    /// Wakes who sleeps for completions.
+    pub(crate) channel: Option<CompletionChannel>,
+    pub(crate) queue_pairs: Vec<QueuePair>,
+    srq: Option<SharedReceiveQueue>,
+    pub(crate) memory: Memory,
+    /// Where datagrams of each queue pair go.
+    pub(crate) targets: Vec<Option<DatagramTarget>>,
+    handles: Vec<AddressHandle>,
+    /// Queue pairs of the peer, once they are known.
+    pub(crate) peers: Vec<Destination>,
+    pub(crate) gid: (u32, Gid),
+    options: ConnectOptions,
+}
+
+impl Rig {
+    /// Makes everything that needs no peer.
+    pub(crate) fn new(
+        context: &Context,
+        plan: &Plan,
+        arguments: &PerfArguments,
+        gid: (u32, Gid),
+    ) -> Result<Self, Failure> {
+        let domain = context.alloc_pd()?;
+        let memory = Memory::new(&domain, plan)?;
+        let depth = match plan.metric {
+            Metric::Bandwidth => plan.tx_depth,
+            Metric::Latency => LATENCY_DEPTH,
+        };
+        let receives = if plan.receives() { plan.rx_depth } else { 1 };
+        let all = (depth + receives).saturating_mul(plan.queue_pairs);
+        let channel = plan.events.then(|| context.create_comp_channel()).transpose()?;
+        let cq = match &channel {
+            Some(channel) => context.create_cq_on(channel, all)?,
+            None => context.create_cq(all)?,
+        };
+        let srq = (plan.use_srq && plan.receives())
+            .then(|| domain.create_srq(plan.rx_depth.max(plan.queue_pairs), 1))
+            .transpose()?;
+        let mut queue_pairs = Vec::new();
+        for _ in 0..plan.queue_pairs {
+            let builder = domain
+                .create_qp(plan.service, &cq)
+                .send(SendCapacity { depth, max_sge: 1, max_inline: plan.inline_size })
+                .receive(ReceiveCapacity { depth: receives, max_sge: 1 });
+            queue_pairs.push(match &srq {
+                Some(srq) => builder.srq(srq).build()?,
+                None => builder.build()?,
+            });
+        }
+        let access = match plan.verb {
+            Verb::Send => AccessFlags::NONE,
+            Verb::Write => AccessFlags::REMOTE_WRITE,
+            Verb::Read => AccessFlags::REMOTE_READ,
+            Verb::Atomic(_) => AccessFlags::REMOTE_ATOMIC,
+        };
+        let options = ConnectOptions {
+            source_gid: gid.0,
+            access,
+            path_mtu: plan.mtu,
+            timeout: AckTimeout::new(arguments.qp_timeout).unwrap_or_default(),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: RnrTimer::from_bits(MIN_RNR_TIMER),
+            max_dest_rd_atomic: u8::try_from(plan.out_reads).unwrap_or(u8::MAX),
+            traffic_class: arguments.tclass,
+            service_level: arguments.sl,
+            ..ConnectOptions::default()
+        };
+        let targets = vec![None; queue_pairs.len()];
+        let (handles, peers) = (Vec::new(), Vec::new());
+        Ok(Self { cq, channel, queue_pairs, srq, memory, targets, handles, peers, gid, options })
+    }
+
+    /// What the peer has to know of a queue pair.
+    pub(crate) fn destination(&self, plan: &Plan, qp: usize) -> Result<Destination, Failure> {
+        let endpoint = self.queue_pairs[qp].endpoint_at(self.gid.0)?;
+        Ok(Destination {
+            lid: 0,
+            out_reads: plan.out_reads,
+            qpn: endpoint.qpn,
+            psn: endpoint.psn,
+            r_key: self.memory.region().r_key(),
+            va: self.memory.target(qp),
+            gid: self.gid.1,
+            srqn: 0,
+        })
+    }
+
+    /// Connects each queue pair with the peer's, or learns where datagrams go.
+    pub(crate) fn connect(&mut self, plan: &Plan, peers: Vec<Destination>) -> Result<(), Failure> {
+        for (at, (qp, peer)) in self.queue_pairs.iter().zip(&peers).enumerate() {
+            must_match(self.gid.1, peer.gid)?;
+            if plan.service == ServiceType::Ud {
+                qp.ready(QKey(Q_KEY))?;
+                let vector = AddressVector {
+                    traffic_class: self.options.traffic_class,
+                    service_level: self.options.service_level,
+                    ..AddressVector::new(self.gid.0, peer.gid)
+                };
+                let handle = qp.domain().create_ah(&vector)?;
+                self.targets[at] = Some(handle.target(peer.qpn, QKey(Q_KEY)));
+                self.handles.push(handle);
+                continue;
+            }
+            let endpoint = Endpoint {
+                address: peer.gid.to_ip(),
+                qpn: peer.qpn,
+                psn: peer.psn,
+                path_mtu: plan.mtu,
+            };
+            let reads = u8::try_from(peer.out_reads.min(MOST_READS)).unwrap_or(u8::MAX);
+            qp.connect(&endpoint, &ConnectOptions { max_rd_atomic: reads, ..self.options })?;
+        }
+        self.peers = peers;
+        Ok(())
+    }
+
+    /// Posts receives of a queue pair, or of the one that all share.
+    pub(crate) fn post_receives(
+        &self,
+        qp: usize,
+        requests: &[ReceiveRequest<'_>],
+    ) -> Result<(), Failure> {
+        let posted = match &self.srq {
+            Some(srq) => srq.post_receive(requests),
+            None => self.queue_pairs[qp].post_receive(requests),
+        };
+        posted.map_err(Failure::failed)
+    }
+
+    /// Why a completion is no success.
+    pub(crate) fn explain(&self, completion: &Completion) -> Failure {
+        let qp = self.queue_pairs.iter().find(|qp| qp.qpn() == completion.qpn);
+        Failure::failed(match qp {
+            Some(qp) => qp.explain(completion.status),
+            None => format!("{:?}", completion.status),
+        })
+    }
+
+    /// Why the first queue pair that ended did.
+    pub(crate) fn why(&self) -> Option<String> {
+        let ended = |qp: &&QueuePair| qp.query().state == roxe_verbs::QpState::Error;
+        self.queue_pairs.iter().find(ended).map(QueuePair::why)
+    }
+}

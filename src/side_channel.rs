@@ -1,0 +1,384 @@
+//! The TCP connection over which two programs tell each other their queue pairs, and what they
+//! measured. Nothing on it hangs: what a peer says late, or not at all, is an error in a sentence.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+
+use roxe_verbs::{Context, Error, Gid};
+use rustix::net::sockopt;
+
+use crate::outcome::{Outcome, complain};
+
+/// Why a program that measures ends without what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line asks for what there is not.
+    Usage(String),
+    /// The environment lacks something.
+    Lacking(String),
+    /// It was tried, and did not work.
+    Failed(String),
+    /// Nobody reads what is printed.
+    Output(io::Error),
+}
+
+impl Failure {
+    pub(crate) fn usage(what: impl fmt::Display) -> Self {
+        Self::Usage(what.to_string())
+    }
+
+    pub(crate) fn lacking(what: impl fmt::Display) -> Self {
+        Self::Lacking(what.to_string())
+    }
+
+    pub(crate) fn failed(what: impl fmt::Display) -> Self {
+        Self::Failed(what.to_string())
+    }
+
+    /// Says it, and how the program ends.
+    pub(crate) fn told(self) -> anyhow::Result<Outcome> {
+        let (what, outcome) = match self {
+            Self::Usage(what) => (what, Outcome::Unreadable),
+            Self::Lacking(what) => (what, Outcome::Lacking),
+            Self::Failed(what) => (what, Outcome::Findings),
+            Self::Output(error) => return Err(error.into()),
+        };
+        complain(what);
+        Ok(outcome)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::DeviceString(_) => Self::usage(error),
+            Error::OpenUdp(_)
+            | Error::NoSuchDevice { .. }
+            | Error::NoAddress(_)
+            | Error::NoRoute(_)
+            | Error::Resolve(_)
+            | Error::Capture(_) => Self::lacking(error),
+            #[cfg(feature = "af_xdp")]
+            Error::OpenXdp(_) => Self::lacking(error),
+            _ => Self::failed(error),
+        }
+    }
+}
+
+/// Opens the adapter that a command line names, or the first that ROXE_DEVICES does.
+pub(crate) fn open(device: Option<&str>) -> Result<Context, Failure> {
+    if let Some(name) = device {
+        return Ok(roxe_verbs::open(name)?);
+    }
+    let devices = roxe_verbs::devices()?;
+    match devices.iter().find(|entry| entry.interface.is_none()) {
+        Some(entry) => Ok(entry.open()?),
+        None => Err(Failure::usage(
+            "name an adapter: -d xdp:eth1, say, or -d udp:10.0.0.1; or name some in ROXE_DEVICES",
+        )),
+    }
+}
+
+/// Which of an adapter's addresses is used: the one asked for, else the first of its family, else
+/// the first.
+pub(crate) fn choose_gid(
+    context: &Context,
+    index: Option<u32>,
+    ipv6: bool,
+) -> Result<(u32, Gid), Failure> {
+    let gids: Vec<(u32, Gid)> =
+        context.gids().into_iter().map(|(index, entry)| (index, entry.gid)).collect();
+    let found = match index {
+        Some(index) => gids.iter().find(|(at, _)| *at == index),
+        None => gids.iter().find(|(_, gid)| gid.is_ipv4() != ipv6).or_else(|| gids.first()),
+    };
+    found.copied().ok_or_else(|| match index {
+        Some(index) => Failure::usage(format_args!(
+            "{} has no address with GID index {index}: `roxe devinfo -d {0}` lists them",
+            context.name()
+        )),
+        None => Failure::lacking(format_args!("{} has no address", context.name())),
+    })
+}
+
+/// Says so if two addresses cannot speak with each other.
+pub(crate) fn must_match(own: Gid, peer: Gid) -> Result<(), Failure> {
+    if peer == Gid::default() {
+        return Err(Failure::failed(
+            "the peer names no address: tell it its GID index of RoCE v2 (-x, of pingpong -g)",
+        ));
+    }
+    if own.is_ipv4() != peer.is_ipv4() {
+        let family = |gid: Gid| if gid.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(Failure::failed(format_args!(
+            "our address {own} is of {}, the peer's {peer} of {}: choose another GID index here \
+             or there",
+            family(own),
+            family(peer)
+        )));
+    }
+    Ok(())
+}
+
+/// How long the other side may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It has only to answer.
+    Answer,
+    /// It measures for as long as it was told to; only that it is there is looked after.
+    Measurement,
+}
+
+/// How long an answer may take; a peer may have to register much memory before.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// A connection to the other side.
+pub(crate) struct SideChannel {
+    stream: TcpStream,
+    is_client: bool,
+}
+
+impl SideChannel {
+    /// To a server that waits already; `start` is how one is started.
+    pub(crate) fn connect(host: &str, port: u16, start: &str) -> Result<Self, Failure> {
+        let resolved = (host, port).to_socket_addrs();
+        let addresses: Vec<SocketAddr> =
+            resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?.collect();
+        let mut why = None;
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+                Ok(stream) => return Self::new(stream, true),
+                Err(error) => why = Some(error),
+            }
+        }
+        Err(match why {
+            Some(error) if error.kind() == ErrorKind::ConnectionRefused => Failure::lacking(
+                format_args!("no server at {host}:{port}: start `{start}` there first"),
+            ),
+            Some(error) => Failure::lacking(format_args!(
+                "no server at {host}:{port}: {error}; is the address right, and `{start}` \
+                 started there?"
+            )),
+            None => Failure::lacking(format_args!("{host} has no address")),
+        })
+    }
+
+    fn new(stream: TcpStream, is_client: bool) -> Result<Self, Failure> {
+        let set = || {
+            stream.set_nodelay(true)?;
+            // A host that is gone says nothing: whoever waits for it for long has to ask.
+            sockopt::set_socket_keepalive(&stream, true)?;
+            sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30))?;
+            sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(10))?;
+            sockopt::set_tcp_keepcnt(&stream, 6)?;
+            Ok(())
+        };
+        set().map_err(|error: io::Error| Failure::failed(format_args!("TCP: {error}")))?;
+        Ok(Self { stream, is_client })
+    }
+
+    /// Says something.
+    pub(crate) fn say(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.stream.write_all(bytes).map_err(|error| gone(&error))
+    }
+
+    /// Hears exactly so many bytes.
+    pub(crate) fn hear(&mut self, bytes: &mut [u8], patience: Patience) -> Result<(), Failure> {
+        let start = Instant::now();
+        let mut have = 0;
+        while have < bytes.len() {
+            let left = match patience {
+                Patience::Answer => ANSWER.saturating_sub(start.elapsed()),
+                Patience::Measurement => Duration::MAX,
+            };
+            if left.is_zero() {
+                return Err(Failure::failed(format_args!(
+                    "the peer said nothing for {} s: does it run the same test with the same \
+                     options?",
+                    ANSWER.as_secs()
+                )));
+            }
+            let limit = (patience == Patience::Answer).then_some(left);
+            self.stream.set_read_timeout(limit).map_err(|error| gone(&error))?;
+            match self.stream.read(&mut bytes[have..]) {
+                Ok(0) => return Err(gone(&ErrorKind::UnexpectedEof.into())),
+                Ok(more) => have += more,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
+                    _ => return Err(gone(&error)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Both sides say as much: the client first.
+    pub(crate) fn exchange<const N: usize>(
+        &mut self,
+        own: &[u8; N],
+        patience: Patience,
+    ) -> Result<[u8; N], Failure> {
+        let mut peers = [0; N];
+        if self.is_client {
+            self.say(own)?;
+            self.hear(&mut peers, patience)?;
+        } else {
+            self.hear(&mut peers, patience)?;
+            self.say(own)?;
+        }
+        Ok(peers)
+    }
+
+    /// What the other side does while nothing else is heard of it.
+    pub(crate) fn look(&self) -> Presence {
+        if self.stream.set_nonblocking(true).is_err() {
+            return Presence::Gone;
+        }
+        let seen = self.stream.peek(&mut [0]);
+        let _ = self.stream.set_nonblocking(false);
+        match seen {
+            Ok(0) => Presence::Gone,
+            Ok(_) => Presence::Done,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Presence::Busy,
+            Err(_) => Presence::Gone,
+        }
+    }
+
+    /// We are done; waits until the other side is too, for a while, so that its last packets are
+    /// answered. Whatever it says is of no interest.
+    pub(crate) fn close(mut self) {
+        let start = Instant::now();
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.set_read_timeout(Some(Duration::from_millis(200)));
+        let mut bytes = [0; 256];
+        while start.elapsed() < Duration::from_secs(2) {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return,
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What the other side of a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It is there, and says nothing.
+    Busy,
+    /// It has said what is to be said next.
+    Done,
+    /// It has closed the connection.
+    Gone,
+}
+
+fn gone(error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+            Failure::failed("the peer closed the connection too early: its own message says why")
+        }
+        _ => Failure::failed(format_args!("the connection to the peer: {error}")),
+    }
+}
+
+/// Waits for one client, on both IP versions where there are both.
+pub(crate) struct Server(TcpListener);
+
+impl Server {
+    pub(crate) fn bind(port: u16) -> Result<Self, Failure> {
+        let any = (Ipv6Addr::UNSPECIFIED, port);
+        let bound = TcpListener::bind(any).or_else(|error| match error.kind() {
+            ErrorKind::AddrInUse => Err(error),
+            _ => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+        });
+        bound.map(Self).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => Failure::lacking(format_args!(
+                "TCP port {port} is in use: end the program that has it, or choose another by -p \
+                 on both sides"
+            )),
+            _ => Failure::lacking(format_args!("TCP port {port}: {error}")),
+        })
+    }
+
+    pub(crate) fn accept(self) -> Result<SideChannel, Failure> {
+        let (stream, _) =
+            self.0.accept().map_err(|error| Failure::failed(format_args!("accept: {error}")))?;
+        SideChannel::new(stream, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> [SideChannel; 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        [SideChannel::new(stream, true).unwrap(), SideChannel::new(other, false).unwrap()]
+    }
+
+    fn text(failure: Failure) -> String {
+        match failure {
+            Failure::Usage(text) | Failure::Lacking(text) | Failure::Failed(text) => text,
+            Failure::Output(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn both_sides_hear_what_the_other_says() {
+        let [mut client, mut server] = pair();
+        let other = std::thread::spawn(move || {
+            let heard = server.exchange(b"from server", Patience::Answer).unwrap();
+            assert_eq!(&heard, b"from client");
+            server
+        });
+        assert_eq!(&client.exchange(b"from client", Patience::Answer).unwrap(), b"from server");
+        let server = other.join().unwrap();
+        assert_eq!(client.look(), Presence::Busy);
+        client.say(b"x").unwrap();
+        while server.look() == Presence::Busy {}
+        assert_eq!(server.look(), Presence::Done);
+        drop(server);
+        while client.look() == Presence::Busy {}
+        assert_eq!(client.look(), Presence::Gone);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_told_of() {
+        let [mut client, mut server] = pair();
+        server.say(b"abc").unwrap();
+        drop(server);
+        let why = text(client.hear(&mut [0; 4], Patience::Answer).unwrap_err());
+        assert!(why.starts_with("the peer closed the connection too early"), "{why}");
+    }
+
+    #[test]
+    fn addresses_of_two_families_do_not_meet() {
+        let v4 = Gid::from_ip("192.0.2.1".parse().unwrap());
+        let v6 = Gid::from_ip("2001:db8::1".parse().unwrap());
+        assert!(must_match(v4, v4).is_ok() && must_match(v6, v6).is_ok());
+        let why = text(must_match(v4, v6).unwrap_err());
+        assert!(why.contains("::ffff:192.0.2.1 is of IPv4, the peer's 2001:db8::1 of IPv6"));
+        assert!(text(must_match(v4, Gid::default()).unwrap_err()).contains("names no address"));
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_to_be_started() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let Err(failure) = SideChannel::connect("127.0.0.1", free, "roxe perf write_bw") else {
+            panic!("nobody listens");
+        };
+        let expected =
+            format!("no server at 127.0.0.1:{free}: start `roxe perf write_bw` there first");
+        assert_eq!(text(failure), expected);
+    }
+}

@@ -1,0 +1,350 @@
+//! `roxe perf` from outside: a server and a client, each a process.
+
+mod sides;
+
+use std::io::{Read as _, Write as _};
+
+use serde_json::Value;
+use sides::namespace::{Cable, is_root};
+use sides::{Ended, Place};
+
+/// The rows below the headings, as words.
+fn rows(ended: &Ended) -> Vec<Vec<&str>> {
+    let lines = ended.out.lines().skip_while(|line| !line.starts_with(" #bytes")).skip(1);
+    let rows = lines.take_while(|line| !line.starts_with('-'));
+    rows.map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// Queue pairs as a side tells of them: their lines without the word in front.
+fn addresses<'a>(ended: &'a Ended, side: &str) -> Vec<&'a str> {
+    let lines = ended.out.lines();
+    lines.filter_map(|line| line.strip_prefix(&format!(" {side} address:"))).collect()
+}
+
+/// Runs a test at both ends, and looks whether both tell the same of it.
+fn run(place: &Place, words: &str, bytes: &[u32], messages: u64) {
+    let ended = place.both(words);
+    let [server, client] = &ended;
+    client.is_right(&format!("the client of {words}"));
+    server.is_right(&format!("the server of {words}"));
+    assert_eq!(addresses(server, "local"), addresses(client, "remote"), "{words}");
+    assert_eq!(addresses(client, "local"), addresses(server, "remote"), "{words}");
+    assert!(!addresses(client, "local").is_empty(), "{words}");
+    let (served, rows) = (rows(server), rows(client));
+    assert_eq!(rows.len(), bytes.len(), "{words}: {}", client.out);
+    for (row, bytes) in rows.iter().zip(bytes) {
+        assert_eq!(row[..2], [bytes.to_string(), messages.to_string()], "{words}");
+        let numbers: Vec<f64> = row[2..].iter().map(|word| word.parse().unwrap()).collect();
+        if words.contains("_bw") {
+            let [peak, mean, rate] = numbers[..] else { panic!("{words}: {row:?}") };
+            // Whoever only receives does not look for the peak, nor does -N.
+            let peaks = if words.contains("-N") { peak == 0.0 } else { peak >= mean };
+            assert!(peaks && mean >= 0.0 && rate > 0.0, "{words}: {row:?}");
+        } else {
+            let [least, most, typical, mean, deviation, p99, p999] = numbers[..] else {
+                panic!("{words}: {row:?}")
+            };
+            assert!(0.0 < least && least <= typical && typical <= p99, "{words}: {row:?}");
+            assert!(p99 <= p999 && p999 <= most && least <= mean, "{words}: {row:?}");
+            assert!(mean <= most && deviation >= 0.0, "{words}: {row:?}");
+        }
+    }
+    // Of READs and atomics the server tells no latency; what the client did, it tells at the end.
+    let asks = words.starts_with("perf read_lat") || words.starts_with("perf atomic_lat");
+    let last = if asks { None } else { bytes.last().map(|bytes| bytes.to_string()) };
+    assert_eq!(served.last().map(|row| row[0].to_owned()), last, "{words}: {}", server.out);
+}
+
+#[test]
+fn every_operation_of_each_service_moves_its_data() {
+    let place = Place::on_one_host();
+    for test in ["send_bw", "write_bw", "read_bw"] {
+        run(&place, &format!("perf {test} -n 60 --verify"), &[65536], 60);
+    }
+    for test in ["send_lat", "write_lat", "read_lat"] {
+        run(&place, &format!("perf {test} -n 60 -s 5000 --verify"), &[5000], 60);
+    }
+    for kind in ["FETCH_AND_ADD", "CMP_AND_SWAP"] {
+        run(&place, &format!("perf atomic_bw -n 100 -A {kind} --verify"), &[8], 100);
+        run(&place, &format!("perf atomic_lat -n 60 -A {kind} --verify"), &[8], 60);
+    }
+    for test in ["send_bw", "send_lat", "write_bw", "write_lat"] {
+        run(&place, &format!("perf {test} -c UC -n 60 -s 3000 --verify"), &[3000], 60);
+    }
+    for test in ["send_bw", "send_lat"] {
+        run(&place, &format!("perf {test} -c UD -n 60 -s 900 --verify"), &[900], 60);
+    }
+}
+
+#[test]
+fn several_queue_pairs_move_it_and_both_directions() {
+    let place = Place::on_one_host();
+    for test in ["send_bw", "write_bw", "read_bw"] {
+        run(&place, &format!("perf {test} -n 20 -q 8 --verify"), &[65536], 160);
+        run(&place, &format!("perf {test} -n 40 -b --verify"), &[65536], 40);
+        run(&place, &format!("perf {test} -n 40 -b -q 3 -s 100 --verify"), &[100], 120);
+    }
+    run(&place, "perf atomic_bw -n 40 -q 8 --verify", &[8], 320);
+    run(&place, "perf atomic_bw -n 40 -b", &[8], 40);
+    run(&place, "perf send_bw -n 40 -q 4 --use-srq --verify", &[65536], 160);
+    run(&place, "perf send_bw -n 100 -r 8 --verify", &[65536], 100);
+}
+
+#[test]
+fn requests_go_in_lists_inline_and_one_of_many_is_completed() {
+    let place = Place::on_one_host();
+    run(&place, "perf write_bw -n 96 -l 32 -s 64 -I 64 --verify", &[64], 96);
+    run(&place, "perf send_bw -n 96 -l 8 -Q 4 -t 16 -s 200 -I 512 --verify", &[200], 96);
+    run(&place, "perf write_bw -n 97 -Q 10 -s 2 -N", &[2], 97);
+    run(&place, "perf read_bw -n 50 -o 1 -t 7 --verify", &[65536], 50);
+    run(&place, "perf send_lat -n 50 -s 512 -I 512 --verify", &[512], 50);
+    run(&place, "perf write_lat -n 300 -s 1 -I 1 --verify", &[1], 300);
+    run(
+        &place,
+        "perf write_bw -n 50 -m 1024 -S 3 --tclass 104 -u 18 -F --report_gbits",
+        &[65536],
+        50,
+    );
+}
+
+#[test]
+fn all_sizes_are_measured_in_turn() {
+    let place = Place::on_one_host();
+    let sizes: Vec<u32> = (1..24).map(|power| 1 << power).collect();
+    for test in ["send_bw", "write_bw", "read_bw", "send_lat", "write_lat", "read_lat"] {
+        run(&place, &format!("perf {test} -a -n 5 --verify"), &sizes, 5);
+    }
+    run(&place, "perf write_bw -a -b -n 5 --verify", &sizes, 5);
+    run(&place, "perf send_bw -a -b -n 5 --verify", &sizes, 5);
+    // A datagram is one packet.
+    run(&place, "perf send_bw -c UD -a -n 10 --verify", &sizes[..12], 10);
+    run(&place, "perf send_lat -c UD -a -n 10 -m 512 --verify", &sizes[..9], 10);
+}
+
+#[test]
+fn whoever_sleeps_is_woken_by_what_completes() {
+    let place = Place::on_one_host();
+    for test in ["send_bw", "read_bw", "atomic_bw", "send_lat", "read_lat", "atomic_lat"] {
+        let bytes = if test.starts_with("atomic") { 8 } else { 4096 };
+        let size = if bytes == 8 { "" } else { "-s 4096" };
+        run(&place, &format!("perf {test} -n 60 -e {size} --verify"), &[bytes], 60);
+    }
+    run(&place, "perf send_lat -c UD -n 60 -e -s 64 --verify", &[64], 60);
+}
+
+#[test]
+fn time_may_decide_instead_of_a_number() {
+    let place = Place::on_one_host();
+    for test in ["write_bw", "send_bw", "read_bw -b", "send_bw -b", "send_lat", "write_lat"] {
+        let [server, client] = place.both(&format!("perf {test} -D 1"));
+        server.is_right(test);
+        client.is_right(test);
+        let rows = rows(&client);
+        let [row] = &rows[..] else { panic!("{test}: {}", client.out) };
+        assert!(row[1].parse::<u64>().unwrap() > 0, "{test}: {row:?}");
+    }
+}
+
+#[test]
+fn programs_read_it_as_json() {
+    let place = Place::on_one_host();
+    let [server, client] = place.both("perf write_bw -n 50 -s 4K --json --report_gbits");
+    for ended in [&server, &client] {
+        let row: Value = serde_json::from_str(&ended.out).expect("one object");
+        assert_eq!((&row["test"], &row["service"]), (&"write_bw".into(), &"RC".into()));
+        assert_eq!((&row["bytes"], &row["iterations"]), (&4096.into(), &50.into()));
+        assert!(row["bw_average_gbps"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let [_, client] = place.both("perf send_lat -n 50 --json");
+    let row: Value = serde_json::from_str(&client.out).expect("one object");
+    for name in ["t_min_us", "t_typical_us", "t_avg_us", "t_99_us", "t_99_9_us", "t_max_us"] {
+        assert!(row[name].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let [_, client] = place.both("perf read_lat -n 50 -H -U");
+    let lines = client.out.lines().filter(|line| line.split(", ").count() == 2);
+    assert_eq!(lines.count(), 2 * (1 + 48), "sorted and unsorted: {}", client.out);
+}
+
+#[test]
+fn addresses_are_of_one_family() {
+    if !is_root() {
+        return;
+    }
+    let Cable { a, b } = Cable::new(1500);
+    let place = Place::joined(a, b, ["udp:fd00::1", "udp:fd00::2"], "192.0.2.1");
+    run(&place, "perf write_bw -n 50 --ipv6 --verify", &[65536], 50);
+    run(&place, "perf send_lat -c UD -n 50 -s 64 --verify", &[64], 50);
+    let place = place.with(["udp:192.0.2.1", "udp:fd00::2"]);
+    let [server, client] = place.both("perf write_bw");
+    client.complains(1, "our address fd00::2 is of IPv6, the peer's ::ffff:192.0.2.1 of IPv4");
+    server.complains(1, "our address ::ffff:192.0.2.1 is of IPv4, the peer's fd00::2 of IPv6");
+}
+
+#[test]
+fn it_is_measured_over_af_xdp_between_two_hosts() {
+    if !is_root() {
+        return;
+    }
+    let Cable { a, b } = Cable::new(4200);
+    let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
+    for test in ["send_bw", "write_bw", "read_bw"] {
+        run(&place, &format!("perf {test} -n 60 --verify"), &[65536], 60);
+    }
+    run(&place, "perf atomic_bw -n 100 --verify", &[8], 100);
+    run(&place, "perf write_bw -n 20 -q 4 -b --verify", &[65536], 80);
+    for test in ["send_lat", "write_lat", "read_lat"] {
+        run(&place, &format!("perf {test} -n 60 --verify"), &[2], 60);
+    }
+    run(&place, "perf send_lat -n 60 -e -c UD --verify", &[2], 60);
+}
+
+/// The service sends again what the network loses, or tells that it did not come.
+#[test]
+fn a_bad_network_loses_nothing_or_is_told_of() {
+    let place = Place::on_one_host().behind(1, ",fault=drop 2%");
+    run(&place, "perf write_bw -n 60 --verify -u 8", &[65536], 60);
+    run(&place, "perf send_bw -n 60 --verify -u 8", &[65536], 60);
+    let place = Place::on_one_host().behind(1, ",fault=drop every 10");
+    let [server, client] = place.both("perf send_bw -c UC -n 100 -s 64");
+    client.is_right("UC sends whatever becomes of it");
+    server.complains(1, "messages did not come: the service does not send again");
+    assert!(rows(&server)[0][1].parse::<u64>().unwrap() < 100, "{}", server.out);
+}
+
+#[test]
+fn a_queue_pair_that_ended_says_why() {
+    let place = Place::on_one_host().behind(1, ",fault=drop 100%");
+    let [server, client] = place.both("perf write_bw -u 4");
+    assert_eq!(client.code, Some(1));
+    assert!(client.err.contains("retr"), "{}", client.err);
+    server.complains(1, "the peer closed the connection too early");
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed() {
+    let place = Place::on_one_host();
+    for test in ["write_bw -D 60", "send_lat -D 60", "send_bw -D 60"] {
+        let mut server = place.server(&format!("perf {test}"));
+        let client = std::thread::scope(|scope| {
+            let client = scope.spawn(|| place.client(&format!("perf {test}")));
+            server.says(" #bytes");
+            server.kill();
+            client.join().expect("it does not panic")
+        });
+        assert_eq!(client.code, Some(1), "{test}: {}", client.err);
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_before_anything_is_done() {
+    let place = Place::on_one_host();
+    let cases = [
+        ("read_bw -c UC", "UC has neither READ nor atomics"),
+        ("write_lat -c UD", "UD has SEND only"),
+        ("atomic_bw -s 16", "an atomic is of 8 bytes"),
+        ("send_lat -q 2", "latency is measured with one queue pair"),
+        ("send_lat -b", "no -b"),
+        ("write_bw -e", "WRITE has no events"),
+        ("write_bw -H", "-H is for latency"),
+        ("read_bw -I 8", "nothing to send inline"),
+        ("write_bw -I 513", "512 bytes are the most for -I"),
+        ("write_bw -n 10 -l 3", "-n has to be a multiple of -l"),
+        ("send_bw -l 200", "-l may not be above -t"),
+        ("write_bw -r 4", "only SEND has receives"),
+        ("write_bw -D 4 -f 2", "-D has to be more than twice -f"),
+        ("write_bw -x 7", "no address with GID index 7"),
+        ("write_bw -q 16384 -s 1024M", "GiB of memory"),
+    ];
+    for (words, why) in cases {
+        let needs_peer = words.contains("1024M");
+        if needs_peer {
+            let [server, client] = place.both(&format!("perf {words}"));
+            server.complains(2, why);
+            client.complains(2, why);
+        } else {
+            place.client(&format!("perf {words}")).complains(2, why);
+        }
+    }
+    for words in [
+        "perf",
+        "perf write",
+        "perf write_bw -n 4",
+        "perf write_bw -m 1500",
+        "perf write_bw -a -s 2",
+        "perf write_bw -c XRC",
+        "perf write_bw -D 1 -n 5",
+    ] {
+        assert_eq!(place.client(words).code, Some(2), "{words}");
+    }
+}
+
+#[test]
+fn what_the_environment_lacks_is_told() {
+    let place = Place::on_one_host();
+    let expected = format!(
+        "no server at 127.0.0.1:{}: start `roxe perf write_bw -d …` there first",
+        place.port
+    );
+    place.client("perf write_bw").complains(3, &expected);
+    let first = place.server("perf write_bw");
+    let second = std::process::Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["perf", "write_bw", "-d", "memory:x", "-p", &place.port.to_string()])
+        .output()
+        .expect("roxe runs");
+    let said = String::from_utf8(second.stderr).expect("text");
+    assert_eq!(second.status.code(), Some(3), "{said}");
+    assert!(said.contains("is in use"), "{said}");
+    drop(first);
+    let nameless = Place::on_one_host().with(["xdp:nosuch0", "xdp:nosuch0"]);
+    assert_eq!(nameless.client("perf write_bw").code, Some(3));
+}
+
+/// Whatever a stranger says, it gets one sentence, and soon.
+#[test]
+fn strangers_are_told_apart() {
+    let place = Place::on_one_host();
+    let key = b"0000:0001:000011:f0a1b2:00000204:0000559fe1c2d000:\
+        00:00:00:00:00:00:00:00:00:00:ff:ff:0a:0a:00:02:00000000:\0";
+    let hello = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0\0\x405\0";
+    let wrong = |at: usize, byte: u8| {
+        let mut bytes = [&hello[..], key].concat();
+        bytes[at] = byte;
+        bytes
+    };
+    let cases: Vec<(Vec<u8>, &str)> = vec![
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "the peer is no perftest: it says `GET"),
+        (vec![0xff; 4000], "the peer is no perftest"),
+        (b"5.33\0\0\0\0\0\0\0\0\0\0\0\0".to_vec(), "the peer is perftest 5.33"),
+        (b"6.0".to_vec(), "the peer closed the connection too early"),
+        (hello[..20].to_vec(), "the peer closed the connection too early"),
+        (wrong(16, 0xff), "cycle buffer has"),
+        (wrong(20, 0xff), "cache line has"),
+        (wrong(24, b'9'), "path MTU cannot be read"),
+        (wrong(26, b'-'), "the peer's queue pair cannot be read"),
+        ([&hello[..], &[b'a'; 500]].concat(), "the peer's queue pair cannot be read"),
+        ([&hello[..], key].concat(), "10.10.0.2"),
+    ];
+    for (bytes, why) in cases {
+        let mut server = place.server("perf write_bw");
+        let mut stranger = place.stranger();
+        // It may have ended before all was said.
+        let _ = stranger.write_all(&bytes);
+        let _ = stranger.shutdown(std::net::Shutdown::Write);
+        let ended = server.end();
+        let _ = stranger.read_to_end(&mut Vec::new());
+        // Where no such host is known, who it is does not matter.
+        let (code, why) = match why {
+            "10.10.0.2" => (ended.code.unwrap_or(-1), "roxe: "),
+            why => (1, why),
+        };
+        ended.complains(code, why);
+    }
+    let listener = place.listener();
+    let client = std::thread::scope(|scope| {
+        let client = scope.spawn(|| place.client("perf send_lat"));
+        let (mut stream, _) = listener.accept().expect("it connects");
+        stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n").expect("it reads");
+        client.join().expect("it does not panic")
+    });
+    client.complains(1, "the peer is no perftest: it says `SSH-2.0-OpenSSH_`");
+}

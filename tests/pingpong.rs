@@ -1,0 +1,125 @@
+//! `roxe pingpong` from outside: a server and a client, each a process.
+
+mod sides;
+
+use std::io::{Read as _, Write as _};
+
+use sides::namespace::{Cable, is_root};
+use sides::{Ended, Place};
+
+/// What stands behind the word for a side.
+fn addresses<'a>(ended: &'a Ended, side: &str) -> Vec<String> {
+    let lines = ended.out.lines();
+    let of = |line: &'a str| line.trim().strip_prefix(&format!("{side} address:"));
+    // ibv_ud_pingpong has a colon where others have a comma.
+    lines.filter_map(of).map(|line| line.trim().replace(": GID", ", GID")).collect()
+}
+
+fn run(place: &Place, words: &str, size: u64, iters: u64) {
+    let ended = place.both(words);
+    for (which, ended) in ended.iter().enumerate() {
+        ended.is_right(&format!("side {which} of {words}"));
+        let lines: Vec<&str> = ended.out.lines().collect();
+        let bytes = format!("{} bytes in ", size * iters * 2);
+        let rows = lines.iter().any(|line| line.starts_with(&bytes) && line.ends_with("Mbit/sec"));
+        let turns = format!("{iters} iters in ");
+        let each = lines.iter().any(|line| line.starts_with(&turns) && line.ends_with("usec/iter"));
+        assert!(rows && each, "{words}: {}", ended.out);
+    }
+    let [server, client] = &ended;
+    assert_eq!(addresses(server, "local"), addresses(client, "remote"), "{words}");
+    assert_eq!(addresses(client, "local"), addresses(server, "remote"), "{words}");
+    assert!(!addresses(client, "local").is_empty(), "{words}");
+}
+
+#[test]
+fn messages_of_each_service_go_to_and_fro() {
+    let place = Place::on_one_host();
+    for events in ["", " -e"] {
+        run(&place, &format!("pingpong rc -n 100 -c{events}"), 4096, 100);
+        run(&place, &format!("pingpong uc -n 100 -c{events}"), 4096, 100);
+        run(&place, &format!("pingpong ud -n 100 -c{events}"), 1024, 100);
+        run(&place, &format!("pingpong srq -n 200 -c{events}"), 4096, 200);
+    }
+    run(&place, "pingpong rc -n 20 -s 1000003 -m 4096 -r 3 -l 5 -N -o -c", 1_000_003, 20);
+    run(&place, "pingpong srq -n 100 -q 3 -r 5 -s 1 -c", 1, 100);
+    run(&place, "pingpong ud -n 20 -s 4096 -g 0", 4096, 20);
+}
+
+#[test]
+fn they_go_over_af_xdp_between_two_hosts() {
+    if !is_root() {
+        return;
+    }
+    let Cable { a, b } = Cable::new(1500);
+    let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
+    let client = place.client("pingpong rc -m 2048");
+    client.complains(2, "a path MTU of 2048 does not fit the port, which has 1024");
+    for (kind, size) in [("rc", 4096), ("uc", 4096), ("ud", 1024), ("srq", 4096)] {
+        run(&place, &format!("pingpong {kind} -n 100 -c -e"), size, 100);
+    }
+}
+
+#[test]
+fn times_between_receives_and_json_are_shown() {
+    let place = Place::on_one_host();
+    let [_, client] = place.both("pingpong rc -n 50 -t");
+    for line in ["Max", "Min", "Average"] {
+        let line = format!("{line} receive completion clock cycles = ");
+        assert!(client.out.contains(&line), "{}", client.out);
+    }
+    let [server, _] = place.both("pingpong uc -n 50 --json");
+    let last = server.out.lines().last().expect("an object");
+    let row: serde_json::Value = serde_json::from_str(last).expect("JSON");
+    assert_eq!((&row["service"], &row["iterations"]), (&"uc".into(), &50.into()));
+}
+
+#[test]
+fn what_was_altered_on_its_way_is_noticed() {
+    let place = Place::on_one_host();
+    // Another size is another message.
+    let [server, client] = place.each(["pingpong rc -n 5 -s 9000", "pingpong rc -n 5 -s 8000 -c"]);
+    assert_eq!((server.code, client.code), (Some(1), Some(1)), "{}", client.err);
+}
+
+#[test]
+fn usage_and_environment_are_told_apart() {
+    let place = Place::on_one_host();
+    let cases = [
+        ("rc -q 2", "-q is for srq"),
+        ("ud -m 1024", "no -m for ud"),
+        ("uc -t", "-t is for rc"),
+        ("ud -N", "-N is for rc"),
+        ("uc -o", "-o is for rc and srq"),
+        ("srq -r 3", "each queue pair needs a receive"),
+        ("ud -s 4097", "does not fit the path MTU"),
+    ];
+    for (words, why) in cases {
+        place.client(&format!("pingpong {words}")).complains(2, why);
+    }
+    let client = place.client("pingpong rc");
+    assert_eq!(client.code, Some(3));
+    assert!(client.err.contains("start `roxe pingpong rc -d …` there first"), "{}", client.err);
+    let [server, _] = place.each(["pingpong srq -q 2", "pingpong srq -q 3"]);
+    assert!(server.err.contains("another number of queue pairs"), "{}", server.err);
+}
+
+#[test]
+fn strangers_are_told_apart() {
+    let place = Place::on_one_host();
+    let nobody = b"0000:000012:01c8fe:00000000000000000000000000000000\0";
+    let cases: [(&[u8], &str); 4] = [
+        (b"GET / HTTP/1.1\r\nHost: example.org\r\nAccept: everything\r\n\r\n", "cannot be read"),
+        (b"6.06", "the peer closed the connection too early"),
+        (&[0xff; 300], "cannot be read"),
+        (nobody, "the peer names no address"),
+    ];
+    for (bytes, why) in cases {
+        let mut server = place.server("pingpong rc");
+        let mut stranger = place.stranger();
+        let _ = stranger.write_all(bytes);
+        let _ = stranger.shutdown(std::net::Shutdown::Write);
+        server.end().complains(1, why);
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+}
