@@ -45,7 +45,7 @@ impl Ends {
     pub(crate) fn open(cable: &Arc<Cable>, a: &str, b: &str) -> Self {
         let open = |namespace: &Namespace, core, name: &str| {
             namespace.run(|| {
-                place::take(core);
+                place::take(core, c"open");
                 let device: DeviceString = name.parse().expect("it is a device string");
                 Context::open_device(name, &device).unwrap_or_else(|error| {
                     eprintln!("{name}: {error}");
@@ -86,7 +86,7 @@ impl Ends {
         thread::scope(|scope| {
             if verb == Verb::Send {
                 scope.spawn(|| {
-                    place::take(END_B);
+                    place::take(END_B, c"app-b");
                     for _ in 0..2 * LONGS {
                         there.receive(LONG);
                     }
@@ -99,7 +99,7 @@ impl Ends {
                 });
             }
             let asking = scope.spawn(|| {
-                place::take(END_A);
+                place::take(END_A, c"app-a");
                 let operation = match verb {
                     Verb::Write => SendOperation::Write(remote),
                     Verb::Read => SendOperation::Read(remote),
@@ -123,7 +123,7 @@ impl Ends {
     pub(crate) fn message_rate(&self, connections: usize, time: Duration) -> f64 {
         let [here, there] = self.connect(Mtu::B1024, connections);
         let remote = there.remote();
-        place::on(END_A, || {
+        place::on(END_A, c"app-a", || {
             let one = request(SendOperation::Write(remote), Data::Inline(&[7; 8]));
             let mut list = [SendRequest { signaled: false, ..one }; LIST];
             list[LIST - 1].signaled = true;
@@ -157,14 +157,13 @@ impl Ends {
         here.trips_by_send(&there, time, true)
     }
 
-    /// Packets that the adapters sent so far, and those among them sent again.
-    pub(crate) fn packets(&self) -> [u64; 2] {
-        ["tx_packets", "retrans_pkts"].map(|name| {
-            let of = |context: &Context| {
-                let counters = context.counters();
+    /// What the adapters' ports counted so far: packets sent, system calls to send.
+    pub(crate) fn counts(&self) -> [[u64; 2]; 2] {
+        [&self.a, &self.b].map(|context| {
+            let counters = context.counters();
+            ["tx_packets", "tx_kicks"].map(|name| {
                 counters.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
-            };
-            of(&self.a) + of(&self.b)
+            })
         })
     }
 }
@@ -244,7 +243,7 @@ impl Side {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                place::take(END_B);
+                place::take(END_B, c"app-b");
                 let mut number = 0;
                 while there.await_number(number + 1, &stop) {
                     number += 1;
@@ -252,7 +251,7 @@ impl Side {
                 }
             });
             let asking = scope.spawn(|| {
-                place::take(END_A);
+                place::take(END_A, c"app-a");
                 let mut number = 0;
                 let times = timed(time, || {
                     number += 1;
@@ -292,14 +291,14 @@ impl Side {
         }
         thread::scope(|scope| {
             scope.spawn(|| {
-                place::take(END_B);
+                place::take(END_B, c"app-b");
                 while there.await_message(sleeps, &stop) {
                     there.send_message();
                     there.receive(8);
                 }
             });
             let asking = scope.spawn(|| {
-                place::take(END_A);
+                place::take(END_A, c"app-a");
                 let times = timed(time, || {
                     self.send_message();
                     let arrived = self.await_message(sleeps, &stop);

@@ -38,7 +38,7 @@ pub(crate) fn udp_stream(cable: &Cable, len: usize, gso: bool, time: Duration) -
     };
     thread::scope(|scope| {
         scope.spawn(|| {
-            place::take(END_B);
+            place::take(END_B, c"kernel-b");
             let mut buffers = vec![vec![0; room]; 16.max(messages)];
             let mut calls = Messages::new(&mut buffers, room);
             while !stop.load(Ordering::Relaxed) {
@@ -54,7 +54,7 @@ pub(crate) fn udp_stream(cable: &Cable, len: usize, gso: bool, time: Duration) -
             }
         });
         scope.spawn(|| {
-            place::take(END_A);
+            place::take(END_A, c"kernel-a");
             let mut buffers = vec![vec![0; len * at_once]; messages];
             let mut calls = Messages::new(&mut buffers, len * at_once);
             while !stop.load(Ordering::Relaxed) {
@@ -74,7 +74,7 @@ pub(crate) fn tcp_stream(cable: &Cable, time: Duration) -> f64 {
     there.set_read_timeout(Some(Duration::from_millis(20))).expect("it can be set");
     thread::scope(|scope| {
         scope.spawn(|| {
-            place::take(END_B);
+            place::take(END_B, c"kernel-b");
             let mut room = vec![0; 1 << 20];
             loop {
                 match there.read(&mut room) {
@@ -86,7 +86,7 @@ pub(crate) fn tcp_stream(cable: &Cable, time: Duration) -> f64 {
             }
         });
         scope.spawn(|| {
-            place::take(END_A);
+            place::take(END_A, c"kernel-a");
             let bytes = vec![0x5a; 1 << 20];
             while !stop.load(Ordering::Relaxed) {
                 here.write_all(&bytes).expect("the other end reads");
@@ -112,7 +112,7 @@ pub(crate) fn round_trips(cable: &Cable, kind: Protocol, sleep: bool, time: Dura
         }
     };
     let timed = |step: &mut dyn FnMut() -> bool| {
-        place::take(END_A);
+        place::take(END_A, c"kernel-a");
         let begin = Instant::now();
         let mut times = Vec::new();
         while begin.elapsed() < time {
@@ -136,7 +136,7 @@ pub(crate) fn round_trips(cable: &Cable, kind: Protocol, sleep: bool, time: Dura
             }
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    place::take(END_B);
+                    place::take(END_B, c"kernel-b");
                     while !stop.load(Ordering::Relaxed) {
                         if answer(&mut |room| there.recv(room)) {
                             let _ = there.send(&[2; 8]);
@@ -158,7 +158,7 @@ pub(crate) fn round_trips(cable: &Cable, kind: Protocol, sleep: bool, time: Dura
             }
             thread::scope(|scope| {
                 scope.spawn(|| {
-                    place::take(END_B);
+                    place::take(END_B, c"kernel-b");
                     while !stop.load(Ordering::Relaxed) {
                         if answer(&mut |room| there.read(room)) {
                             let _ = there.write(&[2; 8]);
