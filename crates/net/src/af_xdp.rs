@@ -37,13 +37,13 @@ use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
 use rustix::time::{ClockId, clock_gettime};
 use xsk_rs::config::QueueSize;
 
-use crate::Waker;
 use crate::doorbell::Doorbell;
 use crate::framing::{Framed, Framer};
 use crate::neighbor::{Interface, Netlink};
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
 };
+use crate::{Sleeper, Waker};
 
 mod error;
 mod program;
@@ -120,6 +120,8 @@ pub struct AfXdp {
     /// not fit the batch.
     arrived: Vec<RxFrame>,
     traffic: Traffic,
+    /// The kernel did not take all frames that it was given.
+    is_stuck: bool,
     kicks: u64,
     refused: u64,
     too_long: u64,
@@ -167,6 +169,7 @@ impl AfXdp {
             framer: Framer::new(interface.mtu as usize + LINK_HEADERS),
             arrived: Vec::with_capacity(BATCH + 1),
             traffic: Traffic::default(),
+            is_stuck: false,
             kicks: 0,
             refused: 0,
             too_long: 0,
@@ -247,6 +250,7 @@ impl AfXdp {
     /// tries again.
     fn kick(&mut self) {
         let mut pending = self.frames.pending();
+        self.is_stuck = pending > 0;
         while pending > 0 {
             self.kicks += 1;
             if self.frames.kick().is_err() {
@@ -258,6 +262,7 @@ impl AfXdp {
                 return;
             }
         }
+        self.is_stuck = false;
     }
 
     /// Looks for packets until `limit` has passed or somebody calls. Says whether any came.
@@ -326,13 +331,10 @@ impl FramePort for AfXdp {
         if self.spin(self.spin.min(timeout)) {
             return Wake::Arrived;
         }
-        // The kernel does not say when frames come back from it.
-        self.frames.reclaim();
-        let is_full = self.frames.free() < FRAMES_PER_PACKET || self.frames.pending() > 0;
-        let mut left = timeout.saturating_sub(self.spin);
-        if is_full {
-            left = left.min(FULL_PAUSE);
-        }
+        let mut left = match self.settle(timeout.saturating_sub(self.spin)) {
+            Ok(left) => left,
+            Err(wake) => return wake,
+        };
         loop {
             // Nor does it end a wait when the interface goes away.
             let now = left.min(ALIVE_PAUSE);
@@ -348,6 +350,26 @@ impl FramePort for AfXdp {
                 return Wake::TimedOut;
             }
         }
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        if self.is_stuck {
+            self.kick();
+        }
+        if self.frames.has_arrived() {
+            return Err(Wake::Arrived);
+        }
+        self.frames.reclaim();
+        Ok(self.due().map_or(timeout, |due| timeout.min(due)))
+    }
+
+    /// The kernel does not say when frames come back from it.
+    fn due(&self) -> Option<Duration> {
+        (self.is_stuck || self.frames.free() < FRAMES_PER_PACKET).then_some(FULL_PAUSE)
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.bell.sleeper(Some(self.frames.fd()))
     }
 
     fn waker(&self) -> Waker {

@@ -212,8 +212,9 @@ struct Messages {
 
 impl Messages {
     fn new(buffers: &mut [Vec<u8>], len: usize) -> Self {
-        let place = |buffer: &mut Vec<u8>| {
-            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: len }
+        let place = |buffer: &mut Vec<u8>| libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: len,
         };
         let mut places: Vec<_> = buffers.iter_mut().map(place).collect();
         let header = |place: &mut libc::iovec| {

@@ -94,7 +94,11 @@ fn main() -> ExitCode {
             row.pairs.push((value(row.figure), yardstick.map(|it| it * scale)));
         }
     }
-    if options.json { table::json(&rows) } else { table::print(&rows) }
+    if options.json {
+        table::json(&rows)
+    } else {
+        table::print(&rows)
+    }
     if let Some(file) = options.markdown
         && let Err(error) = table::markdown(&file, &rows, pairs)
     {

@@ -140,12 +140,11 @@ impl Xsk {
         let socket = owned(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0) })?;
         let fd = socket.as_raw_fd();
         let memory = Mapping::new(2 * RING as usize * CHUNK, -1, 0)?;
-        set(fd, libc::XDP_UMEM_REG, &[
-            memory.start as u64,
-            memory.len as u64,
-            CHUNK as u64,
-            0_u64,
-        ])?;
+        set(
+            fd,
+            libc::XDP_UMEM_REG,
+            &[memory.start as u64, memory.len as u64, CHUNK as u64, 0_u64],
+        )?;
         for ring in [
             libc::XDP_UMEM_FILL_RING,
             libc::XDP_UMEM_COMPLETION_RING,
@@ -386,8 +385,7 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn new(len: usize, fd: RawFd, at: i64) -> io::Result<Self> {
-        let kind =
-            if fd < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED };
+        let kind = if fd < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED };
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, kind | libc::MAP_POPULATE);
         // SAFETY: a new mapping, anywhere.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, kind, fd, at) };
@@ -468,9 +466,8 @@ fn bpf<T, const N: usize>(command: i64, attributes: &[T; N]) -> io::Result<i32> 
 fn set<T>(fd: RawFd, option: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes.
-    let answer = unsafe {
-        libc::setsockopt(fd, libc::SOL_XDP, option, ptr::from_ref(value).cast(), len)
-    };
+    let answer =
+        unsafe { libc::setsockopt(fd, libc::SOL_XDP, option, ptr::from_ref(value).cast(), len) };
     check(answer).map(|_| ())
 }
 

@@ -134,7 +134,11 @@ pub(crate) fn print(rows: &[Row]) {
         let cell = |(column, text): (usize, &&str)| {
             let width = widths[column];
             // Numbers end at the same place.
-            if matches!(column, 1 | 2 | 4) { format!("{text:>width$}") } else { format!("{text:<width$}") }
+            if matches!(column, 1 | 2 | 4) {
+                format!("{text:>width$}")
+            } else {
+                format!("{text:<width$}")
+            }
         };
         println!("{}", row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end());
     };
