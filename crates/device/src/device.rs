@@ -237,6 +237,11 @@ impl<H: HostMemory> Device<H> {
         self.transmit(now, outlet, Turns::next_request)
     }
 
+    /// Whether [`Device::poll_transmit`] may have a packet.
+    pub fn has_to_send(&self) -> bool {
+        self.turns.next().is_some()
+    }
+
     #[inline]
     fn transmit(
         &mut self,

@@ -181,7 +181,7 @@ impl AfXdp {
         let mut packets = 0;
         while packets == 0 && self.frames.fetch(&mut self.arrived) > 0 {
             packets = self.hand_up(&mut sink);
-            self.frames.await_more();
+            self.frames.await_many();
             self.frames.assert_complete(self.arrived.len());
         }
         packets
@@ -292,6 +292,10 @@ impl FramePort for AfXdp {
         self.fetch(packets_to(sink))
     }
 
+    fn may_receive(&mut self) -> bool {
+        self.frames.has_arrived()
+    }
+
     fn receive_all(&mut self, _now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.fetch(sink)
     }
@@ -301,7 +305,10 @@ impl FramePort for AfXdp {
         _now: Instant,
         source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
     ) -> Sent {
-        self.frames.reclaim();
+        // Coming back takes a frame as long as its packet is on the way; nobody waits for it.
+        if self.frames.free() < self.frames.count() / 2 {
+            self.frames.reclaim();
+        }
         let mut sent = Sent { packets: 0, more: true };
         while sent.more && sent.packets < BATCH {
             match self.send_one(source) {
@@ -320,8 +327,12 @@ impl FramePort for AfXdp {
                 }
             }
         }
-        self.frames.publish();
-        self.kick();
+        if self.frames.has_queued() {
+            self.frames.publish();
+            self.kick();
+        } else if self.is_stuck {
+            self.kick();
+        }
         self.frames.assert_complete(self.arrived.len());
         sent
     }

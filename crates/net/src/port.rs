@@ -56,9 +56,15 @@ pub trait FramePort {
     /// 0 when nothing is there. The ICRC is not checked here.
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
-    /// The same for whoever wants to see more: a call of `sink` for each frame, with the frame
-    /// itself, and with those that are thrown away because they are no packet. Says how many
-    /// packets.
+    /// Whether [`FramePort::receive`] may have something to do; `false` is sure, and found out for
+    /// less than a call of it costs.
+    fn may_receive(&mut self) -> bool {
+        true
+    }
+
+    /// [`FramePort::receive`] for whoever wants to see more: a call of `sink` for each frame, with
+    /// the frame itself, and with those that are thrown away because they are no packet. Says how
+    /// many packets.
     fn receive_all(&mut self, now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
     /// Sends what `source` has, at most a batch. `source` is lent room for one packet from BTH to
@@ -108,6 +114,10 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
 
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         (**self).receive(now, sink)
+    }
+
+    fn may_receive(&mut self) -> bool {
+        (**self).may_receive()
     }
 
     fn receive_all(&mut self, now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {

@@ -13,7 +13,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant as Clock};
 
@@ -70,9 +70,7 @@ impl Engine {
 
     /// Runs a call with the engine in hand.
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
-        self.wanted.fetch_add(1, Ordering::Relaxed);
-        let mut driver = self.lock();
-        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        let mut driver = self.take();
         let result = call(&mut driver);
         driver.route_events();
         if driver.is_alarm_late() {
@@ -85,7 +83,7 @@ impl Engine {
 
     /// Runs a call of an application that polls: the engine's thread keeps out of its way.
     pub(crate) fn poll<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
-        self.moves.fetch_add(1, Ordering::Relaxed);
+        self.moved();
         self.with(|driver| {
             driver.drive_for_poll();
             call(driver)
@@ -94,12 +92,32 @@ impl Engine {
 
     /// Runs a call that posts requests, and sends them.
     pub(crate) fn post<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
-        self.moves.fetch_add(1, Ordering::Relaxed);
+        self.moved();
         self.with(|driver| {
             let result = call(driver);
             driver.send_posted();
             result
         })
+    }
+
+    /// The application moves the engine.
+    fn moved(&self) {
+        // One of two that count at once may be forgotten: that there was one is seen all the same.
+        self.moves.store(self.moves.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Takes the engine in hand, if need be from its thread.
+    fn take(&self) -> MutexGuard<'_, Driver> {
+        match self.driver.try_lock() {
+            Ok(driver) => driver,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.wanted.fetch_add(1, Ordering::Relaxed);
+                let driver = self.lock();
+                self.wanted.fetch_sub(1, Ordering::Relaxed);
+                driver
+            }
+        }
     }
 
     /// Waits for what `take` takes, at most so long, and moves the engine meanwhile; `ready` is
@@ -292,7 +310,7 @@ struct Waits<'a>(&'a Engine);
 impl<'a> Waits<'a> {
     fn begin(engine: &'a Engine) -> Self {
         engine.waiting.fetch_add(1, Ordering::SeqCst);
-        engine.moves.fetch_add(1, Ordering::Relaxed);
+        engine.moved();
         Self(engine)
     }
 }
@@ -301,7 +319,7 @@ impl Drop for Waits<'_> {
     /// The engine's thread looks soon enough whether the application goes on, unless it has lain
     /// down.
     fn drop(&mut self) {
-        self.0.moves.fetch_add(1, Ordering::Relaxed);
+        self.0.moved();
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         if self.0.rests_long.load(Ordering::SeqCst) {
             self.0.rouse();
