@@ -305,8 +305,7 @@ impl FramePort for AfXdp {
         _now: Instant,
         source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
     ) -> Sent {
-        // Coming back takes a frame as long as its packet is on the way; nobody waits for it.
-        if self.frames.free() < self.frames.count() / 2 {
+        if self.frames.free() < FRAMES_PER_PACKET {
             self.frames.reclaim();
         }
         let mut sent = Sent { packets: 0, more: true };
@@ -330,6 +329,8 @@ impl FramePort for AfXdp {
         if self.frames.has_queued() {
             self.frames.publish();
             self.kick();
+            // Most are back by now, and the next packet is best written into one still in cache.
+            self.frames.reclaim();
         } else if self.is_stuck {
             self.kick();
         }

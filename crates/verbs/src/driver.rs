@@ -177,14 +177,17 @@ impl Driver {
         self.receive(now);
     }
 
-    /// Sends what has just been posted, without asking what arrived and before acknowledging it;
-    /// but whoever only posts must not keep the rest waiting.
+    /// Sends what has just been posted, without asking what arrived; acknowledgements go behind it,
+    /// in the same system call. But whoever only posts must not keep the rest waiting.
     pub(crate) fn send_posted(&mut self) {
         let now = self.now();
-        self.transmit(now, Device::poll_request);
+        self.transmit(now, |device, now, mut outlet| {
+            device
+                .poll_request(now, outlet.reborrow())
+                .or_else(|| device.poll_transmit(now, outlet))
+        });
         if now.since(self.driven) > POSTS_ALONE {
             self.receive(now);
-            self.transmit(now, Device::poll_transmit);
         }
     }
 

@@ -190,11 +190,6 @@ impl Frames {
         }
     }
 
-    /// How many frames there are to be written, free or not.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
     /// Whether frames wait to be given to the network.
     pub(super) fn has_queued(&self) -> bool {
         !self.queued.is_empty()
