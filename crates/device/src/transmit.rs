@@ -63,12 +63,18 @@ impl Turns {
 
     /// Whose turn it is. Ask [`Turns::done`] afterwards.
     pub(crate) fn next(&self) -> Option<(u32, Kind)> {
-        let request = || self.requests.slots.front().map(|slot| (*slot, Kind::Request));
         match self.responses.slots.front() {
-            Some(_) if self.answers >= ANSWERS && !self.requests.slots.is_empty() => request(),
+            Some(_) if self.answers >= ANSWERS && !self.requests.slots.is_empty() => {
+                self.next_request()
+            }
             Some(slot) => Some((*slot, Kind::Response)),
-            None => request(),
+            None => self.next_request(),
         }
+    }
+
+    /// Whose turn it is among those with requests. Ask [`Turns::done`] afterwards.
+    pub(crate) fn next_request(&self) -> Option<(u32, Kind)> {
+        self.requests.slots.front().map(|slot| (*slot, Kind::Request))
     }
 
     /// The queue pair whose turn it was sent a packet or had none, and is ready for more or not.

@@ -37,13 +37,13 @@ use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
 use rustix::time::{ClockId, clock_gettime};
 use xsk_rs::config::QueueSize;
 
-use crate::Waker;
 use crate::doorbell::Doorbell;
 use crate::framing::{Framed, Framer};
 use crate::neighbor::{Interface, Netlink};
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
 };
+use crate::{Sleeper, Waker};
 
 mod error;
 mod program;
@@ -122,6 +122,8 @@ pub struct AfXdp {
     /// not fit the batch.
     arrived: Vec<RxFrame>,
     traffic: Traffic,
+    /// The kernel did not take all frames that it was given.
+    is_stuck: bool,
     kicks: u64,
     refused: u64,
     too_long: u64,
@@ -169,6 +171,7 @@ impl AfXdp {
             framer: Framer::new(interface.mtu as usize + LINK_HEADERS),
             arrived: Vec::with_capacity(BATCH + 1),
             traffic: Traffic::default(),
+            is_stuck: false,
             kicks: 0,
             refused: 0,
             too_long: 0,
@@ -180,7 +183,7 @@ impl AfXdp {
         let mut packets = 0;
         while packets == 0 && self.frames.fetch(&mut self.arrived) > 0 {
             packets = self.hand_up(&mut sink);
-            self.frames.await_more();
+            self.frames.await_many();
             self.frames.assert_complete(self.arrived.len());
         }
         packets
@@ -249,6 +252,7 @@ impl AfXdp {
     /// tries again.
     fn kick(&mut self) {
         let mut pending = self.frames.pending();
+        self.is_stuck = pending > 0;
         while pending > 0 {
             self.kicks += 1;
             if self.frames.kick().is_err() {
@@ -260,6 +264,7 @@ impl AfXdp {
                 return;
             }
         }
+        self.is_stuck = false;
     }
 
     /// Looks for packets until `limit` has passed or somebody calls. Says whether any came.
@@ -289,6 +294,10 @@ impl FramePort for AfXdp {
         self.fetch(packets_to(sink))
     }
 
+    fn may_receive(&mut self) -> bool {
+        self.frames.has_arrived()
+    }
+
     fn receive_all(&mut self, _now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.fetch(sink)
     }
@@ -298,7 +307,9 @@ impl FramePort for AfXdp {
         _now: Instant,
         source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
     ) -> Sent {
-        self.frames.reclaim();
+        if self.frames.free() < FRAMES_PER_PACKET {
+            self.frames.reclaim();
+        }
         let mut sent = Sent { packets: 0, more: true };
         while sent.more && sent.packets < BATCH {
             match self.send_one(source) {
@@ -317,8 +328,14 @@ impl FramePort for AfXdp {
                 }
             }
         }
-        self.frames.publish();
-        self.kick();
+        if self.frames.has_queued() {
+            self.frames.publish();
+            self.kick();
+            // Most are back by now, and the next packet is best written into one still in cache.
+            self.frames.reclaim();
+        } else if self.is_stuck {
+            self.kick();
+        }
         self.frames.assert_complete(self.arrived.len());
         sent
     }
@@ -328,13 +345,10 @@ impl FramePort for AfXdp {
         if self.spin(self.spin.min(timeout)) {
             return Wake::Arrived;
         }
-        // The kernel does not say when frames come back from it.
-        self.frames.reclaim();
-        let is_full = self.frames.free() < FRAMES_PER_PACKET || self.frames.pending() > 0;
-        let mut left = timeout.saturating_sub(self.spin);
-        if is_full {
-            left = left.min(FULL_PAUSE);
-        }
+        let mut left = match self.settle(timeout.saturating_sub(self.spin)) {
+            Ok(left) => left,
+            Err(wake) => return wake,
+        };
         loop {
             // Nor does it end a wait when the interface goes away.
             let now = left.min(ALIVE_PAUSE);
@@ -350,6 +364,26 @@ impl FramePort for AfXdp {
                 return Wake::TimedOut;
             }
         }
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        if self.is_stuck {
+            self.kick();
+        }
+        if self.frames.has_arrived() {
+            return Err(Wake::Arrived);
+        }
+        self.frames.reclaim();
+        Ok(self.due().map_or(timeout, |due| timeout.min(due)))
+    }
+
+    /// The kernel does not say when frames come back from it.
+    fn due(&self) -> Option<Duration> {
+        (self.is_stuck || self.frames.free() < FRAMES_PER_PACKET).then_some(FULL_PAUSE)
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.bell.sleeper(Some(self.frames.fd()))
     }
 
     fn waker(&self) -> Waker {

@@ -38,11 +38,11 @@ use std::time::Duration;
 use roxe_wire::{Addressing, Body, FrameTemplate, Instant, RawFrame, Received, Room, icrc};
 use thiserror::Error;
 
-use crate::Waker;
 use crate::capture_file::{Direction, LinkType, Timestamp};
 use crate::port::{
     Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake, packets_to,
 };
+use crate::{Sleeper, Waker};
 
 mod keeper;
 mod live;
@@ -344,6 +344,19 @@ impl<P: FramePort> FramePort for Capture<P> {
     fn wait(&mut self, timeout: Duration) -> Wake {
         self.shared.tell(self.tape.flush());
         self.inner.wait(timeout)
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        self.shared.tell(self.tape.flush());
+        self.inner.settle(timeout)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.inner.due()
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.inner.sleeper()
     }
 
     fn waker(&self) -> Waker {

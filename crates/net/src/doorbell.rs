@@ -27,6 +27,31 @@ impl Waker {
     }
 }
 
+/// Sleeps for a port that is not in hand. One thread at a time sleeps; [`FramePort::wait`] is not
+/// called meanwhile.
+///
+/// [`FramePort::wait`]: crate::FramePort::wait
+#[derive(Debug)]
+pub struct Sleeper {
+    bell: Doorbell,
+    arrivals: Option<OwnedFd>,
+}
+
+impl Sleeper {
+    /// Sleeps until something arrives, somebody calls [`Waker::wake`], or `timeout` has passed. A
+    /// call of `wake` since the last sleep ends it at once. [`Wake::Gone`] is worth asking the port
+    /// about.
+    pub fn sleep(&self, timeout: Duration) -> Wake {
+        self.bell.wait(self.arrivals(), timeout)
+    }
+
+    /// A descriptor that is readable while something that arrived has not been received. Without
+    /// one, arrivals call [`Waker::wake`].
+    pub fn arrivals(&self) -> Option<BorrowedFd<'_>> {
+        self.arrivals.as_ref().map(|fd| fd.as_fd())
+    }
+}
+
 /// The side of whoever waits.
 #[derive(Debug)]
 pub(crate) struct Doorbell(Arc<Bell>);
@@ -49,6 +74,12 @@ impl Doorbell {
 
     pub(crate) fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.0))
+    }
+
+    /// Another who waits for the same bell, and for this descriptor.
+    pub(crate) fn sleeper(&self, arrivals: Option<BorrowedFd<'_>>) -> io::Result<Sleeper> {
+        let arrivals = arrivals.map(|fd| fd.try_clone_to_owned()).transpose()?;
+        Ok(Sleeper { bell: Self(Arc::clone(&self.0)), arrivals })
     }
 
     /// Whether the next wait will return at once.

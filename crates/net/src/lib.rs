@@ -27,5 +27,5 @@ pub mod neighbor;
 pub mod port;
 pub mod udp;
 
-pub use doorbell::Waker;
+pub use doorbell::{Sleeper, Waker};
 pub use port::{Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake};

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
 
-use crate::Waker;
 use crate::doorbell::Doorbell;
 use crate::framing::{Framed, Framer, MAX_AROUND_PAYLOAD};
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
 };
+use crate::{Sleeper, Waker};
 
 /// Two ports back to back.
 ///
@@ -169,13 +169,25 @@ impl FramePort for MemoryPort {
     }
 
     fn wait(&mut self, timeout: Duration) -> Wake {
-        if !self.inbox.is_empty() {
-            return Wake::Arrived;
+        if let Err(wake) = self.settle(timeout) {
+            return wake;
         }
         match self.bell.wait(None, timeout) {
             Wake::Called if !self.inbox.is_empty() => Wake::Arrived,
             wake => wake,
         }
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        if self.inbox.is_empty() { Ok(timeout) } else { Err(Wake::Arrived) }
+    }
+
+    fn due(&self) -> Option<Duration> {
+        None
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.bell.sleeper(None)
     }
 
     fn waker(&self) -> Waker {

@@ -38,15 +38,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use roxe_wire::{DropReason, Frame, FrameTemplate, Instant, Mtu, RawFrame, Received, Room};
 
-use crate::Waker;
+use crate::{Sleeper, Waker};
 
 /// A place where packets come from and go to.
 ///
-/// One thread at a time drives a port; only its [`Waker`] is for others.
+/// One thread at a time drives a port; only its [`Waker`] and its [`Sleeper`] are for others.
 pub trait FramePort {
     /// What the port can do. Does not change.
     fn capabilities(&self) -> &Capabilities;
@@ -55,9 +56,15 @@ pub trait FramePort {
     /// 0 when nothing is there. The ICRC is not checked here.
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
-    /// The same for whoever wants to see more: a call of `sink` for each frame, with the frame
-    /// itself, and with those that are thrown away because they are no packet. Says how many
-    /// packets.
+    /// Whether [`FramePort::receive`] may have something to do; `false` is sure, and found out for
+    /// less than a call of it costs.
+    fn may_receive(&mut self) -> bool {
+        true
+    }
+
+    /// [`FramePort::receive`] for whoever wants to see more: a call of `sink` for each frame, with
+    /// the frame itself, and with those that are thrown away because they are no packet. Says how
+    /// many packets.
     fn receive_all(&mut self, now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
     /// Sends what `source` has, at most a batch. `source` is lent room for one packet from BTH to
@@ -73,6 +80,24 @@ pub trait FramePort {
     /// again, or `timeout` has passed. A call of `wake` since the last wait ends it at once.
     /// [`Duration::MAX`] is for ever.
     fn wait(&mut self, timeout: Duration) -> Wake;
+
+    /// Makes ready for a sleep without the port in hand, by [`Sleeper`]: what can be given to the
+    /// network is. Says how long the sleep may last, `timeout` at most.
+    ///
+    /// # Errors
+    /// There is no need to sleep, and why.
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake>;
+
+    /// In what time it wants to be asked to receive and to transmit again, whatever arrives: it
+    /// holds something back, or is full. `None` is never.
+    fn due(&self) -> Option<Duration>;
+
+    /// What sleeps until something arrives or somebody calls [`Waker::wake`], while others use the
+    /// port.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    fn sleeper(&self) -> io::Result<Sleeper>;
 
     /// What ends a wait from another thread.
     fn waker(&self) -> Waker;
@@ -91,6 +116,10 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
         (**self).receive(now, sink)
     }
 
+    fn may_receive(&mut self) -> bool {
+        (**self).may_receive()
+    }
+
     fn receive_all(&mut self, now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         (**self).receive_all(now, sink)
     }
@@ -105,6 +134,18 @@ impl<P: FramePort + ?Sized> FramePort for Box<P> {
 
     fn wait(&mut self, timeout: Duration) -> Wake {
         (**self).wait(timeout)
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        (**self).settle(timeout)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        (**self).due()
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        (**self).sleeper()
     }
 
     fn waker(&self) -> Waker {

@@ -38,6 +38,7 @@
 //! from another address.
 
 use std::fmt::Write as _;
+use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
@@ -48,12 +49,12 @@ use roxe_wire::{
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
-use crate::Waker;
 use crate::doorbell::Doorbell;
 use crate::neighbor::{Interface, Netlink};
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
 };
+use crate::{Sleeper, Waker};
 
 mod error;
 mod message;
@@ -271,13 +272,10 @@ impl FramePort for Udp {
     }
 
     fn wait(&mut self, timeout: Duration) -> Wake {
-        let mut timeout = timeout;
-        if self.outbox.is_full() {
-            if self.outbox.flush(self.socket.as_fd(), &mut self.traffic) {
-                return Wake::TimedOut;
-            }
-            timeout = timeout.min(FULL_PAUSE);
-        }
+        let timeout = match self.settle(timeout) {
+            Ok(timeout) => timeout,
+            Err(wake) => return wake,
+        };
         match self.bell.wait(Some(self.socket.as_fd()), timeout) {
             Wake::Gone => {
                 // An answer that something came back. A socket stays where its interface goes.
@@ -287,6 +285,21 @@ impl FramePort for Udp {
             }
             wake => wake,
         }
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        if self.outbox.is_full() && self.outbox.flush(self.socket.as_fd(), &mut self.traffic) {
+            return Err(Wake::TimedOut);
+        }
+        Ok(self.due().map_or(timeout, |due| timeout.min(due)))
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.outbox.is_full().then_some(FULL_PAUSE)
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.bell.sleeper(Some(self.socket.as_fd()))
     }
 
     fn waker(&self) -> Waker {

@@ -14,9 +14,12 @@ use roxe_wire::NakCode;
 pub struct Conduct {
     /// MigReq in the BTH of everything it sends. Peers ignore it, or take a slower path without.
     pub mig_req: bool,
-    /// A request asks for an acknowledgement when so many packets before it did not; the last one
-    /// of each message does always. `None` is a quarter of the window.
+    /// A request asks for an acknowledgement when so many packets before it did not. `None` is a
+    /// quarter of the window.
     pub ask_after: Option<u32>,
+    /// So does the last packet of each message; else only that of the last message posted, behind
+    /// which nobody else would ask.
+    pub asks_for_each_message: bool,
     /// When an acknowledgement that was asked for is sent.
     pub acknowledge: Acknowledge,
     /// Whether acknowledgements say how many receive buffers wait: end-to-end flow control. Not
@@ -59,6 +62,7 @@ impl Conduct {
     pub const DEFAULT: Self = Self {
         mig_req: true,
         ask_after: None,
+        asks_for_each_message: true,
         acknowledge: Acknowledge::AtOnce,
         grants_credits: false,
         obeys_credits: true,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant as Clock};
+use std::time::Duration;
 
 use roxe_device::CqId;
 
@@ -43,17 +43,19 @@ impl CompletionChannel {
     }
 
     /// The next completion queue that told of a completion; waits at most `timeout` for it.
-    /// [`Duration::MAX`] is for ever. The queue has to be armed again for another.
+    /// [`Duration::MAX`] is for ever. The queue has to be armed again for another. Moves the engine
+    /// while it waits, so that what arrives wakes no thread but this one.
     pub fn wait(&self, timeout: Duration) -> Option<CompletionQueue> {
-        let deadline = Clock::now().checked_add(timeout);
-        loop {
-            let left = deadline.map(|at| at.saturating_duration_since(Clock::now()));
-            let cq = self.shared.fired.take(left.unwrap_or(Duration::MAX))?;
-            let inner = self.shared.lock().get(&cq).and_then(Weak::upgrade);
-            if let Some(inner) = inner {
-                return Some(CompletionQueue { inner });
+        let take = || {
+            loop {
+                let cq = self.shared.fired.try_take()?;
+                let inner = self.shared.lock().get(&cq).and_then(Weak::upgrade);
+                if let Some(inner) = inner {
+                    return Some(CompletionQueue { inner });
+                }
             }
-        }
+        };
+        self.context.wait_for(take, self.shared.fired.as_fd(), timeout)
     }
 }
 

@@ -1,8 +1,10 @@
 //! An open adapter.
 
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
@@ -10,6 +12,7 @@ use roxe_device::protection_domain::Pd;
 use roxe_device::{Device, Limits, Resources};
 use roxe_net::capture::Live;
 use roxe_net::{Capabilities, memory, udp};
+use roxe_transport::conduct::Conduct;
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{LKey, MacAddress, Mtu};
 
@@ -120,6 +123,9 @@ impl Context {
         let mut limits = Limits::DEFAULT;
         limits.port_mtu = capabilities.path_mtu;
         let mut device = Device::new(limits, seed(), RegisteredMemory::default());
+        let mut conduct = Conduct::DEFAULT;
+        conduct.asks_for_each_message = false;
+        device.set_conduct(conduct);
         let pd = device.alloc_pd()?;
         let router = Router::new()?;
         let events = AsyncEvents(Arc::clone(&router.events));
@@ -127,7 +133,7 @@ impl Context {
         let tap = port.tap();
         let mut driver = Driver::with_router(device, Box::new(port), router);
         driver.set_addresses(addresses.into_iter());
-        let engine = Arc::new(Engine::new(driver, active));
+        let engine = Arc::new(Engine::new(driver, active)?);
         let shared = Arc::clone(&engine);
         let thread = std::thread::Builder::new()
             .name("roxe-engine".to_owned())
@@ -290,6 +296,21 @@ impl Context {
         self.inner.engine.with(call)
     }
 
+    /// Runs a call that posts requests, and sends them.
+    pub(crate) fn post<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
+        self.inner.engine.post(call)
+    }
+
+    /// Waits for what `take` takes; `ready` is readable while it is there.
+    pub(crate) fn wait_for<T>(
+        &self,
+        take: impl FnMut() -> Option<T>,
+        ready: BorrowedFd<'_>,
+        timeout: Duration,
+    ) -> Option<T> {
+        self.inner.engine.wait_for(take, ready, timeout)
+    }
+
     /// Runs a call of an application that polls.
     pub(crate) fn poll<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
         self.inner.engine.poll(call)
@@ -329,7 +350,6 @@ impl Drop for Inner {
         self.status = Err(std::io::ErrorKind::NotConnected.into());
         self.engine.close();
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             let _ = thread.join();
         }
     }

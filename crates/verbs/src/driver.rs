@@ -5,8 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
 
-use roxe_device::Device;
 use roxe_device::gid_table::GidEntry;
+use roxe_device::{Device, Transmit};
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
 use roxe_transport::qp_state::{AttributeMask, QpState};
@@ -26,6 +26,14 @@ pub struct Driver {
     paths: Vec<Option<FrameTemplate>>,
     /// Where events of the engine go.
     pub(crate) router: Router,
+    /// Until when the engine's thread sleeps; it is awake without.
+    pub(crate) alarm: Option<Instant>,
+    /// Packets wait that the last batch had no room for.
+    more: bool,
+    /// Polls since one that looked at the clock.
+    idle_polls: u32,
+    /// When everything was moved last, not only what was posted.
+    driven: Instant,
     start: Clock,
 }
 
@@ -46,7 +54,17 @@ impl Driver {
         port: Box<dyn FramePort + Send>,
         router: Router,
     ) -> Self {
-        Self { device, port, paths: Vec::new(), router, start: Clock::now() }
+        Self {
+            device,
+            port,
+            paths: Vec::new(),
+            router,
+            alarm: None,
+            more: false,
+            idle_polls: 0,
+            driven: Instant::ZERO,
+            start: Clock::now(),
+        }
     }
 
     /// The engine's time.
@@ -95,11 +113,14 @@ impl Driver {
         changed
     }
 
-    /// Hands on what the application should hear about.
-    pub(crate) fn route_events(&mut self) {
+    /// Hands on what the application should hear about. Says whether that wakes somebody who waits
+    /// for completions.
+    pub(crate) fn route_events(&mut self) -> bool {
+        let mut wakes = false;
         while let Some(event) = self.device.poll_event() {
-            self.router.route(event);
+            wakes |= self.router.route(event);
         }
+        wakes
     }
 
     /// Takes back the asynchronous events of an object that is destroyed.
@@ -123,26 +144,94 @@ impl Driver {
     /// Moves what can be moved now: packets in, timers, packets out. Says whether anything moved.
     pub fn drive(&mut self) -> bool {
         let now = self.now();
-        let Self { device, port, paths, .. } = self;
+        let received = self.receive(now);
+        let sent = self.transmit(now, Device::poll_transmit);
+        received + sent > 0
+    }
+
+    /// The same for an application that polls: packets out first, those that what came in the last
+    /// time asks for. So nothing stands between what comes in and what the application does with
+    /// it; it has as long as a poll takes to answer before the adapter acknowledges.
+    pub(crate) fn drive_for_poll(&mut self) {
+        let sends = self.device.has_to_send() || self.port.due().is_some();
+        self.idle_polls += 1;
+        // Most polls find nothing, and need not even know what time it is.
+        if !sends && self.idle_polls < BLIND_POLLS && !self.port.may_receive() {
+            return;
+        }
+        self.idle_polls = 0;
+        let now = self.now();
+        if sends {
+            self.transmit(now, Device::poll_transmit);
+        }
+        self.receive(now);
+    }
+
+    /// Sends what has just been posted, without asking what arrived; acknowledgements go behind it,
+    /// in the same system call. But whoever only posts must not keep the rest waiting.
+    pub(crate) fn send_posted(&mut self) {
+        let now = self.now();
+        self.transmit(now, |device, now, mut outlet| {
+            device
+                .poll_request(now, outlet.reborrow())
+                .or_else(|| device.poll_transmit(now, outlet))
+        });
+        if now.since(self.driven) > POSTS_ALONE {
+            self.receive(now);
+        }
+    }
+
+    fn receive(&mut self, now: Instant) -> usize {
+        self.driven = now;
+        let Self { device, port, .. } = self;
         let received = port.receive(now, &mut |packet| device.handle_packet(now, packet));
         device.handle_timeout(now);
+        received
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        next: fn(&mut Device<RegisteredMemory>, Instant, Outlet<'_>) -> Option<Transmit>,
+    ) -> usize {
+        let Self { device, port, paths, .. } = self;
         let sent = port.transmit(now, &mut |room| {
             loop {
                 let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-                let next = device.poll_transmit(now, Outlet { room, elide: false })?;
+                let next = next(device, now, Outlet { room, elide: false })?;
                 // A path that is not resolved loses its packets, as a network would.
                 let Some(Some(path)) = paths.get(next.path.0 as usize) else { continue };
                 let len = next.packet.len + ICRC_LEN;
                 return Some(Outgoing { path, len, seal: Seal::Compute });
             }
         });
-        received + sent.packets > 0
+        self.more = sent.more;
+        sent.packets
     }
 
-    /// Sleeps until something arrives, somebody calls the port's waker, a timer runs out, or
-    /// `most` has passed.
-    pub fn sleep(&mut self, most: Duration) -> Wake {
-        let until = self.device.poll_timeout().map_or(most, |at| most.min(at - self.now()));
-        if until.is_zero() { Wake::TimedOut } else { self.port.wait(until) }
+    /// Makes ready for a sleep without the engine in hand, of `most` at most: until a timer runs
+    /// out, or the port wants to be driven. Says how long; [`Err`] when there is no need to sleep.
+    pub(crate) fn settle(&mut self, most: Duration) -> Result<Duration, Wake> {
+        let most = self.device.poll_timeout().map_or(most, |at| most.min(at - self.now()));
+        if most.is_zero() { Err(Wake::TimedOut) } else { self.port.settle(most) }
+    }
+
+    /// The engine's thread is about to sleep for so long.
+    pub(crate) fn set_alarm(&mut self, after: Duration) {
+        self.alarm = Some(self.now() + after);
+    }
+
+    /// Whether the thread that sleeps has to be awake earlier than it wanted.
+    pub(crate) fn is_alarm_late(&self) -> bool {
+        let Some(alarm) = self.alarm else { return false };
+        self.more
+            || self.device.poll_timeout().is_some_and(|at| at < alarm)
+            || self.port.due().is_some_and(|due| self.now() + due < alarm)
     }
 }
+
+/// So many polls that find nothing may go by between two looks at the clock.
+const BLIND_POLLS: u32 = 16;
+
+/// For how long an application may only post before everything else is seen to.
+const POSTS_ALONE: Duration = Duration::from_micros(10);

@@ -1,13 +1,25 @@
 //! The engine in the hands of many: calls of the application, and the thread that makes progress
 //! when the application does not.
+//!
+//! Whoever has the lock has the engine, and nobody sleeps with it: a call of the application never
+//! waits for more than another call. The thread sleeps beside the port, by a
+//! [`Sleeper`](roxe_net::Sleeper), until something arrives; a call that leaves something to be done
+//! earlier than the thread wanted to be awake wakes it.
+//!
+//! An application that polls, or waits on a completion channel, moves the engine itself. Meanwhile
+//! the thread rests, so that what arrives wakes no second thread and nobody competes for the core.
+//! Every now and then it looks whether the application still does so; if not, it takes over.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant as Clock};
 
 use roxe_net::neighbor::Interface;
-use roxe_net::{Wake, Waker};
+use roxe_net::{Sleeper, Wake, Waker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::driver::Driver;
 use crate::events::AsyncEvent;
@@ -16,12 +28,18 @@ use crate::events::AsyncEvent;
 pub(crate) struct Engine {
     driver: Mutex<Driver>,
     waker: Waker,
+    sleeper: Sleeper,
+    thread: OnceLock<Thread>,
     /// How many callers want the driver: the engine's thread then lets go of it.
     wanted: AtomicU32,
-    /// Whether the engine's thread sleeps in the port, driver in hand.
-    asleep: AtomicBool,
-    /// The application polled since the engine's thread looked last.
-    polled: AtomicBool,
+    /// How often the application moved the engine.
+    moves: AtomicU64,
+    /// Threads of the application that wait beside the port.
+    waiting: AtomicU32,
+    /// The engine's thread has seen nothing change for a while, and rests for long.
+    rests_long: AtomicBool,
+    /// The port's descriptor has an error, which the engine's thread is to look at.
+    troubled: AtomicBool,
     closing: AtomicBool,
     /// The interface is on, and there is something at the other end.
     active: AtomicBool,
@@ -33,39 +51,118 @@ pub(crate) struct Engine {
 pub(crate) type Changes = Box<dyn FnMut() -> Option<Interface> + Send>;
 
 impl Engine {
-    pub(crate) fn new(driver: Driver, active: bool) -> Self {
-        Self {
+    pub(crate) fn new(driver: Driver, active: bool) -> io::Result<Self> {
+        Ok(Self {
             waker: driver.port.waker(),
+            sleeper: driver.port.sleeper()?,
+            thread: OnceLock::new(),
             driver: Mutex::new(driver),
             wanted: AtomicU32::new(0),
-            asleep: AtomicBool::new(false),
-            polled: AtomicBool::new(false),
+            moves: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            rests_long: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(active),
             gone: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Runs a call with the engine in hand.
     pub(crate) fn with<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
-        self.wanted.fetch_add(1, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) {
-            self.waker.wake();
-        }
-        let mut driver = self.lock();
-        self.wanted.fetch_sub(1, Ordering::SeqCst);
+        let mut driver = self.take();
         let result = call(&mut driver);
         driver.route_events();
+        if driver.is_alarm_late() {
+            driver.alarm = None;
+            drop(driver);
+            self.rouse();
+        }
         result
     }
 
     /// Runs a call of an application that polls: the engine's thread keeps out of its way.
     pub(crate) fn poll<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
-        self.polled.store(true, Ordering::Relaxed);
+        self.moved();
         self.with(|driver| {
-            driver.drive();
+            driver.drive_for_poll();
             call(driver)
         })
+    }
+
+    /// Runs a call that posts requests, and sends them.
+    pub(crate) fn post<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
+        self.moved();
+        self.with(|driver| {
+            let result = call(driver);
+            driver.send_posted();
+            result
+        })
+    }
+
+    /// The application moves the engine.
+    fn moved(&self) {
+        // One of two that count at once may be forgotten: that there was one is seen all the same.
+        self.moves.store(self.moves.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Takes the engine in hand, if need be from its thread.
+    fn take(&self) -> MutexGuard<'_, Driver> {
+        match self.driver.try_lock() {
+            Ok(driver) => driver,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.wanted.fetch_add(1, Ordering::Relaxed);
+                let driver = self.lock();
+                self.wanted.fetch_sub(1, Ordering::Relaxed);
+                driver
+            }
+        }
+    }
+
+    /// Waits for what `take` takes, at most so long, and moves the engine meanwhile; `ready` is
+    /// readable while there is something to be taken.
+    pub(crate) fn wait_for<T>(
+        &self,
+        mut take: impl FnMut() -> Option<T>,
+        ready: BorrowedFd<'_>,
+        timeout: Duration,
+    ) -> Option<T> {
+        let deadline = Clock::now().checked_add(timeout);
+        // Where arrivals have no descriptor the engine's thread sees to them.
+        let arrivals = self.sleeper.arrivals();
+        let _waits = arrivals.map(|_| Waits::begin(self));
+        loop {
+            if let Some(what) = take() {
+                return Some(what);
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Clock::now()));
+            let mut left = left.unwrap_or(Duration::MAX);
+            if left.is_zero() {
+                return None;
+            }
+            let arrivals = arrivals.filter(|_| !self.troubled.load(Ordering::SeqCst));
+            if arrivals.is_some() {
+                let rest = self.with(|driver| {
+                    if driver.drive() { Err(Wake::Arrived) } else { driver.settle(left) }
+                });
+                match rest {
+                    Ok(rest) => left = rest,
+                    Err(_) => continue,
+                }
+            }
+            let timeout = Timespec::try_from(left).ok(); // What does not fit is for ever.
+            let mut fds = [
+                PollFd::from_borrowed_fd(ready, PollFlags::IN),
+                PollFd::from_borrowed_fd(arrivals.unwrap_or(ready), PollFlags::IN),
+            ];
+            // A signal ends it; then the loop looks once more.
+            let _ = poll(&mut fds, timeout.as_ref());
+            if fds[1].revents().contains(PollFlags::ERR) {
+                self.troubled.store(true, Ordering::SeqCst);
+                self.rouse();
+            }
+        }
     }
 
     /// Whether the interface is gone.
@@ -81,72 +178,120 @@ impl Engine {
     /// Has the engine's thread end.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
+        self.rouse();
+    }
+
+    /// Has the engine's thread look, however it sleeps.
+    fn rouse(&self) {
         self.waker.wake();
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
     }
 
     /// The engine's thread.
     pub(crate) fn run(&self, mut changes: Option<Changes>) {
+        let _ = self.thread.set(thread::current());
         let mut idle_since = Clock::now();
         let mut looked = Clock::now();
+        let mut moves = 0;
+        let mut rest = TAKE_OVER;
         while !self.closing.load(Ordering::SeqCst) {
             if looked.elapsed() > LONGEST_SLEEP {
                 looked = Clock::now();
                 self.look(&mut changes);
             }
-            if self.polled.swap(false, Ordering::Relaxed) {
-                thread::park_timeout(TAKE_OVER);
-                continue;
+            if self.troubled.load(Ordering::SeqCst) {
+                self.ask_whether_gone();
+                // Once it is gone, nobody asks the port any more.
+                self.troubled.store(self.is_gone(), Ordering::SeqCst);
             }
             if self.is_gone() {
                 thread::park_timeout(LONGEST_SLEEP);
                 continue;
             }
+            let moved = self.moves.load(Ordering::Relaxed);
+            if moved != std::mem::replace(&mut moves, moved) {
+                rest = TAKE_OVER;
+                self.rest(rest);
+                continue;
+            }
             let mut driver = self.lock();
+            driver.alarm = None;
             let moved = driver.drive();
-            driver.route_events();
+            let wakes = driver.route_events();
+            if self.waiting.load(Ordering::SeqCst) != 0 {
+                drop(driver);
+                rest = if moved { TAKE_OVER } else { LONGEST_SLEEP.min(2 * rest) };
+                self.rest(rest);
+                continue;
+            }
             if moved {
                 idle_since = Clock::now();
-            } else if idle_since.elapsed() > TAKE_OVER {
-                self.asleep.store(true, Ordering::SeqCst);
-                // Whoever wanted the driver before it saw `asleep` does not wake us: look once.
-                if self.wanted.load(Ordering::SeqCst) == 0
-                    && driver.sleep(LONGEST_SLEEP) == Wake::Gone
-                {
-                    self.end(&mut driver);
-                }
-                self.asleep.store(false, Ordering::SeqCst);
             }
-            drop(driver);
-            while self.wanted.load(Ordering::SeqCst) != 0 && !self.closing.load(Ordering::SeqCst) {
+            // Whoever is woken may want this core.
+            if wakes || idle_since.elapsed() > TAKE_OVER {
+                match driver.settle(LONGEST_SLEEP) {
+                    Ok(most) => {
+                        driver.set_alarm(most);
+                        drop(driver);
+                        if self.sleeper.sleep(most) == Wake::Gone {
+                            self.troubled.store(true, Ordering::SeqCst);
+                        }
+                    }
+                    Err(_) => drop(driver),
+                }
+            } else {
+                drop(driver);
+            }
+            while self.wanted.load(Ordering::Relaxed) != 0 && !self.closing.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
         }
     }
 
+    /// The thread sleeps while others move the engine, whatever arrives. For a short rest nobody
+    /// needs to know.
+    fn rest(&self, most: Duration) {
+        if most <= TAKE_OVER_LATE {
+            return thread::park_timeout(most);
+        }
+        let mut driver = self.lock();
+        let Ok(until) = driver.settle(most) else { return };
+        driver.set_alarm(until);
+        drop(driver);
+        self.rests_long.store(true, Ordering::SeqCst);
+        // Who came between is heard: it did not see that we rest, but we see that it moved.
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            thread::park_timeout(until);
+        }
+        self.rests_long.store(false, Ordering::SeqCst);
+    }
+
     /// Looks at what no packet tells of.
     fn look(&self, changes: &mut Option<Changes>) {
         let interface = changes.as_mut().and_then(|changes| changes());
+        // While somebody polls, nobody waits for the port, and so nobody hears that it is gone.
+        self.ask_whether_gone();
+        let Some(interface) = interface else { return };
         let mut driver = self.lock();
-        // While somebody polls, nobody waits in the port, and so nobody hears that it is gone.
-        if driver.port.wait(Duration::ZERO) == Wake::Gone {
-            self.end(&mut driver);
+        let addresses = interface.addresses.iter().map(|assigned| assigned.address);
+        if driver.set_addresses(addresses) {
+            driver.router.tell(AsyncEvent::GidChange);
         }
-        if let Some(interface) = interface {
-            let addresses = interface.addresses.iter().map(|assigned| assigned.address);
-            if driver.set_addresses(addresses) {
-                driver.router.tell(AsyncEvent::GidChange);
-            }
-            let active = interface.is_up && interface.has_carrier;
-            if active != self.active.swap(active, Ordering::AcqRel) {
-                let event = if active { AsyncEvent::PortActive } else { AsyncEvent::PortError };
-                driver.router.tell(event);
-            }
+        let active = interface.is_up && interface.has_carrier;
+        if active != self.active.swap(active, Ordering::AcqRel) {
+            let event = if active { AsyncEvent::PortActive } else { AsyncEvent::PortError };
+            driver.router.tell(event);
         }
     }
 
-    /// The interface is gone: so that nobody waits for what cannot come, all ends.
-    fn end(&self, driver: &mut Driver) {
-        if !self.gone.swap(true, Ordering::AcqRel) {
+    /// If the interface is gone: so that nobody waits for what cannot come, all ends.
+    fn ask_whether_gone(&self) {
+        let mut driver = self.lock();
+        let is_gone = driver.port.wait(Duration::ZERO) == Wake::Gone;
+        if is_gone && !self.gone.swap(true, Ordering::AcqRel) {
+            self.troubled.store(true, Ordering::SeqCst);
             driver.end_queue_pairs();
             driver.route_events();
             driver.router.tell(AsyncEvent::DeviceFatal);
@@ -159,8 +304,34 @@ impl Engine {
     }
 }
 
-/// How long the application may not have polled before the engine's thread takes over.
+/// A thread of the application waits beside the port.
+struct Waits<'a>(&'a Engine);
+
+impl<'a> Waits<'a> {
+    fn begin(engine: &'a Engine) -> Self {
+        engine.waiting.fetch_add(1, Ordering::SeqCst);
+        engine.moved();
+        Self(engine)
+    }
+}
+
+impl Drop for Waits<'_> {
+    /// The engine's thread looks soon enough whether the application goes on, unless it has lain
+    /// down.
+    fn drop(&mut self) {
+        self.0.moved();
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        if self.0.rests_long.load(Ordering::SeqCst) {
+            self.0.rouse();
+        }
+    }
+}
+
+/// How long the application may not have moved the engine before its thread takes over.
 const TAKE_OVER: Duration = Duration::from_micros(50);
+
+/// The longest that this may take where the application waited before.
+const TAKE_OVER_LATE: Duration = Duration::from_millis(1);
 
 /// The longest sleep of the engine's thread.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

@@ -159,17 +159,19 @@ impl Router {
         self.channels[index] = channel;
     }
 
-    pub(crate) fn route(&self, event: Event) {
+    /// Says whether it wakes somebody who waits for completions.
+    pub(crate) fn route(&self, event: Event) -> bool {
         match event {
             Event::CompletionNotify(cq) => {
-                if let Some(Some(channel)) = self.channels.get(cq.0 as usize) {
-                    channel.fired.put(cq);
-                }
+                let Some(Some(channel)) = self.channels.get(cq.0 as usize) else { return false };
+                channel.fired.put(cq);
+                return true;
             }
             Event::QueuePair(qpn, event) => self.tell(AsyncEvent::QueuePair(qpn, event)),
             Event::CompletionQueueError(cq) => self.tell(AsyncEvent::CompletionQueueError(cq)),
             Event::SrqLimitReached(srq) => self.tell(AsyncEvent::SrqLimitReached(srq)),
         }
+        false
     }
 
     /// Tells the application.

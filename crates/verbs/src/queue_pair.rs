@@ -355,11 +355,8 @@ impl QueuePair {
     /// [`BadRequest`]: which was refused. Those before it are posted.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), BadRequest> {
         let qpn = self.qpn();
-        self.context().poll(|driver| {
-            let posted =
-                BadRequest::first(requests, |request| driver.device.post_send(qpn, request));
-            driver.drive();
-            posted
+        self.context().post(|driver| {
+            BadRequest::first(requests, |request| driver.device.post_send(qpn, request))
         })
     }
 

@@ -27,6 +27,9 @@ pub(super) const CHUNK: u32 = 4096;
 pub(super) const CHUNK_ROOM: usize = CHUNK as usize - 256;
 const _: () = assert!(CHUNK >= XDP_UMEM_MIN_CHUNK_SIZE && CHUNK.is_power_of_two());
 
+/// So often in a ring's length frames are given to the network to receive into.
+const REFILLS: usize = 32;
+
 /// A chunk that a packet, or a part of one, is written into.
 #[derive(Debug)]
 pub(super) struct TxFrame(FrameDesc);
@@ -165,6 +168,14 @@ impl Frames {
         self.read.push(frame.0);
     }
 
+    /// The same once there are many, so that it costs each of them little; most frames are with the
+    /// network anyhow.
+    pub(super) fn await_many(&mut self) {
+        if self.read.len() >= self.count / REFILLS {
+            self.await_more();
+        }
+    }
+
     /// Lets the network receive into all frames that have been read.
     pub(super) fn await_more(&mut self) {
         // SAFETY: the frames are of the ring's memory, and `done_with` got them by value: nobody
@@ -177,6 +188,11 @@ impl Frames {
             // Where it fails, the next wait says so.
             let _ = self.fill.wakeup(self.rx.fd_mut(), 0);
         }
+    }
+
+    /// Whether frames wait to be given to the network.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
     }
 
     /// How many frames are free to be written.

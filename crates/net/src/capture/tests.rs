@@ -302,6 +302,18 @@ impl FramePort for Strange {
         self.0.wait(timeout)
     }
 
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        self.0.settle(timeout)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.0.due()
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.0.sleeper()
+    }
+
     fn waker(&self) -> Waker {
         self.0.waker()
     }

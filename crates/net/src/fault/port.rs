@@ -1,6 +1,7 @@
 //! A port around a port, with a bad network between the two.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use roxe_wire::{
@@ -9,10 +10,10 @@ use roxe_wire::{
 };
 
 use super::{Faults, ParseError, Subject, Verdict};
-use crate::Waker;
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake, packets_to,
 };
+use crate::{Sleeper, Waker};
 
 /// A port behind a bad network.
 ///
@@ -93,6 +94,14 @@ impl<P: FramePort> FaultPort<P> {
                 return packets;
             }
         }
+    }
+
+    /// How long nothing that is held back is ready.
+    fn left(&self) -> Duration {
+        let next = [self.tx.waiting.next(), self.rx.waiting.next()].into_iter().flatten().min();
+        let left = next.map_or(Duration::MAX, |at| at.since(self.now));
+        // What is ready and still here has no room; the inner port knows how long that lasts.
+        if left.is_zero() && self.full { Duration::MAX } else { left }
     }
 
     /// Sends what was held back until now. Says whether the inner port had room for all of it.
@@ -178,11 +187,25 @@ impl<P: FramePort> FramePort for FaultPort<P> {
         if self.rx.waiting.is_ready(self.now) {
             return Wake::Arrived;
         }
-        let next = [self.tx.waiting.next(), self.rx.waiting.next()].into_iter().flatten().min();
-        let left = next.map_or(Duration::MAX, |at| at.since(self.now));
-        // What is ready and still here has no room; the inner port knows how long that lasts.
-        let left = if left.is_zero() && self.full { Duration::MAX } else { left };
+        let left = self.left();
         if left.is_zero() { Wake::TimedOut } else { self.inner.wait(timeout.min(left)) }
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        if self.rx.waiting.is_ready(self.now) {
+            return Err(Wake::Arrived);
+        }
+        let left = self.left();
+        if left.is_zero() { Err(Wake::TimedOut) } else { self.inner.settle(timeout.min(left)) }
+    }
+
+    fn due(&self) -> Option<Duration> {
+        let own = Some(self.left()).filter(|left| *left != Duration::MAX);
+        [own, self.inner.due()].into_iter().flatten().min()
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.inner.sleeper()
     }
 
     fn waker(&self) -> Waker {

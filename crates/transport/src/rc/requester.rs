@@ -179,7 +179,8 @@ impl Requester {
         self.rc.unasked += 1;
         let window_closes = in_flight + 1 >= self.rc.window;
         let ask_after = self.conduct.ask_after.unwrap_or_else(|| self.rc.window.div_ceil(4));
-        headers.bth.ack_req = last || window_closes || self.rc.unasked >= ask_after;
+        let asks = last && (self.conduct.asks_for_each_message || self.at + 1 == self.queue.len());
+        headers.bth.ack_req = asks || window_closes || self.rc.unasked >= ask_after;
         headers.bth.mig_req = self.conduct.mig_req;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)

@@ -290,6 +290,18 @@ impl FramePort for Narrow {
         Wake::Gone // Told apart from what the port around it says.
     }
 
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        self.0.settle(timeout)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.0.due()
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.0.sleeper()
+    }
+
     fn waker(&self) -> Waker {
         self.0.waker()
     }
