@@ -12,7 +12,7 @@ use crate::failure::LocalFailure;
 use crate::request::{fill, request_headers};
 use crate::requester::Requester;
 use crate::send_queue::Wqe;
-use crate::work::Attributes;
+use crate::work::{Attributes, SendOperation};
 
 use super::retry::Retry;
 
@@ -121,7 +121,7 @@ impl Requester {
                 return self.failed_here(LocalFailure::Memory { write: writes, violation });
             }
         }
-        self.send(now, attributes, outlet, adapter)
+        self.send(now, attributes, draining, outlet, adapter)
     }
 
     /// Whether the next request may be begun.
@@ -140,6 +140,20 @@ impl Requester {
         !wqe.operation.consumes_receive() || self.rc.credits.allow()
     }
 
+    /// Whether another message follows at once, and asks for an acknowledgement for both.
+    fn another_asks(&self, attributes: &Attributes, draining: bool) -> bool {
+        let follows = |next: &Wqe| {
+            let may_begin = !draining
+                && next.failed.is_none()
+                && !next.fence
+                && !matches!(next.operation, SendOperation::Local(_))
+                && self.rc.credits.limit.is_none()
+                && self.may_begin(next, attributes);
+            next.begun || may_begin
+        };
+        !self.conduct.asks_for_each_message && self.queue.get(self.sending + 1).is_some_and(follows)
+    }
+
     fn in_flight(&self, psn: Psn) -> u32 {
         u32::try_from(psn.since(self.unacknowledged)).unwrap_or(0)
     }
@@ -149,6 +163,7 @@ impl Requester {
         &mut self,
         now: Instant,
         attributes: &Attributes,
+        draining: bool,
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
@@ -179,7 +194,7 @@ impl Requester {
         self.rc.unasked += 1;
         let window_closes = in_flight + 1 >= self.rc.window;
         let ask_after = self.conduct.ask_after.unwrap_or_else(|| self.rc.window.div_ceil(4));
-        let asks = last && (self.conduct.asks_for_each_message || self.at + 1 == self.queue.len());
+        let asks = last && !self.another_asks(attributes, draining);
         headers.bth.ack_req = asks || window_closes || self.rc.unasked >= ask_after;
         headers.bth.mig_req = self.conduct.mig_req;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
