@@ -17,6 +17,14 @@ pub(crate) struct Adapter {
     client: Client,
 }
 
+/// The adapters that are open.
+pub(crate) struct Open {
+    /// Those that answer.
+    pub(crate) adapters: Vec<Adapter>,
+    /// The endpoints of those that do not, and why.
+    pub(crate) silent: Vec<(String, io::Error)>,
+}
+
 /// What an adapter said at one time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
@@ -28,8 +36,8 @@ pub(crate) struct Snapshot {
 }
 
 impl Adapter {
-    /// All that answer, and the endpoints of those that do not, with why.
-    pub(crate) fn all() -> io::Result<(Vec<Self>, Vec<(String, io::Error)>)> {
+    /// All that are open.
+    pub(crate) fn all() -> io::Result<Open> {
         let (mut adapters, mut silent) = (Vec::new(), Vec::new());
         for endpoint in running()? {
             let answer = endpoint.connect().and_then(|mut client| Ok((client.info()?, client)));
@@ -44,13 +52,13 @@ impl Adapter {
                 Err(error) => silent.push((endpoint, error)),
             }
         }
-        Ok((adapters, silent))
+        Ok(Open { adapters, silent })
     }
 
     /// Those of this name, process number, or `PID/NAME`; all, if none is asked for. Says what is
     /// wrong when there are none.
     pub(crate) fn find(wanted: Option<&str>) -> Result<Vec<Self>, Outcome> {
-        let (all, silent) = Self::all().map_err(|error| {
+        let Open { adapters: all, silent } = Self::all().map_err(|error| {
             complain(format_args!("cannot see which adapters are open: {error}"));
             Outcome::Lacking
         })?;

@@ -159,7 +159,6 @@ fn lock(sink: &Mutex<Sink>) -> MutexGuard<'_, Sink> {
 }
 
 /// Where frames go.
-#[expect(clippy::large_enum_variant, reason = "there is one of them")]
 enum Sink {
     File(Keeper),
     Stream(CaptureWriter<io::Stdout>),

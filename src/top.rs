@@ -124,7 +124,7 @@ impl Looks {
         let mut now = BTreeMap::new();
         let mut rows = Vec::new();
         // Who does not answer just now is not shown just now.
-        let adapters = Adapter::all().map(|(adapters, _)| adapters).unwrap_or_default();
+        let adapters = Adapter::all().map(|open| open.adapters).unwrap_or_default();
         for mut adapter in adapters {
             if !device.is_none_or(|device| adapter.is(device)) {
                 continue;

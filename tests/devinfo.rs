@@ -119,7 +119,7 @@ fn a_file_names_adapters_and_what_is_wrong_in_it_is_told_by_line_and_key() {
         let command = command.arg("devinfo").env("ROXE_DEVICES", devices);
         command.env("ROXE_CONFIG", &file).output().expect("roxe runs")
     };
-    // What is asked for on the command line, then ROXE_DEVICES, then the file that a variable names.
+    // What the command line asks for, then ROXE_DEVICES, then the file that a variable names.
     assert_eq!(names(&run("a=memory:x", &["--config", path])), ["one", "two"]);
     assert_eq!(names(&run("a=memory:x", &["--config", path, "-d", "two"])), ["two"]);
     assert_eq!(names(&by_variable("a=memory:x")), ["a"]);

@@ -320,8 +320,81 @@ fn without_an_adapter_it_says_what_to_do() {
     let (_contexts, pid) = adapters();
     let output = run(&["stat", "-d", "nosuch"]);
     assert_eq!(output.status.code(), Some(3));
-    let expected = format!("roxe: no open adapter is nosuch; there are: memory (");
-    assert!(err(&output).contains(&expected) && err(&output).contains(&pid), "{}", err(&output));
+    let expected = "roxe: no open adapter is nosuch; there are: memory (";
+    assert!(err(&output).contains(expected) && err(&output).contains(&pid), "{}", err(&output));
     assert_eq!(run(&["stat", "--qp", "16777216"]).status.code(), Some(2));
     assert_eq!(run(&["stat", "--watch=0"]).status.code(), Some(2));
+}
+
+/// Takes the screen, shows the adapters, and gives the screen back when `q` is pressed.
+#[test]
+fn on_a_terminal_the_screen_is_drawn_until_q_is_pressed() {
+    use std::fs::File;
+    use std::io::{Read as _, Write as _};
+
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    write(&contexts, &mut a, 4096);
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).expect("it is ours");
+    unlockpt(&terminal).expect("it can be opened");
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal, size).expect("it has a size");
+    let name = ptsname(&terminal, Vec::new()).expect("it has a name");
+    let open = || {
+        let name = name.to_str().expect("text");
+        File::options().read(true).write(true).open(name).expect("it can be opened")
+    };
+    let mut top = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["top", "-d", &pid])
+        .stdin(open())
+        .stdout(open())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    let mut terminal = File::from(terminal);
+    let (mut drawn, mut some) = (Vec::new(), [0; 4096]);
+    let mut is_asked_to_end = false;
+    // The end of a terminal that nobody has open any more is an error.
+    while let Ok(len @ 1..) = terminal.read(&mut some) {
+        drawn.extend_from_slice(&some[..len]);
+        let text = String::from_utf8_lossy(&drawn);
+        if text.contains("2 adapters") && text.contains("memory#2") && !is_asked_to_end {
+            is_asked_to_end = true;
+            terminal.write_all(b"q").expect("it takes keys");
+        }
+    }
+    let status = top.wait().expect("it is ours");
+    assert_eq!(status.code(), Some(0));
+    assert!(is_asked_to_end);
+    let text = String::from_utf8_lossy(&drawn);
+    assert!(text.contains("\u{1b}[?1049h") && text.contains("\u{1b}[?1049l"), "the other screen");
+}
+
+/// Whoever is not of the same user hears no more than that.
+#[test]
+fn another_user_is_refused_and_told_so() {
+    use std::os::unix::process::CommandExt as _;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root to be somebody else");
+        return;
+    }
+    let folder = Folder::new("nobody");
+    let program = folder.file("roxe");
+    std::fs::copy(env!("CARGO_BIN_EXE_roxe"), &program).expect("a copy");
+    let (_contexts, pid) = adapters();
+    for command in ["stat", "top", "capture"] {
+        let mut nobody = Command::new(&program);
+        nobody.args([command, "-d", &pid]).uid(65534).gid(65534).stdin(Stdio::null());
+        if command == "top" {
+            nobody.arg("--once");
+        }
+        let output = nobody.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(3), "{command}: {}", err(&output));
+        assert!(err(&output).contains("belongs to another user"), "{}", err(&output));
+        assert_eq!(out(&output), "");
+    }
 }

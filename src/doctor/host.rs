@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 
 use super::{Check, Level};
-use crate::adapters::Adapter;
+use crate::adapters::{Adapter, Open};
 
 /// All of it.
 pub(super) fn checks() -> Vec<Check> {
@@ -188,7 +188,7 @@ fn firewall(tables: &str) -> Option<Check> {
 /// Those that are open already.
 fn adapters() -> Check {
     let what = "open adapters";
-    let Ok((found, silent)) = Adapter::all() else {
+    let Ok(Open { adapters: found, silent }) = Adapter::all() else {
         return Check::right(what, "cannot be seen here");
     };
     let mut names: Vec<_> =

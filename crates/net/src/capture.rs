@@ -5,6 +5,8 @@
 //! it whole and the inner port need not do it again. It is recorded when it is handed to the inner
 //! port, which may still throw it away or have no way for it: its counters say so.
 //!
+//! A [`Live`] port is recorded only while somebody asks for it, from another thread or process.
+//!
 //! A port that sees no frames (a UDP socket) is recorded without link header, its IP and UDP
 //! headers formed as the kernel forms them, but for UDP checksums, which are 0, and flow labels. A
 //! packet that something between network and here has changed

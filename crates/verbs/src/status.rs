@@ -15,8 +15,8 @@
 //! |---|---|
 //! | `info` | an `info` |
 //! | `counters` | a `counter` each, then an `end` |
-//! | `queue-pairs FROM` | a `queue_pair` each, then an `end` that says where to go on, if it is not the last |
-//! | `record BYTES` | a pcapng stream that ends when the other side closes; so many bytes may wait |
+//! | `queue-pairs FROM` | a `queue_pair` each, then an `end`, which says where to go on |
+//! | `record BYTES` | a pcapng stream, until who asked closes it; so many bytes may wait |
 //!
 //! Anything else is answered with an `error`, and the end of the connection.
 

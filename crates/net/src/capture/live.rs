@@ -388,7 +388,7 @@ mod tests {
         let mut reader = CaptureReader::new(io::Cursor::new(bytes)).expect("a capture");
         let mut lost = 0;
         while let Some(record) = reader.next().expect("a record") {
-            lost += record.comment.and_then(|comment| lost_before(&comment)).unwrap_or(0);
+            lost += record.comment.and_then(lost_before).unwrap_or(0);
         }
         lost
     }

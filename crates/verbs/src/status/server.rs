@@ -13,7 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use roxe_device::counters::Whose;
 use roxe_net::capture::{Recording, Tap};
@@ -121,8 +121,10 @@ fn accept(listener: &UnixListener, clients: &mut Vec<Client>) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) => {
                 // No descriptor is left, say: those who are here have to go, or it never ends.
-                let quiet = quietest(clients);
-                drop(quiet.map(|at| clients.swap_remove(at)));
+                match quietest(clients) {
+                    Some(at) => drop(clients.swap_remove(at)),
+                    None => std::thread::sleep(PAUSE),
+                }
                 return;
             }
         };
@@ -414,6 +416,9 @@ const MOST_CLIENTS: usize = 32;
 
 /// So many are let in before those that are here get their turn.
 const ACCEPTED_AT_ONCE: usize = 16;
+
+/// Before the next try, where nobody can be let in.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes of a request.
 const LONGEST_REQUEST: usize = 64;

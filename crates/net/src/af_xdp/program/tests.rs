@@ -129,3 +129,25 @@ fn a_linear_program_takes_no_large_mtu() {
         assert_eq!(Errno::from_io_error(&refusal), Some(Errno::RANGE));
     });
 }
+
+/// A redirect that does not happen is silent otherwise.
+#[test]
+fn a_program_that_leads_to_no_socket_fails_the_self_test() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    cable.a.run(|| {
+        let interface = find("va").expect("it is there");
+        let (mut storage, mut linear) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let loaded = Loaded::load(&mut storage, &mut linear).expect("it can be loaded");
+        let (mut attached, _) = loaded.attach(&interface, Mode::Auto).expect("it is attached");
+        let error = loaded.test(&mut attached, &interface).expect_err("there is no socket");
+        assert!(matches!(error, OpenError::SelfTest { .. }), "{error}");
+        let message = error.to_string();
+        assert!(
+            message.contains("va") && message.contains("action 2 on UDP port 4791"),
+            "{message}"
+        );
+    });
+}

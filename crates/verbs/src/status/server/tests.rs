@@ -1,5 +1,4 @@
 use std::io::{BufRead as _, BufReader};
-use std::time::Duration;
 
 use roxe_net::capture_file::{CaptureReader, Direction};
 use roxe_wire::Mtu;
