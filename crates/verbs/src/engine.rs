@@ -256,11 +256,6 @@ impl Engine {
             }
             if moved {
                 idle_since = Clock::now();
-                // Who looks at the ring after every packet takes it from the kernel's core each
-                // time; a few together cost both sides less.
-                drop(driver);
-                (0..PAUSES).for_each(|_| std::hint::spin_loop());
-                driver = self.lock();
             }
             // Whoever is woken may want this core.
             if wakes || idle_since.elapsed() > TAKE_OVER {
@@ -276,6 +271,9 @@ impl Engine {
                 }
             } else {
                 drop(driver);
+                // Who looks at a ring all the time takes it from the kernel's core at every packet;
+                // a few packets together cost both sides less.
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
             }
             while self.wanted.load(Ordering::Relaxed) != 0 && !self.closing.load(Ordering::SeqCst) {
                 thread::yield_now();
@@ -369,8 +367,8 @@ const TAKE_OVER_LATE: Duration = Duration::from_millis(1);
 /// After a wait that looked in vain, so many sleep at once.
 const VAIN: u32 = 16;
 
-/// How long the engine's thread pauses after packets came: about half a microsecond.
-const PAUSES: u32 = 16;
+/// How long the engine's thread pauses between two looks: a microsecond or so.
+const PAUSES: u32 = 64;
 
 /// The longest sleep of the engine's thread.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
