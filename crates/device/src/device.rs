@@ -246,6 +246,11 @@ impl<H: HostMemory> Device<H> {
         self.turns.next().is_some()
     }
 
+    /// Whether an answer to a peer may be among them.
+    pub fn has_response(&self) -> bool {
+        self.turns.has_response()
+    }
+
     #[inline]
     fn transmit(
         &mut self,

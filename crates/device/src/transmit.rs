@@ -72,6 +72,11 @@ impl Turns {
         }
     }
 
+    /// Whether somebody has an answer.
+    pub(crate) fn has_response(&self) -> bool {
+        !self.responses.slots.is_empty()
+    }
+
     /// Whose turn it is among those with requests. Ask [`Turns::done`] afterwards.
     pub(crate) fn next_request(&self) -> Option<(u32, Kind)> {
         self.requests.slots.front().map(|slot| (*slot, Kind::Request))

@@ -4,11 +4,12 @@
 mod pair;
 
 use pair::{End, pair, remote, settle};
+use roxe_transport::Outlet;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{
     CompletionOpcode, CompletionStatus, Data, DatagramTarget, Extra, SendOperation, SendRequest,
 };
-use roxe_wire::{ImmDt, Instant, Mtu, QKey};
+use roxe_wire::{ImmDt, Instant, Mtu, Opcode, QKey, Room};
 
 const NOW: Instant = Instant::ZERO;
 
@@ -136,4 +137,32 @@ fn a_wrong_key_ends_the_connection_on_both_sides() {
     for (end, qpn) in [(&a, qa), (&b, qb)] {
         assert_eq!(end.device.query_queue_pair(qpn).unwrap().state, QpState::Error);
     }
+}
+
+/// Who has posted something may send it before the answers that the peer is owed, none of which is
+/// lost.
+#[test]
+fn requests_may_leave_before_answers() {
+    let (mut a, qa, mut b, qb) = pair(ServiceType::Rc, Mtu::B1024);
+    let write = |end: &mut End, qp, key| {
+        let sge = end.sge(0, 8);
+        end.post(qp, 1, SendOperation::Write(remote(0, key)), sge);
+    };
+    write(&mut a, qa, b.key);
+    let frame = a.frame(NOW).expect("it was posted");
+    b.receive(NOW, &frame);
+    assert!(b.device.has_to_send() && b.device.has_response());
+    write(&mut b, qb, a.key);
+    let mut bytes = [0; 64];
+    let mut opcodes = Vec::new();
+    for requests in [true, true, false, false] {
+        let outlet = Outlet { room: Room::whole(&mut bytes), elide: false };
+        let sent = match requests {
+            true => b.device.poll_request(NOW, outlet),
+            false => b.device.poll_transmit(NOW, outlet),
+        };
+        opcodes.push(sent.map(|_| Opcode::from_code(bytes[0]).expect("it is one").name));
+    }
+    assert_eq!(opcodes, [Some("RC_WRITE_ONLY"), None, Some("RC_ACKNOWLEDGE"), None]);
+    assert!(!b.device.has_to_send() && !b.device.has_response());
 }

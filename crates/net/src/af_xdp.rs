@@ -383,7 +383,7 @@ impl FramePort for AfXdp {
     }
 
     fn sleeper(&self) -> io::Result<Sleeper> {
-        self.bell.sleeper(Some(self.frames.fd()))
+        self.bell.sleeper(Some(self.frames.fd()), self.spin)
     }
 
     fn waker(&self) -> Waker {

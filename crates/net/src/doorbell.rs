@@ -35,6 +35,7 @@ impl Waker {
 pub struct Sleeper {
     bell: Doorbell,
     arrivals: Option<OwnedFd>,
+    spin: Duration,
 }
 
 impl Sleeper {
@@ -43,6 +44,11 @@ impl Sleeper {
     /// about.
     pub fn sleep(&self, timeout: Duration) -> Wake {
         self.bell.wait(self.arrivals(), timeout)
+    }
+
+    /// For how long it is worth looking before one sleeps: to be woken takes a while too.
+    pub const fn spin(&self) -> Duration {
+        self.spin
     }
 
     /// A descriptor that is readable while something that arrived has not been received. Without
@@ -77,9 +83,13 @@ impl Doorbell {
     }
 
     /// Another who waits for the same bell, and for this descriptor.
-    pub(crate) fn sleeper(&self, arrivals: Option<BorrowedFd<'_>>) -> io::Result<Sleeper> {
+    pub(crate) fn sleeper(
+        &self,
+        arrivals: Option<BorrowedFd<'_>>,
+        spin: Duration,
+    ) -> io::Result<Sleeper> {
         let arrivals = arrivals.map(|fd| fd.try_clone_to_owned()).transpose()?;
-        Ok(Sleeper { bell: Self(Arc::clone(&self.0)), arrivals })
+        Ok(Sleeper { bell: Self(Arc::clone(&self.0)), arrivals, spin })
     }
 
     /// Whether the next wait will return at once.

@@ -187,7 +187,7 @@ impl FramePort for MemoryPort {
     }
 
     fn sleeper(&self) -> io::Result<Sleeper> {
-        self.bell.sleeper(None)
+        self.bell.sleeper(None, Duration::ZERO)
     }
 
     fn waker(&self) -> Waker {

@@ -299,7 +299,7 @@ impl FramePort for Udp {
     }
 
     fn sleeper(&self) -> io::Result<Sleeper> {
-        self.bell.sleeper(Some(self.socket.as_fd()))
+        self.bell.sleeper(Some(self.socket.as_fd()), Duration::ZERO)
     }
 
     fn waker(&self) -> Waker {

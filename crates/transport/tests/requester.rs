@@ -10,6 +10,7 @@ use peer::{
     NOW, REMOTE, ack, at_deadline, nak, packet, psns, request, requester, response, with, writes,
 };
 use roxe_transport::adapter::QpEvent;
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState};
 use roxe_transport::work::{CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge};
 use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome};
@@ -372,4 +373,25 @@ fn a_message_has_at_most_2_gigabytes() {
     };
     assert_eq!(post(&pieces), Err(PostError::MessageTooLong { len: (1 << 31) + 1 }));
     assert_eq!(post(&pieces[..2]), Ok(()));
+}
+
+/// Of messages posted together only the last asks, if it is told so: one acknowledgement for all.
+#[test]
+fn the_last_of_what_is_posted_asks_for_all() {
+    for (each, asking) in [(true, vec![1000, 1002, 1003]), (false, vec![1003])] {
+        let mut end = requester();
+        let mut conduct = Conduct::DEFAULT;
+        conduct.asks_for_each_message = each;
+        end.qp.set_conduct(conduct);
+        end.post(0, Write(REMOTE), 1);
+        end.post(1, Write(REMOTE), 300);
+        end.post(2, Write(REMOTE), 1);
+        let lines = end.leave();
+        let asked = (1000..).zip(&lines).filter(|(_, line)| line.contains("ack-req"));
+        assert_eq!(asked.map(|(psn, _)| psn).collect::<Vec<_>>(), asking, "{lines:?}");
+        end.take(ack(1003));
+        assert_eq!(end.sent(), [(0, Success), (1, Success), (2, Success)]);
+        end.post(3, Write(REMOTE), 1);
+        assert!(end.leave()[0].contains("ack-req"), "nobody else would");
+    }
 }

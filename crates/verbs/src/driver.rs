@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::time::{Duration, Instant as Clock};
+use std::time::Duration;
 
 use roxe_device::gid_table::GidEntry;
 use roxe_device::{Device, Transmit};
@@ -12,6 +12,7 @@ use roxe_transport::Outlet;
 use roxe_transport::qp_state::{AttributeMask, QpState};
 use roxe_transport::work::PathId;
 use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::events::{AsyncEvent, Router};
 use crate::registered_memory::RegisteredMemory;
@@ -34,7 +35,8 @@ pub struct Driver {
     idle_polls: u32,
     /// When everything was moved last, not only what was posted.
     driven: Instant,
-    start: Clock,
+    /// What the clock said when the engine's time began.
+    start: u64,
 }
 
 impl Driver {
@@ -63,14 +65,13 @@ impl Driver {
             more: false,
             idle_polls: 0,
             driven: Instant::ZERO,
-            start: Clock::now(),
+            start: clock(),
         }
     }
 
     /// The engine's time.
     pub fn now(&self) -> Instant {
-        let nanos = self.start.elapsed().as_nanos();
-        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        Instant::from_nanos(clock().wrapping_sub(self.start))
     }
 
     /// Makes known how frames of a path begin.
@@ -167,17 +168,16 @@ impl Driver {
         self.receive(now);
     }
 
-    /// Sends what has just been posted, without asking what arrived; acknowledgements go behind it,
-    /// in the same system call. But whoever only posts must not keep the rest waiting.
+    /// Sends what has just been posted, without asking what arrived, and only then acknowledges
+    /// what did before. But whoever only posts must not keep the rest waiting.
     pub(crate) fn send_posted(&mut self) {
         let now = self.now();
-        self.transmit(now, |device, now, mut outlet| {
-            device
-                .poll_request(now, outlet.reborrow())
-                .or_else(|| device.poll_transmit(now, outlet))
-        });
+        self.transmit(now, Device::poll_request);
         if now.since(self.driven) > POSTS_ALONE {
             self.receive(now);
+        }
+        if self.device.has_response() {
+            self.transmit(now, Device::poll_transmit);
         }
     }
 
@@ -228,6 +228,12 @@ impl Driver {
             || self.device.poll_timeout().is_some_and(|at| at < alarm)
             || self.port.due().is_some_and(|due| self.now() + due < alarm)
     }
+}
+
+/// Nanoseconds of a clock that never goes back: 64 bits of them last for centuries.
+fn clock() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned())
 }
 
 /// So many polls that find nothing may go by between two looks at the clock.

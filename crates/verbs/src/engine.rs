@@ -36,6 +36,8 @@ pub(crate) struct Engine {
     moves: AtomicU64,
     /// Threads of the application that wait beside the port.
     waiting: AtomicU32,
+    /// Waits in a row in which what was waited for did not come while they looked for it.
+    vain: AtomicU32,
     /// The engine's thread has seen nothing change for a while, and rests for long.
     rests_long: AtomicBool,
     /// The port's descriptor has an error, which the engine's thread is to look at.
@@ -60,6 +62,7 @@ impl Engine {
             wanted: AtomicU32::new(0),
             moves: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
+            vain: AtomicU32::new(0),
             rests_long: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -132,6 +135,12 @@ impl Engine {
         // Where arrivals have no descriptor the engine's thread sees to them.
         let arrivals = self.sleeper.arrivals();
         let _waits = arrivals.map(|_| Waits::begin(self));
+        if arrivals.is_some() && !timeout.is_zero() {
+            let found = self.look_for(&mut take, timeout);
+            if found.is_some() {
+                return found;
+            }
+        }
         loop {
             if let Some(what) = take() {
                 return Some(what);
@@ -162,6 +171,25 @@ impl Engine {
                 self.troubled.store(true, Ordering::SeqCst);
                 self.rouse();
             }
+        }
+    }
+
+    /// Looks for what `take` takes before a wait sleeps, unless that was in vain lately.
+    fn look_for<T>(&self, take: &mut impl FnMut() -> Option<T>, timeout: Duration) -> Option<T> {
+        let vain = self.vain.load(Ordering::Relaxed);
+        let spin = if vain % VAIN == 0 { self.sleeper.spin().min(timeout) } else { Duration::ZERO };
+        let start = Clock::now();
+        loop {
+            if let Some(what) = take() {
+                self.vain.store(0, Ordering::Relaxed);
+                return Some(what);
+            }
+            if start.elapsed() >= spin {
+                self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
+                return None;
+            }
+            self.moved();
+            self.with(Driver::drive_for_poll);
         }
     }
 
@@ -243,6 +271,9 @@ impl Engine {
                 }
             } else {
                 drop(driver);
+                // Who looks at a ring all the time takes it from the kernel's core at every packet;
+                // a few packets together cost both sides less.
+                (0..PAUSES).for_each(|_| std::hint::spin_loop());
             }
             while self.wanted.load(Ordering::Relaxed) != 0 && !self.closing.load(Ordering::SeqCst) {
                 thread::yield_now();
@@ -332,6 +363,12 @@ const TAKE_OVER: Duration = Duration::from_micros(50);
 
 /// The longest that this may take where the application waited before.
 const TAKE_OVER_LATE: Duration = Duration::from_millis(1);
+
+/// After a wait that looked in vain, so many sleep at once.
+const VAIN: u32 = 16;
+
+/// How long the engine's thread pauses between two looks: a microsecond or so.
+const PAUSES: u32 = 64;
 
 /// The longest sleep of the engine's thread.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

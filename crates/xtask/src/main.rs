@@ -53,7 +53,7 @@ const COMMANDS: &[Command] = &[
     Command("trace", "[ID]",                                     "each rule: its code, tests, scripts", trace::run),
     Command("fuzz",  "[TARGET…] [--minutes N | --seconds N | --input FILE]", "hunts for inputs that crash", fuzz::run),
     Command("mutants", "[--shard K/N] [--since COMMIT] [FILE…]", "changes the code; some test must notice", mutants::run),
-    Command("bench", "[FILTER…]",                                "measures every crate with benches",  bench::run),
+    Command("bench", "[FILTER…] [--short | --pairs N] [--json] [--markdown]", "measures every crate with benches; with options adapters alone", bench::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
 ];
 

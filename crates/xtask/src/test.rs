@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::child::{self, Listener};
 use crate::stop::Stop;
 use crate::tools::BUILD;
-use crate::{fuzz, no_std, say, tell, tidy, tools, trace as ledger};
+use crate::{bench as benches, fuzz, no_std, say, tell, tidy, tools, trace as ledger};
 
 /// A stage: its name, what it checks, what it needs installed, and how it runs.
 struct Stage {
@@ -41,6 +41,7 @@ const STAGES: &[Stage] = &[
     stage("doctests", "the examples in the documentation",           &[BUILD],             doc_tests),
     stage("docs",     "documentation builds without warnings",       &[BUILD],             docs),
     stage("no_std",   "roxe-wire links neither std nor alloc",       &[],                  no_std::run),
+    stage("bench",    "the bench of adapters runs, for a moment",     &[BUILD, TESTS],      bench),
     stage("fuzz",     "every fuzz target for a few seconds",         &[fuzz::NEEDS],       fuzz::short),
 ];
 
@@ -178,6 +179,11 @@ fn doc_tests(listener: &Listener) -> Result<(Tally, String)> {
     let heard =
         listener.hear(child::cargo("test --doc --workspace --all-features --no-fail-fast"))?;
     Ok((read_doc_tests(&heard.output).given(heard.success), heard.output))
+}
+
+fn bench(listener: &Listener) -> Result<(Tally, String)> {
+    let heard = benches::short(listener)?;
+    Ok((Tally::one(heard.success), heard.output))
 }
 
 fn docs(listener: &Listener) -> Result<(Tally, String)> {

@@ -26,11 +26,11 @@ use roxe_wire::{Addressing, DropReason, FrameTemplate, Instant, Received, Room};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Record, record_arrival, seal};
-use crate::Waker;
 use crate::capture_file::{
     CaptureWriter, Direction, LinkType, NewInterface, NewRecord, Timestamp, WriteError,
 };
 use crate::port::{Arrival, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Wake, packets_to};
+use crate::{Sleeper, Waker};
 
 /// A port that can be recorded while it is in use.
 pub struct Live<P> {
@@ -340,8 +340,24 @@ impl<P: FramePort> FramePort for Live<P> {
         })
     }
 
+    fn may_receive(&mut self) -> bool {
+        self.inner.may_receive()
+    }
+
     fn wait(&mut self, timeout: Duration) -> Wake {
         self.inner.wait(timeout)
+    }
+
+    fn settle(&mut self, timeout: Duration) -> Result<Duration, Wake> {
+        self.inner.settle(timeout)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.inner.due()
+    }
+
+    fn sleeper(&self) -> io::Result<Sleeper> {
+        self.inner.sleeper()
     }
 
     fn waker(&self) -> Waker {

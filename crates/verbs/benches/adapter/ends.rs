@@ -12,6 +12,8 @@ use roxe_verbs::{
     ReceiveRequest, Remote, SendCapacity, SendOperation, SendRequest, ServiceType, Sge,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::median;
 use crate::namespace::{Cable, Namespace};
 use crate::place::{self, END_A, END_B};
@@ -24,15 +26,28 @@ pub(crate) enum Verb {
     Send,
 }
 
+/// How an application waits for an event of its completion channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Events {
+    /// [`CompletionChannel::wait`].
+    Wait,
+    /// poll() on its descriptor, as one does among others.
+    Descriptor,
+}
+
 /// An adapter at each end of a cable.
 pub(crate) struct Ends {
     a: Context,
     b: Context,
     cable: Arc<Cable>,
+    /// How long requests wait for an answer: a network that loses packets wants it short, and a
+    /// machine that stops for a while must not end a run.
+    timeout: u8,
 }
 
 /// One application: its queue pairs and its memory.
 struct Side {
+    context: Context,
     qps: Vec<QueuePair>,
     cq: CompletionQueue,
     channel: CompletionChannel,
@@ -42,7 +57,7 @@ struct Side {
 
 impl Ends {
     /// Opens an adapter in each namespace, its thread on the core of its end.
-    pub(crate) fn open(cable: &Arc<Cable>, a: &str, b: &str) -> Self {
+    pub(crate) fn open(cable: &Arc<Cable>, a: &str, b: &str, timeout: u8) -> Self {
         let open = |namespace: &Namespace, core, name: &str| {
             namespace.run(|| {
                 place::take(core, c"open");
@@ -54,14 +69,14 @@ impl Ends {
             })
         };
         let (a, b) = (open(&cable.a, END_A, a), open(&cable.b, END_B, b));
-        Self { a, b, cable: Arc::clone(cable) }
+        Self { a, b, cable: Arc::clone(cable), timeout }
     }
 
     /// `count` connections.
     fn connect(&self, mtu: Mtu, count: usize) -> [Side; 2] {
         let options = ConnectOptions {
             path_mtu: mtu,
-            timeout: AckTimeout::new(10).expect("it is one"),
+            timeout: AckTimeout::new(self.timeout).expect("it is one"),
             ..ConnectOptions::default()
         };
         let sides = [Side::new(&self.a, count), Side::new(&self.b, count)];
@@ -146,25 +161,15 @@ impl Ends {
     pub(crate) fn round_trips(&self, verb: Verb, time: Duration) -> f64 {
         let [here, there] = self.connect(Mtu::B1024, 1);
         match verb {
-            Verb::Send => here.trips_by_send(&there, time, false),
+            Verb::Send => here.trips_by_send(&there, time, None),
             _ => here.trips_by_write(&there, time),
         }
     }
 
-    /// The same by SEND and sleeping: each side waits for an event of its completion channel.
-    pub(crate) fn round_trips_with_events(&self, time: Duration) -> f64 {
+    /// The same by SEND and completion channels.
+    pub(crate) fn round_trips_with_events(&self, by: Events, time: Duration) -> f64 {
         let [here, there] = self.connect(Mtu::B1024, 1);
-        here.trips_by_send(&there, time, true)
-    }
-
-    /// What the adapters' ports counted so far: packets sent, system calls to send.
-    pub(crate) fn counts(&self) -> [[u64; 2]; 2] {
-        [&self.a, &self.b].map(|context| {
-            let counters = context.counters();
-            ["tx_packets", "tx_kicks"].map(|name| {
-                counters.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
-            })
-        })
+        here.trips_by_send(&there, time, Some(by))
     }
 }
 
@@ -187,7 +192,7 @@ impl Side {
         }
         let buffer = Buffer::new(LONG as usize);
         let memory = context.register(&buffer).expect("there is room");
-        Self { qps, cq, channel, buffer, memory }
+        Self { context: context.clone(), qps, cq, channel, buffer, memory }
     }
 
     fn remote(&self) -> Remote {
@@ -198,7 +203,11 @@ impl Side {
         let found = self.cq.poll(room);
         for completion in &room[..found] {
             let (status, qp) = (completion.status, &self.qps[0]);
-            assert_eq!(status, CompletionStatus::Success, "{}", qp.explain(status));
+            if status != CompletionStatus::Success {
+                let counted = self.context.counters();
+                let counted: Vec<_> = counted.iter().filter(|(_, count)| *count > 0).collect();
+                panic!("{}: {counted:?}", qp.explain(status));
+            }
         }
         found
     }
@@ -284,7 +293,7 @@ impl Side {
         false
     }
 
-    fn trips_by_send(&self, there: &Self, time: Duration, sleeps: bool) -> f64 {
+    fn trips_by_send(&self, there: &Self, time: Duration, by: Option<Events>) -> f64 {
         let stop = AtomicBool::new(false);
         for side in [self, there] {
             (0..16).for_each(|_| side.receive(8));
@@ -292,7 +301,7 @@ impl Side {
         thread::scope(|scope| {
             scope.spawn(|| {
                 place::take(END_B, c"app-b");
-                while there.await_message(sleeps, &stop) {
+                while there.await_message(by, &stop) {
                     there.send_message();
                     there.receive(8);
                 }
@@ -301,9 +310,8 @@ impl Side {
                 place::take(END_A, c"app-a");
                 let times = timed(time, || {
                     self.send_message();
-                    let arrived = self.await_message(sleeps, &stop);
                     self.receive(8);
-                    arrived
+                    self.await_message(by, &stop)
                 });
                 stop.store(true, Ordering::Relaxed);
                 times
@@ -317,19 +325,25 @@ impl Side {
         self.qps[0].post_send(&[SendRequest { signaled: false, ..message }]).expect("room");
     }
 
-    /// Waits for a message: polls all the time, or sleeps until there is an event.
-    fn await_message(&self, sleeps: bool, stop: &AtomicBool) -> bool {
+    /// Waits for a message: polls all the time, or until there is an event.
+    fn await_message(&self, by: Option<Events>, stop: &AtomicBool) -> bool {
         let mut room = [Completion::BLANK; 1];
         while !stop.load(Ordering::Relaxed) {
             if self.poll(&mut room) > 0 {
                 return true;
             }
-            if sleeps {
+            if let Some(by) = by {
                 self.cq.request_notify(false).expect("it has a channel");
                 if self.poll(&mut room) > 0 {
                     return true;
                 }
-                self.channel.wait(Duration::from_millis(20));
+                let mut most = Duration::from_millis(20);
+                if by == Events::Descriptor {
+                    let timeout = Timespec::try_from(most).expect("it is short");
+                    let _ = poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&timeout));
+                    most = Duration::ZERO;
+                }
+                self.channel.wait(most);
             }
         }
         false

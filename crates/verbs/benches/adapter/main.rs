@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Ends, Verb};
+use ends::{Ends, Events, Verb};
 use kernel::Protocol;
 use namespace::{Cable, is_root};
 use raw::RawPair;
@@ -160,7 +160,7 @@ enum What {
     /// Round trips, µs.
     WriteTrips,
     SendTrips,
-    EventTrips,
+    EventTrips(Events),
 }
 
 /// What the table shows.
@@ -187,10 +187,14 @@ fn rows() -> Vec<Row> {
         row("kernel UDP", What::UdpTrips(false), AtMost(1.0));
         row("kernel TCP", What::TcpTrips(false), AtMost(1.0));
     }
-    let what = "8-byte SEND there and back, sleeping";
-    row(what, Micros, What::EventTrips, "raw XSK pair, poll()", What::RawTrips(true), AtMost(1.3));
-    row(what, Micros, What::EventTrips, "kernel UDP", What::UdpTrips(true), Shown);
-    row(what, Micros, What::EventTrips, "kernel TCP", What::TcpTrips(true), Shown);
+    for (how, by) in [("wait()", Events::Wait), ("descriptor", Events::Descriptor)] {
+        let what = format!("8-byte SEND there and back, events by {how}");
+        let figure = What::EventTrips(by);
+        let mut row = |name, yardstick, goal| row(&what, Micros, figure, name, yardstick, goal);
+        row("raw XSK pair, poll()", What::RawTrips(true), AtMost(1.3));
+        row("kernel UDP, sleeping", What::UdpTrips(true), Shown);
+        row("kernel TCP, sleeping", What::TcpTrips(true), Shown);
+    }
     for (what, count) in [("1 queue pair", 1), ("64 queue pairs", 64)] {
         let what = format!("8-byte WRITEs, {what}");
         row(&what, Mpps, What::Rate(count), "raw XSK pair", What::RawRate, AtLeast(0.8));
@@ -240,9 +244,9 @@ impl Bench {
         Self {
             time,
             raw: RefCell::new(raw),
-            ends: Ends::open(&cable(), "xdp:va", "xdp:vb"),
-            lossy: Ends::open(&cable(), "xdp:va,fault=drop 1%", "xdp:vb"),
-            over_udp: Ends::open(&kernel, "udp:192.0.2.1,gso=on", "udp:192.0.2.2,gso=on"),
+            ends: Ends::open(&cable(), "xdp:va", "xdp:vb", PATIENT),
+            lossy: Ends::open(&cable(), "xdp:va,fault=drop 1%", "xdp:vb", 10),
+            over_udp: Ends::open(&kernel, "udp:192.0.2.1,gso=on", "udp:192.0.2.2,gso=on", PATIENT),
             kernel,
         }
     }
@@ -271,10 +275,13 @@ impl Bench {
             What::Rate(count) => ends.message_rate(count, time),
             What::WriteTrips => ends.round_trips(Verb::Write, time),
             What::SendTrips => ends.round_trips(Verb::Send, time),
-            What::EventTrips => ends.round_trips_with_events(time),
+            What::EventTrips(by) => ends.round_trips_with_events(by, time),
         }
     }
 }
+
+/// Half a second until a request is sent again, as the attribute is encoded.
+const PATIENT: u8 = 17;
 
 /// Ethernet, IPv4, UDP, BTH and ICRC around a payload.
 const AROUND: usize = 14 + 20 + 8 + 12 + 4;

@@ -31,8 +31,8 @@ impl RawPair {
         Ok(Self { ends, _cable: cable })
     }
 
-    /// Packets a second that arrive, frames of `frame` bytes of which `payload` are copied in and
-    /// out, at most [`WINDOW`] on their way.
+    /// Packets a second that arrive, frames of `frame` bytes the last `payload` of which before the
+    /// ICRC are copied in and out, at most [`WINDOW`] on their way.
     pub(crate) fn stream(&mut self, frame: usize, payload: usize, time: Duration) -> f64 {
         let [from, to] = &mut self.ends;
         let (stop, arrived) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -44,7 +44,7 @@ impl RawPair {
                 while !stop.load(Ordering::Relaxed) {
                     let room = WINDOW - (sent - arrived.load(Ordering::Relaxed));
                     for _ in 0..room.min(BATCH) {
-                        if !from.push(frame, &region[at..at + payload]) {
+                        if !from.push(frame, at_of(frame, payload), &region[at..at + payload]) {
                             break;
                         }
                         sent += 1;
@@ -59,7 +59,8 @@ impl RawPair {
                 let (mut count, mut at) = (0, 0);
                 while !stop.load(Ordering::Relaxed) {
                     count += to.pull(|bytes, first| {
-                        let bytes = if first { &bytes[HEADERS.min(bytes.len())..] } else { bytes };
+                        let headers = at_of(frame, payload).min(bytes.len());
+                        let bytes = if first { &bytes[headers..] } else { bytes };
                         let len = bytes.len().min(REGION - at);
                         region[at..at + len].copy_from_slice(&bytes[..len]);
                         at = if at + 2 * payload > REGION { 0 } else { at + len };
@@ -84,8 +85,8 @@ impl RawPair {
             scope.spawn(|| {
                 place::take(END_B, c"raw-b");
                 while !stop.load(Ordering::Relaxed) {
-                    if there.await_one(sleep, &stop) {
-                        there.push(frame, &[2; 8]);
+                    if there.await_one(at_of(frame, 8), sleep, &stop) {
+                        there.push(frame, at_of(frame, 8), &[2; 8]);
                         there.submit();
                     }
                 }
@@ -96,10 +97,10 @@ impl RawPair {
                 let mut times = Vec::new();
                 while begin.elapsed() < time {
                     let start = Instant::now();
-                    here.push(frame, &[1; 8]);
+                    here.push(frame, at_of(frame, 8), &[1; 8]);
                     here.submit();
                     // One that was lost would hold up everything.
-                    if !here.await_one(sleep, &stop) {
+                    if !here.await_one(at_of(frame, 8), sleep, &stop) {
                         continue;
                     }
                     times.push(start.elapsed().as_nanos() as f64 / 1e3);
@@ -201,9 +202,8 @@ impl Xsk {
         })
     }
 
-    /// Writes a frame of `frame` bytes with this payload behind its headers. Says whether there
-    /// was room.
-    fn push(&mut self, frame: usize, payload: &[u8]) -> bool {
+    /// Writes a frame of `frame` bytes with this payload from `at` on. Says whether there was room.
+    fn push(&mut self, frame: usize, at: usize, payload: &[u8]) -> bool {
         while let Some(address) = self.completion.pop() {
             self.free.push(address & !(CHUNK as u64 - 1));
         }
@@ -219,7 +219,7 @@ impl Xsk {
             let bytes = self.memory.bytes_mut(address, here);
             let at = if left == frame {
                 bytes[..HEADERS].copy_from_slice(&HEADER);
-                HEADERS
+                at
             } else {
                 0
             };
@@ -266,12 +266,12 @@ impl Xsk {
     }
 
     /// Waits until a frame arrives. Says whether one did.
-    fn await_one(&mut self, sleep: bool, stop: &AtomicBool) -> bool {
+    fn await_one(&mut self, at: usize, sleep: bool, stop: &AtomicBool) -> bool {
         let start = Instant::now();
         let mut room = [0; 8];
         let mut looks = 0_u32;
         loop {
-            if self.pull(|bytes, _| room.copy_from_slice(&bytes[HEADERS..HEADERS + 8])) > 0 {
+            if self.pull(|bytes, _| room.copy_from_slice(&bytes[at..at + 8])) > 0 {
                 return true;
             }
             looks += 1;
@@ -482,6 +482,11 @@ fn check(answer: i32) -> io::Result<i32> {
 
 fn elapsed(since: Instant) -> f64 {
     since.elapsed().as_secs_f64()
+}
+
+/// Where the payload of a frame begins: before the ICRC.
+const fn at_of(frame: usize, payload: usize) -> usize {
+    frame - 4 - payload
 }
 
 /// Ethernet, IPv4, UDP and BTH of a packet, as far as anybody looks at them: nobody.
