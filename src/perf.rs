@@ -113,12 +113,14 @@ impl Test<'_> {
             }
             let measured = run.go(&meeting.channel)?;
             if measured.lost > 0 {
-                complain(format_args!(
-                    "{} of {} messages did not come: the service does not send again what the \
-                     network loses, or the receiver has no receive for",
-                    measured.lost,
-                    measured.lost + measured.messages
-                ));
+                let why = if plan.service == ServiceType::Rc {
+                    "have both sides the same -n, -q and -s?"
+                } else {
+                    "the service does not send again what the network loses, or the receiver has \
+                     no receive for"
+                };
+                let all = measured.lost + measured.messages;
+                complain(format_args!("{} of {all} messages did not come: {why}", measured.lost));
                 outcome = Outcome::Findings;
             }
             if plan.all && plan.bidirectional && plan.verb != Verb::Send {
