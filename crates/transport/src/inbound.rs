@@ -35,15 +35,16 @@ pub(crate) struct InboundWrite {
 impl InboundWrite {
     /// The WRITE of which this is a packet: the one that it announces, or the one that it goes on
     /// with. `None` when there is none to go on with.
-    pub(crate) const fn of(packet: &Packet<'_>, message: Option<Inbound>) -> Option<Self> {
-        match (packet.headers.reth, message) {
+    #[inline]
+    pub(crate) const fn of(packet: &Packet<'_>, message: Option<&Inbound>) -> Option<Self> {
+        match (&packet.headers.reth, message) {
             (Some(reth), _) => Some(Self {
                 key: reth.r_key,
                 va: reth.va,
                 remaining: reth.dma_len,
                 total: reth.dma_len,
             }),
-            (None, Some(Inbound::Write(write))) => Some(write),
+            (None, Some(Inbound::Write(write))) => Some(*write),
             (None, _) => None,
         }
     }
@@ -51,6 +52,7 @@ impl InboundWrite {
     /// Whether a packet brings as much as its turn is: the last one all that is to come, another
     /// one less.
     //= R16
+    #[inline]
     pub(crate) const fn fits(&self, packet: &Packet<'_>) -> bool {
         match packet.opcode.position {
             Position::Only | Position::Last => packet.payload.len() == self.remaining as usize,
@@ -58,21 +60,24 @@ impl InboundWrite {
         }
     }
 
-    /// Stores the data of a packet that fits. Gives what is to come behind it.
+    /// Stores the data of a packet that fits.
+    #[inline]
     pub(crate) fn store(
-        self,
+        &self,
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
-    ) -> Result<Self, KeyViolation> {
-        let len = payload_len(packet);
-        if len != 0 {
-            adapter.write_remote(self.key, self.va, packet.payload)?;
+    ) -> Result<(), KeyViolation> {
+        if packet.payload.is_empty() {
+            return Ok(());
         }
-        Ok(Self {
-            va: self.va.wrapping_add(u64::from(len)),
-            remaining: self.remaining.saturating_sub(len),
-            ..self
-        })
+        adapter.write_remote(self.key, self.va, packet.payload)
+    }
+
+    /// What is to come behind a packet that fits.
+    pub(crate) fn behind(self, packet: &Packet<'_>) -> Self {
+        let len = payload_len(packet);
+        let va = self.va.wrapping_add(u64::from(len));
+        Self { va, remaining: self.remaining.saturating_sub(len), ..self }
     }
 }
 

@@ -161,7 +161,7 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Lost> {
-        let write = InboundWrite::of(packet, self.message).ok_or(Lost)?;
+        let write = InboundWrite::of(packet, self.message.as_ref()).ok_or(Lost)?;
         if packet.opcode.position.starts() {
             let allowed = attributes.access.contain(AccessFlags::REMOTE_WRITE);
             let InboundWrite { key, va, total, .. } = write;
@@ -178,9 +178,9 @@ impl Responder {
         if imm && self.spare.is_none() && !adapter.has_receive() {
             return Err(no_buffer(adapter));
         }
-        let rest = write.store(packet, adapter).map_err(|_| Lost)?;
+        write.store(packet, adapter).map_err(|_| Lost)?;
         if !packet.opcode.position.ends() {
-            self.message = Some(Inbound::Write(rest));
+            self.message = Some(Inbound::Write(write.behind(packet)));
             return Ok(());
         }
         self.message = None;

@@ -77,11 +77,11 @@ impl Responder {
         packet: &Packet<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), Refusal> {
-        let write = InboundWrite::of(packet, self.message).ok_or(Rule::Sequence)?;
+        let write = InboundWrite::of(packet, self.message.as_ref()).ok_or(Rule::Sequence)?;
         if packet.opcode.position.starts() {
             adapter.count(Count::WriteRequests);
         }
-        let rest = write.store(packet, adapter).map_err(Rule::Key)?;
+        write.store(packet, adapter).map_err(Rule::Key)?;
         if packet.opcode.position.ends() {
             self.message = None;
             if let Some(imm) = packet.headers.imm_dt {
@@ -95,7 +95,7 @@ impl Responder {
             }
             self.msn = self.msn.next();
         } else {
-            self.message = Some(Inbound::Write(rest));
+            self.message = Some(Inbound::Write(write.behind(packet)));
         }
         self.expected = self.expected.next();
         Ok(())

@@ -249,7 +249,7 @@ impl Responder {
         if packet.opcode.operation != Operation::Write {
             return Ok(());
         }
-        let write = InboundWrite::of(packet, self.message).ok_or(Rule::Sequence)?;
+        let write = InboundWrite::of(packet, self.message.as_ref()).ok_or(Rule::Sequence)?;
         if write.fits(packet) { Ok(()) } else { Err(Rule::WriteLength.into()) }
     }
 
