@@ -258,7 +258,7 @@ impl<A> World<A> {
         self.put(self.now, Happening::Arrive { to, frame, damaged: false });
     }
 
-    /// All links from and to a device are still for so long, or longer in a world that is stretched.
+    /// All links from and to a device are still for so long; longer in a world that is stretched.
     pub fn pause(&mut self, index: usize, length: Duration) {
         let length = length * self.stretch;
         let (now, count) = (self.now, self.nodes.len());
