@@ -2,6 +2,7 @@
 //!
 //! It is described where its scripts are, on one page: `tests/conformance/README.md`.
 
+mod bench;
 mod check;
 mod frame_in;
 mod frame_out;
@@ -14,7 +15,6 @@ mod run;
 mod syntax;
 mod vocabulary;
 mod words;
-mod world;
 
 use std::fmt;
 use std::fs::File;

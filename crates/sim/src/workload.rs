@@ -5,7 +5,10 @@
 //! and everywhere else nothing. A failure must have a cause: a mistake that was made on purpose, a
 //! peer that is gone, packets that were lost.
 
+mod connection;
 mod counts;
+mod disturb;
+mod host;
 mod hostile;
 mod plan;
 mod receives;
@@ -14,23 +17,19 @@ mod requests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use roxe_device::address_handle::AddressVector;
-use roxe_device::memory::Registration;
-use roxe_device::protection_domain::Pd;
-use roxe_device::{
-    CqId, Device, Event, HostRegion, QueuePairInit, ReceiveCapacity, ReceiveQueueId, VecMemory,
-};
-use roxe_transport::SendCapacity;
+use roxe_device::Event;
 use roxe_transport::adapter::QpEvent;
-use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
-use roxe_transport::work::{AccessFlags, Attributes, Completion, PathId};
-use roxe_wire::{AckTimeout, Gid, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, StaticRate};
+use roxe_transport::qp_state::ServiceType;
+use roxe_transport::work::{Completion, PathId};
+use roxe_wire::{AckTimeout, Gid, Mtu, QKey, Qpn, RKey};
 
-use crate::checker::{Outstanding, Sum, UNTOUCHED};
+use crate::checker::Outstanding;
 use crate::phrase;
 use crate::rng::Rng;
 use crate::swarm::{Feature as F, Options};
 use crate::world;
+pub use disturb::Disturbance;
+use host::{Host, Region, everything, local, register};
 pub(crate) use plan::MOST_STRETCH;
 use plan::{Request, State};
 use receives::Pool;
@@ -110,19 +109,6 @@ pub enum Action {
     Poll,
 }
 
-/// What happens to a pair in the middle of its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disturbance {
-    /// One end is moved to Error.
-    ToError,
-    /// One end is destroyed.
-    Destroy,
-    /// Both ends are reset at once.
-    Reset,
-    /// Memory that the peer uses is deregistered.
-    Deregister,
-}
-
 /// All applications.
 #[derive(Debug)]
 pub struct Workload {
@@ -139,30 +125,6 @@ pub struct Workload {
     completed: u64,
     /// How often in a row nobody found any.
     idle: u32,
-}
-
-/// What the applications on one device share.
-#[derive(Debug)]
-struct Host {
-    pd: Pd,
-    cq: CqId,
-    small_cq: bool,
-    overrun: bool,
-    srq: Option<(ReceiveQueueId, Pool)>,
-    /// Numbers that all peers add to.
-    common: Region,
-    sums: Vec<Sum>,
-    additions: u64,
-    restarts: u64,
-}
-
-/// Registered memory.
-#[derive(Clone, Copy, Debug)]
-struct Region {
-    host: HostRegion,
-    key: LKey,
-    va: u64,
-    len: usize,
 }
 
 /// Two queue pairs that talk to each other.
@@ -233,10 +195,8 @@ struct End {
     feeding: bool,
 }
 
+/// The key of all datagram queue pairs.
 const Q_KEY: QKey = QKey(0x1234);
-
-/// After so many connections a pair is left alone.
-const MOST_EPOCHS: u32 = 6;
 
 impl Workload {
     /// The applications of a world.
@@ -282,192 +242,6 @@ impl Workload {
             world.schedule(Duration::from_micros(50), Action::Poll);
         }
         self.plan_disturbances(world);
-        Ok(())
-    }
-
-    fn plan_disturbances(&mut self, world: &mut World) {
-        let mut rng = self.rng.fork(4);
-        let times = |rng: &mut Rng, wanted: bool| if wanted { rng.between(1, 3) } else { 0 };
-        let soon = |rng: &mut Rng| Duration::from_nanos(rng.between(1_000, 600_000));
-        for (feature, how) in [
-            (F::ToError, Disturbance::ToError),
-            (F::Reset, Disturbance::Reset),
-            (F::Reset, Disturbance::Destroy),
-            (F::Deregister, Disturbance::Deregister),
-        ] {
-            for _ in 0..times(&mut rng, self.has(feature)) {
-                let pair = rng.below(self.pairs.len() as u64) as usize;
-                world.schedule(soon(&mut rng), Action::Disturb { pair, how });
-            }
-        }
-        for _ in 0..times(&mut rng, self.has(F::Restart)) {
-            let device = rng.below(self.hosts.len() as u64) as usize;
-            world.schedule(soon(&mut rng), Action::Restart { device });
-        }
-        for _ in 0..times(&mut rng, self.has(F::Pause)) {
-            let device = rng.below(self.hosts.len() as u64) as usize;
-            world.schedule(soon(&mut rng), Action::Pause { device });
-        }
-        if self.has(F::Hostile) {
-            world.schedule(soon(&mut rng), Action::Hostile { left: 40 });
-        }
-        if self.has(F::Forged) {
-            world.schedule(soon(&mut rng), Action::Forge { left: 60 });
-        }
-    }
-
-    fn make_host(
-        &self,
-        world: &mut World,
-        index: usize,
-        common: Option<Vec<u8>>,
-        restarts: u64,
-    ) -> Result<Host, String> {
-        let mut rng = self.rng.fork(500 + index as u64);
-        let device = &mut world.nodes[index].device;
-        let pd = device.alloc_pd().map_err(|error| error.to_string())?;
-        let small_cq = self.has(F::SmallQueue) && rng.percent(50);
-        let depth = if small_cq { rng.between(4, 64) as u32 } else { 1 << 16 };
-        let cq = device.create_completion_queue(depth).map_err(|error| error.to_string())?;
-        let adds = [1, u64::MAX, 0x1_0000_0001];
-        let sums: Vec<Sum> = adds.map(|add| Sum::new(rng.next(), add)).into();
-        let bytes = common.unwrap_or_else(|| {
-            let starts = sums.iter().zip(adds).map(|(sum, _)| sum.first().to_ne_bytes());
-            starts.flatten().collect()
-        });
-        let common = register(device, pd, bytes, 0x1000 * rng.between(1, 1000), everything())?;
-        let srq = if self.has(F::Srq) {
-            let areas = 24;
-            let len = 40 + plan::most_len(&self.options);
-            let va = 1 << 40;
-            let region = register(device, pd, vec![UNTOUCHED; areas * len], va, everything())?;
-            let queue = device
-                .create_shared_receive_queue(pd, 64, 8, 0)
-                .map_err(|error| error.to_string())?;
-            Some((queue, Pool::new(region, 0, areas, len)))
-        } else {
-            None
-        };
-        Ok(Host { pd, cq, small_cq, overrun: false, srq, common, sums, additions: 0, restarts })
-    }
-
-    /// Connects the two ends of a pair, for the first time or again.
-    fn connect(&mut self, world: &mut World, index: usize) -> Result<(), String> {
-        let mut rng =
-            self.rng.fork(20_000 + index as u64 * 100 + u64::from(self.pairs[index].epoch));
-        let pair = &mut self.pairs[index];
-        for end in &mut pair.ends {
-            let host = &self.hosts[end.device];
-            let device = &mut world.nodes[end.device].device;
-            end.was_gone = false;
-            if end.gone {
-                let bytes = device.host().bytes(end.shared.host).unwrap_or_default().to_vec();
-                end.shared = register(device, host.pd, bytes, end.shared.va, everything())?;
-                end.gone = false;
-            }
-            if !end.alive {
-                let init = QueuePairInit {
-                    service: pair.service,
-                    pd: host.pd,
-                    send_cq: host.cq,
-                    receive_cq: host.cq,
-                    srq: host.srq.as_ref().map(|(queue, _)| *queue),
-                    send: SendCapacity { depth: pair.depth, max_sge: 8, max_inline: 256 },
-                    receive: ReceiveCapacity { depth: 64, max_sge: 8 },
-                    signal_all: pair.signal_all,
-                };
-                end.qpn = device.create_queue_pair(&init).map_err(|error| error.to_string())?;
-                end.alive = true;
-            }
-        }
-        let first = |rng: &mut Rng, wrap: bool| {
-            let value = if wrap { 0u64.wrapping_sub(rng.below(60)) } else { rng.next() };
-            let half = if wrap && rng.percent(30) { 1 << 23 } else { 0 };
-            Psn::new((value.wrapping_add(half) & 0xff_ffff) as u32)
-        };
-        // Another connection needs other PSNs: late frames of the last one must not fit.
-        let wrap = self.options.features.has(F::Wrap) && pair.epoch == 0;
-        let psns = [first(&mut rng, wrap), first(&mut rng, wrap)];
-        let longest_rnr = if self.options.features.has(F::LateReceives) { 18 } else { 10 };
-        for side in 0..2 {
-            let other = &pair.ends[1 - side];
-            let peer = (other.device, other.qpn);
-            let end = &pair.ends[side];
-            let values = Attributes {
-                qpn: end.qpn,
-                cur_state: QpState::default(),
-                dest_qp: peer.1,
-                path_mtu: pair.mtu,
-                access: everything(),
-                q_key: Q_KEY,
-                p_key: PKey::DEFAULT,
-                sq_psn: psns[side],
-                rq_psn: psns[1 - side],
-                max_rd_atomic: pair.max_rd_atomic,
-                max_dest_rd_atomic: pair.max_rd_atomic,
-                timeout: pair.timeout,
-                retry_cnt: pair.retry_cnt,
-                rnr_retry: pair.rnr_retry,
-                min_rnr_timer: plan::rnr_timer(rng.between(1, longest_rnr) as u8, world.stretch),
-            };
-            let vector = AddressVector {
-                source_gid: pair.family as u32,
-                destination: Gid::from_ip(world.nodes[peer.0].addresses[pair.family]),
-                traffic_class: 2,
-                hop_limit: 64,
-                flow_label: rng.below(1 << 20) as u32,
-                service_level: 0,
-                static_rate: StaticRate::MAX,
-            };
-            let device = &mut world.nodes[end.device].device;
-            for (state, given) in steps(pair.service) {
-                let given = AttributeMask::of(given);
-                device
-                    .modify_queue_pair(end.qpn, *state, given, &values, Some(&vector))
-                    .map_err(|error| format!("to {state}: {error}"))?;
-            }
-            if let Some(window) = pair.window {
-                device.set_window(end.qpn, window).map_err(|error| error.to_string())?;
-            }
-            let pd = self.hosts[end.device].pd;
-            let end = &mut pair.ends[side];
-            if pair.service == ServiceType::Ud && end.path.is_none() {
-                let path = device.create_address_handle(pd, &vector);
-                end.path = Some(path.map_err(|error| error.to_string())?);
-            }
-            if let Some(number) = pair.group {
-                let group = group_gid(number, pair.family);
-                if end.group_path.is_none() {
-                    let vector = AddressVector { destination: group, ..vector };
-                    let path = device.create_address_handle(pd, &vector);
-                    end.group_path = Some(path.map_err(|error| error.to_string())?);
-                }
-                if end.joined.is_none() {
-                    device
-                        .attach_multicast(group, end.qpn)
-                        .map_err(|error| format!("attach: {error}"))?;
-                    end.joined = Some(group);
-                }
-            }
-            self.by_qpn.insert((end.device, end.qpn), (index, side));
-        }
-        let ends = [0, 1].map(|side| (pair.ends[side].device, pair.ends[side].qpn));
-        pair.conversation = world.converse(ends, pair.epoch != 0);
-        pair.cause = None;
-        pair.reconnecting = false;
-        let epoch = pair.epoch;
-        for side in 0..2 {
-            let shared = self.hosts[self.pairs[index].ends[side].device].srq.is_some();
-            if !shared {
-                self.feed(world, index, side)?;
-            }
-            self.post_registrations(world, index, side)?;
-            if epoch == 0 {
-                self.bind_windows(world, index, side)?;
-            }
-            let after = Duration::from_nanos(rng.below(20_000));
-            world.schedule(after, Action::Post { pair: index, side, epoch });
-        }
         Ok(())
     }
 
@@ -518,17 +292,6 @@ impl Workload {
             _ => {}
         }
         Ok(())
-    }
-
-    /// A pair breaks, for this reason, and will be connected again.
-    fn blame(&mut self, world: &mut World, index: usize, why: String) {
-        let wait = Duration::from_nanos(self.rng.between(10_000, 3_000_000));
-        let pair = &mut self.pairs[index];
-        pair.cause.get_or_insert(why);
-        if !pair.reconnecting {
-            pair.reconnecting = true;
-            world.schedule(wait, Action::Reconnect { pair: index, epoch: pair.epoch });
-        }
     }
 
     fn poll(&mut self, world: &mut World, device: usize) -> Result<(), String> {
@@ -603,221 +366,6 @@ impl Workload {
                     world.schedule(wait, Action::Poll);
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// A send queue in state SQE is made ready again.
-    fn resume(&mut self, world: &mut World, index: usize, side: usize) -> Result<(), String> {
-        let end = &self.pairs[index].ends[side];
-        if !end.alive {
-            return Ok(());
-        }
-        let device = &mut world.nodes[end.device].device;
-        let info = device.query_queue_pair(end.qpn).map_err(|error| error.to_string())?;
-        if info.state == QpState::SqError {
-            device
-                .modify_queue_pair(
-                    end.qpn,
-                    QpState::Rts,
-                    AttributeMask::NONE,
-                    &info.attributes,
-                    None,
-                )
-                .map_err(|error| format!("from SQE: {error}"))?;
-        }
-        Ok(())
-    }
-
-    fn disturb(&mut self, world: &mut World, index: usize, how: Disturbance) -> Result<(), String> {
-        let side = self.rng.below(2) as usize;
-        let pair = &mut self.pairs[index];
-        let end = &mut pair.ends[side];
-        if !end.alive || pair.abandoned {
-            return Ok(());
-        }
-        let device = &mut world.nodes[end.device].device;
-        match how {
-            Disturbance::ToError => {
-                let blank = attributes_of(device, end.qpn)?;
-                device
-                    .modify_queue_pair(end.qpn, QpState::Error, AttributeMask::NONE, &blank, None)
-                    .map_err(|error| error.to_string())?;
-                let at = end.device;
-                self.blame(world, index, format!("end {side} was moved to Error"));
-                self.look_at(world, at)?;
-                world.kick(at);
-            }
-            Disturbance::Destroy => {
-                let at = end.device;
-                self.look_at(world, at)?;
-                self.blame(world, index, format!("end {side} was destroyed"));
-                self.destroy(world, index, side)?;
-            }
-            Disturbance::Reset => self.reconnect(world, index)?,
-            Disturbance::Deregister => {
-                if !end.gone && pair.service == ServiceType::Rc {
-                    for window in end.windows.drain(..) {
-                        device.dealloc_window(window).map_err(|error| error.to_string())?;
-                    }
-                    let bytes = device.host().bytes(end.shared.host).map(<[u8]>::to_vec);
-                    device
-                        .deregister_memory(end.shared.key)
-                        .map_err(|error| format!("deregister: {error}"))?;
-                    // The application still has the memory; nobody can reach it any more.
-                    let kept = bytes.unwrap_or_default();
-                    end.shared.host = device.host_mut().add(kept);
-                    end.gone = true;
-                    end.was_gone = true;
-                    self.blame(world, index, format!("memory of end {side} was deregistered"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// An end is destroyed: what it was asked for may have happened, or not.
-    fn destroy(&mut self, world: &mut World, index: usize, side: usize) -> Result<(), String> {
-        let pair = &mut self.pairs[index];
-        let end = &mut pair.ends[side];
-        if !end.alive {
-            return Ok(());
-        }
-        let device = &mut world.nodes[end.device].device;
-        self.ended += u64::from(has_ended(device, end.qpn));
-        if let Some(group) = end.joined.take() {
-            if device.destroy_queue_pair(end.qpn).is_ok() {
-                return Err("a member of a group was destroyed".to_owned());
-            }
-            device.detach_multicast(group, end.qpn).map_err(|error| error.to_string())?;
-        }
-        device.destroy_queue_pair(end.qpn).map_err(|error| error.to_string())?;
-        end.alive = false;
-        self.by_qpn.remove(&(end.device, end.qpn));
-        self.forget(world, index, side)
-    }
-
-    /// Nothing will be heard of what is outstanding at an end.
-    fn forget(&mut self, world: &mut World, index: usize, side: usize) -> Result<(), String> {
-        let pair = &mut self.pairs[index];
-        let end = &mut pair.ends[side];
-        let lost: Vec<usize> = end.outstanding.take().collect();
-        pair.breaks += u32::from(!lost.is_empty());
-        for request in lost {
-            self.unknown(index, side, request);
-        }
-        let end = &mut self.pairs[index].ends[side];
-        end.awaited.clear();
-        let device = end.device;
-        match &mut self.hosts[device].srq {
-            // A receive in the hands of the queue pair is gone with it.
-            Some((_, pool)) => pool.spare += 1,
-            None => end.pool.take_back(world.nodes[device].device.host_mut()),
-        }
-        Ok(())
-    }
-
-    /// Both ends are reset, or made anew, and connected again.
-    fn reconnect(&mut self, world: &mut World, index: usize) -> Result<(), String> {
-        for side in 0..2 {
-            let device = self.pairs[index].ends[side].device;
-            self.look_at(world, device)?;
-            self.poll(world, device)?;
-        }
-        let pair = &mut self.pairs[index];
-        pair.epoch += 1;
-        if pair.abandoned || pair.epoch >= MOST_EPOCHS {
-            pair.abandoned = true;
-            pair.cause.get_or_insert_with(|| "it is over".to_owned());
-        }
-        for side in 0..2 {
-            let anew = self.rng.percent(30);
-            let pair = &mut self.pairs[index];
-            let end = &mut pair.ends[side];
-            end.awaited.clear();
-            let device = &mut world.nodes[end.device].device;
-            // A window belongs to the connection that it was bound for.
-            for window in end.windows.drain(..) {
-                device.dealloc_window(window).map_err(|error| error.to_string())?;
-            }
-            if !end.alive {
-                continue;
-            }
-            let info = device.query_queue_pair(end.qpn).map_err(|error| error.to_string())?;
-            let lost = self.hosts[end.device].overrun;
-            if info.state == QpState::Error && end.outstanding.awaits_completion() && !lost {
-                let front = end.outstanding.front().unwrap_or_default();
-                let place = self.place(world, index, side);
-                return Err(format!("{place} is in Error, and request {front} was not flushed"));
-            }
-            if anew || pair.abandoned {
-                self.destroy(world, index, side)?;
-            } else {
-                self.ended += u64::from(info.state == QpState::Error);
-                device
-                    .modify_queue_pair(
-                        end.qpn,
-                        QpState::Reset,
-                        AttributeMask::NONE,
-                        &info.attributes,
-                        None,
-                    )
-                    .map_err(|error| error.to_string())?;
-                self.forget(world, index, side)?;
-            }
-        }
-        self.resume_chains(world, index)?;
-        if self.pairs[index].abandoned { Ok(()) } else { self.connect(world, index) }
-    }
-
-    /// A device begins anew. Its applications do too, with the memory they had.
-    fn restart(&mut self, world: &mut World, index: usize) -> Result<(), String> {
-        self.look_at(world, index)?;
-        self.poll(world, index)?;
-        let touched: Vec<(usize, usize)> = self
-            .pairs
-            .iter()
-            .enumerate()
-            .flat_map(|(pair, known)| [0, 1].map(|side| (pair, side, known.ends[side].device)))
-            .filter(|(_, _, device)| *device == index)
-            .map(|(pair, side, _)| (pair, side))
-            .collect();
-        for &(pair, side) in &touched {
-            if self.pairs[pair].ends[side].alive {
-                self.blame(world, pair, format!("device {index} began anew"));
-                self.destroy(world, pair, side)?;
-            }
-        }
-        let restarts = self.hosts[index].restarts + 1;
-        // Other numbers than before: datagrams to the old ones must not reach anybody.
-        let seed = self.options.seed.wrapping_add(restarts << 32);
-        self.check_counters(&world.nodes[index])?;
-        let memory = world.restart(index, seed);
-        let bytes = |region: Region| memory.bytes(region.host).unwrap_or_default().to_vec();
-        let old = &self.hosts[index];
-        let mut host = self.make_host(world, index, Some(bytes(old.common)), restarts)?;
-        let old = &mut self.hosts[index];
-        host.sums = std::mem::take(&mut old.sums);
-        host.additions = old.additions;
-        if let Some((_, pool)) = &old.srq {
-            receives::untouched(pool, &memory)?;
-        }
-        let pd = host.pd;
-        self.hosts[index] = host;
-        for (pair, side) in touched {
-            let device = &mut world.nodes[index].device;
-            let end = &mut self.pairs[pair].ends[side];
-            let (own, shared) = (bytes(end.own), bytes(end.shared));
-            end.own = register(device, pd, own, end.own.va, local())?;
-            end.shared = register(device, pd, shared, end.shared.va, everything())?;
-            end.pool.region = end.own;
-            end.gone = false;
-            (end.path, end.group_path, end.joined) = (None, None, None);
-            end.fast.clear();
-            end.windows.clear();
-        }
-        if self.hosts[index].srq.is_some() {
-            world.schedule(Duration::ZERO, Action::FeedShared { device: index });
         }
         Ok(())
     }
@@ -945,78 +493,6 @@ impl End {
 
     fn is_done(&self) -> bool {
         self.next == self.plan.len() && self.outstanding.is_empty()
-    }
-}
-
-fn register(
-    device: &mut Device<VecMemory>,
-    pd: Pd,
-    bytes: Vec<u8>,
-    va: u64,
-    access: AccessFlags,
-) -> Result<Region, String> {
-    let len = bytes.len();
-    let host = device.host_mut().add(bytes);
-    let what = Registration { pd, host, va, len: len as u64, access };
-    let key = device.register_memory(&what).map_err(|error| error.to_string())?;
-    Ok(Region { host, key, va, len })
-}
-
-const fn local() -> AccessFlags {
-    AccessFlags::LOCAL_WRITE
-}
-
-fn everything() -> AccessFlags {
-    AccessFlags::LOCAL_WRITE
-        | AccessFlags::MW_BIND
-        | AccessFlags::REMOTE_WRITE
-        | AccessFlags::REMOTE_READ
-        | AccessFlags::REMOTE_ATOMIC
-        | AccessFlags::FLUSH_GLOBAL
-        | AccessFlags::FLUSH_PERSISTENT
-}
-
-/// A group of a pair's own.
-fn group_gid(number: u32, family: usize) -> Gid {
-    let [a, b, c, d] = number.to_be_bytes();
-    Gid::from_ip(match family {
-        0 => std::net::Ipv4Addr::new(239, b, c, d).into(),
-        _ => std::net::Ipv6Addr::from_bits(
-            0xff0e_u128 << 112 | u128::from(u32::from_be_bytes([a, b, c, d])),
-        )
-        .into(),
-    })
-}
-
-/// Whether a queue pair is in state Error.
-fn has_ended(device: &Device<VecMemory>, qpn: Qpn) -> bool {
-    device.query_queue_pair(qpn).is_ok_and(|info| info.state == QpState::Error)
-}
-
-fn attributes_of(device: &Device<VecMemory>, qpn: Qpn) -> Result<Attributes, String> {
-    device.query_queue_pair(qpn).map(|info| info.attributes).map_err(|error| error.to_string())
-}
-
-const fn steps(service: ServiceType) -> &'static [(QpState, &'static [A])] {
-    match service {
-        ServiceType::Rc => &[
-            (QpState::Init, &[A::PkeyIndex, A::Port, A::AccessFlags]),
-            (
-                QpState::Rtr,
-                &[A::Av, A::PathMtu, A::DestQpn, A::RqPsn, A::MaxDestRdAtomic, A::MinRnrTimer],
-            ),
-            (QpState::Rts, &[A::Timeout, A::RetryCnt, A::RnrRetry, A::SqPsn, A::MaxQpRdAtomic]),
-        ],
-        ServiceType::Uc => &[
-            (QpState::Init, &[A::PkeyIndex, A::Port, A::AccessFlags]),
-            (QpState::Rtr, &[A::Av, A::PathMtu, A::DestQpn, A::RqPsn]),
-            (QpState::Rts, &[A::SqPsn]),
-        ],
-        ServiceType::Ud => &[
-            (QpState::Init, &[A::PkeyIndex, A::Port, A::Qkey]),
-            (QpState::Rtr, &[]),
-            (QpState::Rts, &[A::SqPsn]),
-        ],
     }
 }
 

@@ -5,26 +5,28 @@
 //! Frames are framed and sealed as on a wire. Each is judged where it leaves, by a
 //! [`Tracer`] for its connection, and again by the device that gets it.
 
+mod damage;
+mod node;
+mod recorded;
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use roxe_device::gid_table::GidEntry;
-use roxe_device::{Device, Limits, VecMemory};
+use roxe_device::VecMemory;
 use roxe_net::fault::Subject;
 use roxe_trace::{IcrcVerdict, Observation, Outside, Rule, Seen, Tracer};
-use roxe_transport::Outlet;
-use roxe_transport::work::PathId;
-use roxe_wire::opcode::{Operation, Service};
-use roxe_wire::{
-    Addressing, Body, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress,
-    NakCode, Packet, Path, Qpn, RawFrame, Room, Syndrome, icrc,
-};
+use roxe_wire::opcode::Service;
+use roxe_wire::{Frame, Instant, Packet, Qpn, RawFrame};
 
 use crate::link::{Impairments, Link, Passage};
-use crate::peer::{self, Peer, Peers};
+use crate::peer::Peers;
+use damage::damage;
+use node::{BEFORE, node_of};
+
+pub(crate) use node::path_of;
+pub use node::{Answers, Node};
+pub use recorded::Recorded;
 
 /// The devices and all that is between them.
 #[derive(Debug)]
@@ -62,46 +64,6 @@ pub struct World<A> {
     pub record: Option<VecDeque<Recorded>>,
 }
 
-/// One device and its port.
-#[derive(Debug)]
-pub struct Node {
-    /// The device.
-    pub device: Device<VecMemory>,
-    /// Its addresses: one of each family.
-    pub addresses: [IpAddr; 2],
-    /// What kind of device it is.
-    pub kind: Peer,
-    /// A notification of congestion that it owes, and on which path.
-    notification: Option<(PathId, Qpn)>,
-    /// Notifications sent.
-    pub notifications: u64,
-    templates: Vec<Option<(u64, FrameTemplate)>>,
-    busy_until: Instant,
-    /// Whether an event will try to send.
-    sending: bool,
-    /// The earliest event that looks at its timers.
-    timer: Option<Instant>,
-    /// Frames that it sent.
-    pub sent: u64,
-    /// Packets that it was handed.
-    pub handed: u64,
-    /// Those of them in which something had changed that an ICRC covers.
-    pub damaged: u64,
-    /// Bare answers that it sent.
-    pub answers: Answers,
-}
-
-/// Acknowledgements without data, by what they say.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Answers {
-    /// Positive ones.
-    pub acknowledgements: u64,
-    /// Receiver not ready.
-    pub not_ready: u64,
-    /// Something is missing.
-    pub missing: u64,
-}
-
 /// The two directions of a connection, as an observer sees them.
 #[derive(Debug, Default)]
 pub struct Conversation {
@@ -109,70 +71,6 @@ pub struct Conversation {
     again: bool,
     /// Frames that did not arrive as they should.
     pub impaired: u64,
-}
-
-/// A frame that was sent.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// When.
-    pub time: Instant,
-    /// By which device, to which.
-    pub ends: (usize, Option<usize>),
-    /// Its bytes, from the Ethernet header on.
-    pub bytes: Vec<u8>,
-    /// What became of it.
-    pub passage: Passage,
-}
-
-impl fmt::Display for Recorded {
-    /// The frame and what became of it, in a line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { time, ends: (from, to), bytes, passage } = self;
-        let to = to.map_or_else(|| "?".to_owned(), |to| to.to_string());
-        let Ok(frame) = Frame::parse(RawFrame::ethernet(bytes)) else {
-            return write!(f, "{time} {from} → {to}: no RoCE");
-        };
-        let Addressing { source, destination, .. } = frame.received().addressing;
-        write!(f, "{time} {from} {source} → {to} {destination}")?;
-        if let Ok(packet) = Packet::parse(frame.body) {
-            let headers = &packet.headers;
-            let bth = &headers.bth;
-            write!(f, " {} qp {} psn {}", packet.opcode.name, bth.dest_qp, bth.psn)?;
-            if bth.ack_req {
-                write!(f, " ack-req")?;
-            }
-            if let Some(reth) = headers.reth {
-                write!(f, " va 0x{:016x} rkey {} len {}", reth.va, reth.r_key, reth.dma_len)?;
-            }
-            if let Some(aeth) = headers.aeth {
-                write!(f, " {} msn {}", aeth.syndrome, aeth.msn)?;
-            }
-            if let Some(atomic) = headers.atomic_eth {
-                write!(f, " va 0x{:016x} rkey {}", atomic.va, atomic.r_key)?;
-                match packet.opcode.operation {
-                    Operation::FetchAdd => write!(f, " add 0x{:x}", atomic.swap_add)?,
-                    _ => write!(f, " compare 0x{:x} swap 0x{:x}", atomic.compare, atomic.swap_add)?,
-                }
-            }
-            if let Some(ack) = headers.atomic_ack_eth {
-                write!(f, " original 0x{:x}", ack.original)?;
-            }
-            write!(f, " {} B", packet.payload.len())?;
-        }
-        let Some(at) = passage.arrives else { return f.write_str(", lost") };
-        if passage.impaired {
-            write!(f, ", arrives {at}")?;
-        }
-        match passage.copies {
-            0 => {}
-            1 => f.write_str(", twice")?,
-            copies => write!(f, ", {} times", copies + 1)?,
-        }
-        if passage.flip.is_some() || passage.keep.is_some() {
-            f.write_str(", damaged")?;
-        }
-        if passage.mark { f.write_str(", marked") } else { Ok(()) }
-    }
 }
 
 /// What stands in the queue.
@@ -225,14 +123,8 @@ pub enum Due<A> {
 /// How many frames are remembered.
 const RECORDED: usize = 2000;
 
-/// Bytes before a packet in the room where it is written.
-const BEFORE: usize = FrameTemplate::MAX;
-
 /// How long a port takes for a byte, in picoseconds: 40 is 200 Gb/s.
 const PORT_PICOS_PER_BYTE: u64 = 40;
-
-/// A bare acknowledgement: BTH, AETH, ICRC.
-const ACKNOWLEDGE_LEN: usize = 20;
 
 /// Frames that a port sends at once.
 const BURST: usize = 4;
@@ -366,7 +258,7 @@ impl<A> World<A> {
         self.put(self.now, Happening::Arrive { to, frame, damaged: false });
     }
 
-    /// All links from and to a device are still for so long, or longer in a world that is stretched.
+    /// All links from and to a device are still for so long; longer in a world that is stretched.
     pub fn pause(&mut self, index: usize, length: Duration) {
         let length = length * self.stretch;
         let (now, count) = (self.now, self.nodes.len());
@@ -496,173 +388,4 @@ impl<A> World<A> {
     fn break_rule(&mut self, what: String) {
         self.finding.get_or_insert(what);
     }
-}
-
-impl Answers {
-    fn count(&mut self, packet: &Packet<'_>) {
-        let Some(aeth) = packet.headers.aeth else { return };
-        if packet.opcode.operation != Operation::Acknowledge {
-            return;
-        }
-        match aeth.syndrome {
-            Syndrome::Ack(_) => self.acknowledgements += 1,
-            Syndrome::RnrNak(_) => self.not_ready += 1,
-            Syndrome::Nak(NakCode::PsnSequenceError) => self.missing += 1,
-            Syndrome::Nak(_) => {}
-        }
-    }
-}
-
-/// What a link did to the bytes of a frame. Whether an ICRC can tell: the fifth byte of the BTH is
-/// not covered.
-fn damage(frame: &mut Vec<u8>, body_at: usize, passage: Passage) -> bool {
-    if passage.mark {
-        mark(frame);
-    }
-    if let Some(bit) = passage.flip {
-        frame[body_at + bit / 8] ^= 1 << (bit % 8);
-    }
-    if let Some(keep) = passage.keep {
-        frame.truncate(body_at + keep);
-    }
-    passage.keep.is_some() || passage.flip.is_some_and(|bit| bit / 8 != 4)
-}
-
-/// Marks a frame without VLAN tag "congestion experienced".
-fn mark(frame: &mut [u8]) {
-    let ip = &mut frame[14..];
-    if ip[0] >> 4 == 6 {
-        ip[1] |= 0x30;
-        return;
-    }
-    ip[1] |= 3;
-    ip[10..12].fill(0);
-    let words = ip[..20].chunks_exact(2);
-    let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    ip[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-}
-
-impl Node {
-    fn new(index: usize, kind: Peer, seed: u64) -> Self {
-        let number = index as u8 + 1;
-        let addresses = [
-            IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)),
-            IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number))),
-        ];
-        let mut device =
-            Device::new(Limits::DEFAULT, seed.wrapping_add(index as u64), VecMemory::new());
-        device.set_conduct(kind.conduct());
-        for address in addresses {
-            let gid = Gid::from_ip(address);
-            let added = device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None });
-            debug_assert!(added.is_ok());
-        }
-        Self {
-            device,
-            addresses,
-            kind,
-            notification: None,
-            notifications: 0,
-            templates: Vec::new(),
-            busy_until: Instant::ZERO,
-            sending: false,
-            timer: None,
-            sent: 0,
-            handed: 0,
-            damaged: 0,
-            answers: Answers::default(),
-        }
-    }
-
-    /// Writes the next frame into `room`; says where it begins and ends.
-    fn write(&mut self, now: Instant, room: &mut [u8]) -> Option<(usize, usize)> {
-        if let Some((path, to)) = self.notification.take() {
-            return self.notify(path, to, room);
-        }
-        let packet = Room::whole(&mut room[BEFORE..]);
-        let transmit = self.device.poll_transmit(now, Outlet { room: packet, elide: false })?;
-        self.sent += 1;
-        let len = transmit.packet.len + ICRC_LEN;
-        let version = self.device.paths().version(transmit.path)?;
-        let index = transmit.path.0 as usize;
-        if self.templates.len() <= index {
-            self.templates.resize(index + 1, None);
-        }
-        if self.templates[index].as_ref().is_none_or(|(known, _)| *known != version) {
-            let path = path_of(&self.device.paths().get(transmit.path)?.addressing)?;
-            self.templates[index] = Some((version, FrameTemplate::new(&self.kind.path(path))));
-        }
-        let (_, template) = self.templates[index].as_ref()?;
-        let identification = self.kind.identification(self.sent);
-        let range = seal(template, identification, len, room)?;
-        let body = &mut room[BEFORE..BEFORE + len];
-        self.kind.dress(body);
-        if len == ACKNOWLEDGE_LEN
-            && let Ok(packet) = Packet::parse(Body::whole(body))
-        {
-            self.notification = self.kind.notifies_behind(&packet).map(|to| (transmit.path, to));
-        }
-        Some(pad(self.kind, range, room))
-    }
-
-    /// Writes the notification of congestion that is owed to a queue pair.
-    fn notify(&mut self, path: PathId, to: Qpn, room: &mut [u8]) -> Option<(usize, usize)> {
-        let path = path_of(&self.device.paths().get(path)?.addressing)?;
-        let template = FrameTemplate::new(&peer::notification_path(path));
-        let len = peer::write_notification(to, &mut room[BEFORE..])?;
-        self.notifications += 1;
-        let range = seal(&template, 0x718c, len, room)?;
-        Some(pad(self.kind, range, room))
-    }
-}
-
-/// Writes the headers before a packet of `len` bytes, and its ICRC.
-fn seal(
-    template: &FrameTemplate,
-    identification: u16,
-    len: usize,
-    room: &mut [u8],
-) -> Option<(usize, usize)> {
-    let start = BEFORE - template.headers_len();
-    let cover = template.write(u16::try_from(len).ok()?, identification, &mut room[start..])?;
-    let body = &mut room[BEFORE..BEFORE + len];
-    let value = icrc::expected(&cover, Body::whole(body))?;
-    *body.last_chunk_mut()? = value.to_le_bytes();
-    Some((start, BEFORE + len))
-}
-
-/// Fills a frame up to what the device's port sends at the least.
-fn pad(kind: Peer, (start, end): (usize, usize), room: &mut [u8]) -> (usize, usize) {
-    let padded = end.max(start + kind.shortest_frame());
-    room[end..padded].fill(0);
-    (start, padded)
-}
-
-pub(crate) fn path_of(to: &Addressing) -> Option<Path> {
-    Some(Path {
-        ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
-        vlan: to.vlan,
-        ip: IpPair::new(to.source, to.destination)?,
-        traffic_class: to.traffic_class,
-        hop_limit: to.hop_limit,
-        flow_label: to.flow_label,
-        source_port: to.source_port,
-    })
-}
-
-/// Which device has an address.
-fn node_of(address: IpAddr) -> Option<usize> {
-    let number = match address {
-        IpAddr::V4(address) => match address.octets() {
-            [192, 0, 2, number] => number,
-            _ => return None,
-        },
-        IpAddr::V6(address) => match address.segments() {
-            [0x2001, 0xdb8, .., number] => u8::try_from(number).ok()?,
-            _ => return None,
-        },
-    };
-    usize::from(number).checked_sub(1)
 }

@@ -8,13 +8,13 @@ use roxe_device::counters::{NAMES, QpCounters};
 use roxe_wire::opcode::{Header as H, Service as WireService};
 use roxe_wire::{Opcode, PKey, QKey, Qpn};
 
+use super::bench::Numbers;
 use super::frame_in::{self, PeerSide};
 use super::mistake::{Mistake, ParseError, suggest};
 use super::syntax::{
     Arguments, CallVerb, Line, ObjectKind as K, PacketForm, PacketName, Script, Service, Statement,
     Value,
 };
-use super::world::Numbers;
 
 /// Every statement that is wrong whatever the device does.
 pub(super) fn check(file: &str, script: &Script) -> Vec<ParseError> {
@@ -93,7 +93,7 @@ impl<'a> Names<'a> {
                 let service = self.qp(qp)?;
                 self.arguments(&packet.arguments)?;
                 has_fields(packet, frame_in::row_of(packet.name, service)?)?;
-                let numbers = Numbers { world: None, arguments: &packet.arguments, qp };
+                let numbers = Numbers { bench: None, arguments: &packet.arguments, qp };
                 frame_in::build(packet, &somebody(service, &packet.arguments), &numbers).map(drop)
             }
             Statement::Out { qp, forms } => {

@@ -13,10 +13,10 @@ use roxe_wire::{
     VlanTag, icrc, pad_for,
 };
 
+use super::bench::Numbers;
 use super::mistake::Mistake;
 use super::parameters::NAK_CODES;
 use super::syntax::{Arguments, PacketForm, PacketName};
-use super::world::Numbers;
 
 /// What a peer would fill in.
 #[derive(Clone, Copy, Debug)]

@@ -12,10 +12,10 @@ use roxe_wire::{
 
 use crate::peer::Peer;
 
+use super::bench::Numbers;
 use super::mistake::{Mistake, Stop};
 use super::parameters::{ATOMIC_ACK, NAK_CODES};
 use super::syntax::{Bytes, PacketForm, PacketName, Value};
-use super::world::Numbers;
 
 /// A frame that left.
 #[derive(Clone, Debug)]

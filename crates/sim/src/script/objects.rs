@@ -14,10 +14,10 @@ use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceTy
 use roxe_transport::work::{AccessFlags, Attributes};
 use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, StaticRate};
 
+use super::bench::{Bench, Object, Qp, Region, Settings};
 use super::mistake::Mistake;
 use super::parameters;
 use super::syntax::{Arguments, CallVerb, ObjectKind, Service};
-use super::world::{Object, Qp, Region, Settings, World};
 
 /// A verb's outcome: done, or refused with an error that has a number.
 pub(super) type Verb = Result<(), Refused>;
@@ -60,7 +60,7 @@ const fn errno(error: &VerbError) -> &'static str {
     }
 }
 
-impl World {
+impl Bench {
     /// Makes what every script has: addresses, `pd`, `cq` and the buffer.
     pub(super) fn prepare(&mut self) -> Verb {
         let Settings { address, second_address, vlan, second_vlan, .. } = self.settings;
@@ -76,7 +76,7 @@ impl World {
         let (va, access) = (BUFFER_VA, AccessFlags::LOCAL_WRITE);
         let what = Registration { pd, host, va, len: BUFFER_LEN as u64, access };
         let key = self.device.register_memory(&what)?;
-        self.buffer = super::world::Buffer { host, key, va, used: 0 };
+        self.buffer = super::bench::Buffer { host, key, va, used: 0 };
         Ok(())
     }
 
@@ -154,11 +154,11 @@ impl World {
             Service::Uc => ServiceType::Uc,
             Service::Ud | Service::Gsi => ServiceType::Ud,
         };
-        let cq = |world: &Self, which: &str, default: &str| {
+        let cq = |bench: &Self, which: &str, default: &str| {
             let name = a.word(which).unwrap_or(default);
-            match world.objects.get(name) {
+            match bench.objects.get(name) {
                 Some(Object::Cq(cq)) => Ok(*cq),
-                _ => Err(world.no("completion queue", name)),
+                _ => Err(bench.no("completion queue", name)),
             }
         };
         let send_cq = cq(self, "cq", "cq")?;

@@ -7,10 +7,10 @@ use roxe_transport::work::{
 };
 use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, QKey, Qpn, RKey};
 
+use super::bench::{Bench, HostPiece, Object};
 use super::mistake::Mistake;
 use super::objects::{Refused, Verb, rights};
 use super::syntax::{Arguments, SendVerb, Value};
-use super::world::{HostPiece, Object, World};
 
 /// Of a request; a region may be longer.
 const LEN_BITS: &str = "`len` of a request has 32 bits";
@@ -25,7 +25,7 @@ impl From<PostError> for Refused {
     }
 }
 
-impl World {
+impl Bench {
     /// `post recv`.
     pub(super) fn post_receive(&mut self, queue: &str, a: &Arguments) -> Verb {
         let id = self.number_or(a, "id", 0)?;

@@ -14,13 +14,13 @@ use crate::phrase;
 
 use super::{Options, Outcome, Played, PlayedFrame};
 
+use super::bench::{Bench, Done, Numbers, Object, Pending, Settings, is_receive};
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
 use super::mistake::{Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
 use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
-use super::world::{Done, Numbers, Object, Pending, Settings, World, is_receive};
 
 /// A line that did not come true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,44 +56,44 @@ impl fmt::Display for Failure {
 pub(super) fn run(file: &str, script: &Script, options: &Options) -> Played {
     let Some(first) = script.lines.first() else { return Outcome::Passed { statements: 0 }.into() };
     let wrong = |line: &Line, mistake| Outcome::Wrong(vec![line.place(file, mistake)]);
-    let mut world = match begin(first) {
-        Ok(world) => world,
+    let mut bench = match begin(first) {
+        Ok(bench) => bench,
         Err(mistake) => return wrong(first, mistake).into(),
     };
-    world.frames = options.frames.then(Vec::new);
-    let outcome = match play(&mut world, script, options) {
+    bench.frames = options.frames.then(Vec::new);
+    let outcome = match play(&mut bench, script, options) {
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
         Err((line, Stop::Mistake(mistake))) => wrong(line, mistake),
         Err((line, Stop::Difference(what))) => {
-            Outcome::Failed(failure(file, line, what, &world, options.before))
+            Outcome::Failed(failure(file, line, what, &bench, options.before))
         }
     };
-    Played { outcome, history: world.history, frames: world.frames.unwrap_or_default() }
+    Played { outcome, history: bench.history, frames: bench.frames.unwrap_or_default() }
 }
 
 fn play<'a>(
-    world: &mut World,
+    bench: &mut Bench,
     script: &'a Script,
     options: &Options,
 ) -> Result<(), (&'a Line, Stop)> {
     let mut shown = None;
     for line in &script.lines {
-        let come = world.frames.as_ref().map_or(0, Vec::len);
-        world.line(line).map_err(|stop| (line, stop))?;
-        for frame in world.frames.iter_mut().flat_map(|frames| &mut frames[come..]) {
+        let come = bench.frames.as_ref().map_or(0, Vec::len);
+        bench.line(line).map_err(|stop| (line, stop))?;
+        for frame in bench.frames.iter_mut().flat_map(|frames| &mut frames[come..]) {
             frame.comment = format!("line {}: {}", line.number, line.text);
         }
         // A line of several statements is one line.
         if shown.replace(line.number) != Some(line.number) {
-            let told = format!("{:>9} {:>3} {}", show_instant(world.now), line.number, line.text);
-            world.history.push(told);
+            let told = format!("{:>9} {:>3} {}", show_instant(bench.now), line.number, line.text);
+            bench.history.push(told);
         }
         if !options.transcript {
-            world.forget(options.before);
+            bench.forget(options.before);
         }
     }
-    world.collect();
-    match (script.lines.last(), leftover(world, Instant::MAX)) {
+    bench.collect();
+    match (script.lines.last(), leftover(bench, Instant::MAX)) {
         (Some(last), Some(what)) => {
             let what = format!("the script ends here, but the device did more: {what}");
             Err((last, Stop::Difference(what)))
@@ -102,34 +102,34 @@ fn play<'a>(
     }
 }
 
-fn failure(file: &str, line: &Line, what: String, world: &World, before: usize) -> Failure {
-    let from = world.history.len().saturating_sub(before);
+fn failure(file: &str, line: &Line, what: String, bench: &Bench, before: usize) -> Failure {
+    let from = bench.history.len().saturating_sub(before);
     Failure {
         file: file.to_owned(),
         line: line.number,
         column: line.column(),
         text: line.text.to_string(),
         what,
-        before: world.history[from..].to_vec(),
-        ended: world.ended(),
+        before: bench.history[from..].to_vec(),
+        ended: bench.ended(),
     }
 }
 
 /// What the device did before `until` that no line spoke of.
-fn leftover(world: &World, until: Instant) -> Option<String> {
-    let pending = world.pending.iter().find(|pending| pending.at < until)?;
-    Some(format!("{} (at {})", world.show(&pending.what), show_instant(pending.at)))
+fn leftover(bench: &Bench, until: Instant) -> Option<String> {
+    let pending = bench.pending.iter().find(|pending| pending.at < until)?;
+    Some(format!("{} (at {})", bench.show(&pending.what), show_instant(pending.at)))
 }
 
-/// The world of a script whose first line may be about it.
-fn begin(line: &Line) -> Result<World, Mistake> {
+/// The bench of a script whose first line may be about it.
+fn begin(line: &Line) -> Result<Bench, Mistake> {
     let nothing = Arguments::default();
     let arguments = match &line.statement {
         Statement::Device(arguments) => arguments,
         _ => &nothing,
     };
     let mut settings = Settings::default();
-    let blank = World::new(settings);
+    let blank = Bench::new(settings);
     let path_mtu = u64::from(settings.path_mtu.bytes());
     settings.path_mtu = mtu(blank.number_or(arguments, "path-mtu", path_mtu)?)?;
     settings.seed = blank.number_or(arguments, "seed", settings.seed)?;
@@ -139,9 +139,9 @@ fn begin(line: &Line) -> Result<World, Mistake> {
     settings.peer = arguments.address("peer").unwrap_or(settings.peer);
     settings.vlan = blank.number(arguments, "vlan", None)?.map(|vlan| vlan as u16);
     settings.second_vlan = blank.number(arguments, "second-vlan", None)?.map(|vlan| vlan as u16);
-    let mut world = World::new(settings);
-    match world.prepare() {
-        Ok(()) => Ok(world),
+    let mut bench = Bench::new(settings);
+    match bench.prepare() {
+        Ok(()) => Ok(bench),
         Err(Refused::Script(mistake)) => Err(mistake),
         Err(Refused::Errno(errno, why)) => Err(format!("{errno}, {why}").into()),
     }
@@ -177,7 +177,7 @@ fn expect(outcome: Verb, fails: Option<&str>) -> Result<(), Stop> {
     Err(difference.into())
 }
 
-impl World {
+impl Bench {
     fn line(&mut self, line: &Line) -> Result<(), Stop> {
         match &line.statement {
             Statement::Out { qp, forms } => {
@@ -340,7 +340,7 @@ impl World {
             to: qp.own_address,
             vlan: qp.vlan,
         };
-        let numbers = Numbers { world: Some(self), arguments: &form.arguments, qp: name };
+        let numbers = Numbers { bench: Some(self), arguments: &form.arguments, qp: name };
         let frame = frame_in::build(form, &peer, &numbers)?;
         let (first, second) = frame.bytes.split_at(frame.split);
         let wire_len = frame.bytes.len();
@@ -373,7 +373,7 @@ impl World {
         let ours = self.our_side(name)?;
         let mut differences = Vec::new();
         for form in forms {
-            let numbers = Numbers { world: Some(self), arguments: &form.arguments, qp: name };
+            let numbers = Numbers { bench: Some(self), arguments: &form.arguments, qp: name };
             match seen.compare(form, &ours, &numbers) {
                 Ok(()) => {
                     let port = seen.source_port();

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use roxe_wire::{Frame, Packet, RawFrame};
 
-use crate::world::Recorded;
+use crate::peer::{Peer, Peers};
+use crate::world::{Node, Recorded};
 
 use super::*;
 use std::time::Duration;
@@ -208,7 +209,7 @@ fn forged_frames_are_refused_for_every_lie() {
         let mut world = build(&options, &Conditions::default());
         assert_eq!(live(&mut world, &mut Workload::new(&options)), Ok(()), "{options}");
         for (sum, lie) in refused.iter_mut().zip(LIES) {
-            let of = |node: &crate::world::Node| node.device.counters().by_name(lie).expect(lie);
+            let of = |node: &Node| node.device.counters().by_name(lie).expect(lie);
             *sum += world.nodes.iter().map(of).sum::<u64>();
         }
     }

@@ -28,7 +28,7 @@ use super::parse::{show_instant, show_range};
 use super::syntax::{Arguments, Expression, Value};
 
 /// Everything a script is about.
-pub(super) struct World {
+pub(super) struct Bench {
     pub(super) device: Device<VecMemory>,
     pub(super) objects: BTreeMap<String, Object>,
     pub(super) now: Instant,
@@ -133,7 +133,7 @@ pub(super) enum Done {
     Event { object: String, name: &'static str },
 }
 
-impl World {
+impl Bench {
     pub(super) fn new(settings: Settings) -> Self {
         let mut limits = Limits::DEFAULT;
         limits.port_mtu = settings.path_mtu;
@@ -470,7 +470,7 @@ impl World {
 /// The numbers among a frame's arguments.
 pub(super) struct Numbers<'a> {
     /// Without it every symbol stands for 0, so that a frame can be tried before there is a device.
-    pub(super) world: Option<&'a World>,
+    pub(super) bench: Option<&'a Bench>,
     pub(super) arguments: &'a Arguments,
     /// Whose frame it is.
     pub(super) qp: &'a str,
@@ -479,8 +479,8 @@ pub(super) struct Numbers<'a> {
 impl Numbers<'_> {
     /// A number, if it is said.
     pub(super) fn get(&self, name: &str) -> Result<Option<u64>, Mistake> {
-        match (self.world, self.arguments.get(name)) {
-            (Some(world), _) => world.number(self.arguments, name, Some(self.qp)),
+        match (self.bench, self.arguments.get(name)) {
+            (Some(bench), _) => bench.number(self.arguments, name, Some(self.qp)),
             (None, Some(Value::Number(Expression { symbol: None, plus, .. }))) => Ok(Some(*plus)),
             (None, Some(Value::Number(_))) => Ok(Some(0)),
             (None, Some(_)) => Err(Mistake::at(name, format!("`{name}` must be a number here"))),
