@@ -1,6 +1,6 @@
 //! Ring all-reduce, as machine learning does it: each of N ranks has a vector, and in the end each
 //! has the sum of all. The vectors are cut into N chunks. In N-1 steps a rank adds the chunk that
-//! its left neighbour wrote to it, and passes the sum on; after N-1 further steps each has them all.
+//! its left neighbour wrote to it, and passes the sum on; after N-1 more steps each has them all.
 //! A rank writes into its neighbour's memory, and the immediate data say which step that was.
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //! rank 3 of 4: 65536 numbers, all of them the sum of 4 ranks, after 6 steps of 65536 bytes
 //! ```
 //!
-//! Four adapters run in this process, joined by memory. On N hosts, or in N network namespaces, each
-//! names its rank and all hosts in their order: `all_reduce RANK DEVICE HOST0 HOST1 …`.
+//! Four adapters run in this process, joined by memory. On N hosts, or in N network namespaces,
+//! each names its rank and all hosts in their order: `all_reduce RANK DEVICE HOST0 HOST1 …`.
 
 use std::{env, error::Error, thread, time::Duration};
 

@@ -103,7 +103,7 @@ async fn answer(client: End, table: Arc<Buffer>) -> Outcome {
     let mut entry = client.receive().await?;
     loop {
         if let Some((key, _)) = entry.open() {
-            table.write(place(key) as usize, &entry.0);
+            table.write(place(key), &entry.0);
         }
         ANSWERED.fetch_add(1, Ordering::Relaxed);
         // The next message may come as soon as the client has the answer.
@@ -128,7 +128,8 @@ impl Client {
         let entry =
             Entry::new(key, value).ok_or("key and value have 55 bytes together, at most")?;
         let (answer, sent) = tokio::join!(self.0.receive(), self.0.send(&entry));
-        sent.and(answer.map(drop))
+        sent?;
+        answer.map(drop)
     }
 
     async fn get(&self, key: &str) -> Outcome<Option<String>> {
