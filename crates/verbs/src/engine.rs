@@ -177,7 +177,11 @@ impl Engine {
     /// Looks for what `take` takes before a wait sleeps, unless that was in vain lately.
     fn look_for<T>(&self, take: &mut impl FnMut() -> Option<T>, timeout: Duration) -> Option<T> {
         let vain = self.vain.load(Ordering::Relaxed);
-        let spin = if vain % VAIN == 0 { self.sleeper.spin().min(timeout) } else { Duration::ZERO };
+        let spin = if vain.is_multiple_of(VAIN) {
+            self.sleeper.spin().min(timeout)
+        } else {
+            Duration::ZERO
+        };
         let start = Clock::now();
         loop {
             if let Some(what) = take() {
