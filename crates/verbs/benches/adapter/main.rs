@@ -245,7 +245,7 @@ impl Bench {
             time,
             raw: RefCell::new(raw),
             ends: Ends::open(&cable(), "xdp:va", "xdp:vb", PATIENT),
-            lossy: Ends::open(&cable(), "xdp:va,fault=drop 1%", "xdp:vb", 10),
+            lossy: Ends::open(&cable(), "xdp:va,fault=drop 1%", "xdp:vb", SHORT),
             over_udp: Ends::open(&kernel, "udp:192.0.2.1,gso=on", "udp:192.0.2.2,gso=on", PATIENT),
             kernel,
         }
@@ -280,7 +280,10 @@ impl Bench {
     }
 }
 
-/// Half a second until a request is sent again, as the attribute is encoded.
+/// 34 ms until a request is sent again, as the attribute is encoded: where packets are lost.
+const SHORT: u8 = 13;
+
+/// The same for half a second.
 const PATIENT: u8 = 17;
 
 /// Ethernet, IPv4, UDP, BTH and ICRC around a payload.
