@@ -238,6 +238,7 @@ impl QueuePair {
         let vector = vector.filter(|_| given.contains(A::Av));
         let ethernet = vector.map(|vector| self.context().ethernet(vector)).transpose()?;
         self.context().with(|driver| {
+            driver.acknowledge();
             driver.device.modify_queue_pair(qpn, to, given, values, vector)?;
             if let (Some(ethernet), Some(path)) =
                 (ethernet, driver.device.query_queue_pair(qpn)?.path)
@@ -417,6 +418,7 @@ impl Drop for Inner {
         let qpn = self.qpn;
         let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.domain.context().with(|driver| {
+            driver.acknowledge();
             for &group in &*groups {
                 let _ = driver.device.detach_multicast(group, qpn);
             }
