@@ -231,34 +231,8 @@ impl<H: HostMemory> Device<H> {
 
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
     //= BC-058, BC-107, BC-112, 05-5.10
-    pub fn poll_transmit(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
-        self.transmit(now, outlet, Turns::next)
-    }
-
-    /// The same where answers wait for a later call: nothing goes before a request that has just
-    /// been posted.
-    pub fn poll_request(&mut self, now: Instant, outlet: Outlet<'_>) -> Option<Transmit> {
-        self.transmit(now, outlet, Turns::next_request)
-    }
-
-    /// Whether [`Device::poll_transmit`] may have a packet.
-    pub fn has_to_send(&self) -> bool {
-        self.turns.next().is_some()
-    }
-
-    /// Whether an answer to a peer may be among them.
-    pub fn has_response(&self) -> bool {
-        self.turns.has_response()
-    }
-
-    #[inline]
-    fn transmit(
-        &mut self,
-        now: Instant,
-        mut outlet: Outlet<'_>,
-        next: impl Fn(&Turns) -> Option<(u32, Kind)>,
-    ) -> Option<Transmit> {
-        while let Some((index, kind)) = next(&self.turns) {
+    pub fn poll_transmit(&mut self, now: Instant, mut outlet: Outlet<'_>) -> Option<Transmit> {
+        while let Some((index, kind)) = self.turns.next() {
             let Some(slot) = self.queue_pairs.get_mut(index) else {
                 debug_assert!(false, "who is destroyed leaves the rings");
                 self.turns.drop_front(kind);
@@ -293,6 +267,16 @@ impl<H: HostMemory> Device<H> {
             return Some(transmit);
         }
         None
+    }
+
+    /// Whether [`Device::poll_transmit`] may have a packet.
+    pub fn has_to_send(&self) -> bool {
+        self.turns.next().is_some()
+    }
+
+    /// Whether an answer to a peer may be among them.
+    pub fn has_response(&self) -> bool {
+        self.turns.has_response()
     }
 
     /// When to call [`Device::handle_timeout`]; may change after any other call.

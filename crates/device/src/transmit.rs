@@ -77,8 +77,7 @@ impl Turns {
         !self.responses.slots.is_empty()
     }
 
-    /// Whose turn it is among those with requests. Ask [`Turns::done`] afterwards.
-    pub(crate) fn next_request(&self) -> Option<(u32, Kind)> {
+    fn next_request(&self) -> Option<(u32, Kind)> {
         self.requests.slots.front().map(|slot| (*slot, Kind::Request))
     }
 

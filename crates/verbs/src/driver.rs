@@ -5,8 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use roxe_device::Device;
 use roxe_device::gid_table::GidEntry;
-use roxe_device::{Device, Transmit};
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
 use roxe_transport::qp_state::{AttributeMask, QpState};
@@ -146,7 +146,7 @@ impl Driver {
     pub fn drive(&mut self) -> bool {
         let now = self.now();
         let received = self.receive(now);
-        let sent = self.transmit(now, Device::poll_transmit);
+        let sent = self.transmit(now);
         received + sent > 0
     }
 
@@ -163,21 +163,19 @@ impl Driver {
         self.idle_polls = 0;
         let now = self.now();
         if sends {
-            self.transmit(now, Device::poll_transmit);
+            self.transmit(now);
         }
         self.receive(now);
     }
 
-    /// Sends what has just been posted, without asking what arrived, and only then acknowledges
-    /// what did before. But whoever only posts must not keep the rest waiting.
+    /// Sends what has just been posted, behind the acknowledgements of what the application has
+    /// seen, without asking what arrived. But whoever only posts must not keep that waiting.
     pub(crate) fn send_posted(&mut self) {
         let now = self.now();
-        self.transmit(now, Device::poll_request);
+        self.transmit(now);
         if now.since(self.driven) > POSTS_ALONE {
             self.receive(now);
-        }
-        if self.device.has_response() {
-            self.transmit(now, Device::poll_transmit);
+            self.acknowledge();
         }
     }
 
@@ -186,7 +184,7 @@ impl Driver {
     pub(crate) fn acknowledge(&mut self) {
         if self.device.has_response() {
             let now = self.now();
-            self.transmit(now, Device::poll_transmit);
+            self.transmit(now);
         }
     }
 
@@ -198,16 +196,12 @@ impl Driver {
         received
     }
 
-    fn transmit(
-        &mut self,
-        now: Instant,
-        next: fn(&mut Device<RegisteredMemory>, Instant, Outlet<'_>) -> Option<Transmit>,
-    ) -> usize {
+    fn transmit(&mut self, now: Instant) -> usize {
         let Self { device, port, paths, .. } = self;
         let sent = port.transmit(now, &mut |room| {
             loop {
                 let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-                let next = next(device, now, Outlet { room, elide: false })?;
+                let next = device.poll_transmit(now, Outlet { room, elide: false })?;
                 // A path that is not resolved loses its packets, as a network would.
                 let Some(Some(path)) = paths.get(next.path.0 as usize) else { continue };
                 let len = next.packet.len + ICRC_LEN;

@@ -153,8 +153,12 @@ impl Client {
         Ok(Recorded(self.stream))
     }
 
+    /// One that refuses us does not wait for what we ask: why stands in its answer.
     fn ask(&mut self, request: &str) -> io::Result<()> {
-        self.stream.get_mut().write_all(format!("{request}\n").as_bytes())
+        match self.stream.get_mut().write_all(format!("{request}\n").as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn line(&mut self) -> io::Result<Line> {
