@@ -179,8 +179,8 @@ impl Driver {
         }
     }
 
-    /// Sends the acknowledgements of what the application has seen already, before a queue pair that
-    /// owes them changes or goes.
+    /// Sends the acknowledgements of what the application has seen already, before a queue pair
+    /// that owes them changes or goes.
     pub(crate) fn acknowledge(&mut self) {
         if self.device.has_response() {
             let now = self.now();
