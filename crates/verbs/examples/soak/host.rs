@@ -10,8 +10,8 @@ use std::{fs, io, thread};
 
 use roxe_verbs::connect::{self, Listener, Peer};
 use roxe_verbs::{
-    AckTimeout, AddressVector, Buffer, Completion, CompletionQueue, ConnectOptions, Context, Gid,
-    Mtu, QKey, QueuePair, Remote, ServiceType, open,
+    AddressVector, Buffer, Completion, CompletionQueue, ConnectOptions, Context, Gid, Mtu, QKey,
+    QueuePair, Remote, ServiceType, open,
 };
 
 use crate::lane::Lane;
@@ -90,11 +90,7 @@ fn meet(
     let memory = Buffer::new(Lane::memory_len(longest));
     let region = context.register(&memory)?;
     let qp = context.default_pd().create_qp(service, cq).build()?;
-    let options = ConnectOptions {
-        path_mtu,
-        timeout: AckTimeout::new(12).unwrap_or_default(),
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions { path_mtu, ..ConnectOptions::default() };
     match service {
         ServiceType::Ud => qp.ready(Q_KEY)?,
         _ => qp.init(options.access)?,
