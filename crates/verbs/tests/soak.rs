@@ -26,7 +26,8 @@ fn counters_equal_the_recordings_and_data_is_right_over_a_bad_network() {
     // Nothing is equal because nothing happened.
     let counted = |name: &str| {
         let lines = said.lines().filter(|line| line.contains(&format!(" {name} ")));
-        let count = |line: &str| line.split_whitespace().nth(2).and_then(|it| it.parse().ok());
+        let count =
+            |line: &str| line.split_whitespace().nth(2).and_then(|it| it.parse::<u64>().ok());
         lines.filter_map(count).sum::<u64>()
     };
     for name in ["retrans_pkts", "nak_sequence_sent", "duplicate_request", "icrc_bad"] {

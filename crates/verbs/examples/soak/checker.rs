@@ -3,11 +3,14 @@
 //! A second opinion: it knows of a queue pair only its PSN and path MTU, and counts by itself what
 //! was sent again, what came twice, what came behind a gap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::process::ChildStdout;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use roxe_net::capture_file::{CaptureReader, Direction};
+use roxe_net::capture_file::{
+    CaptureReader, CaptureWriter, Direction, LinkType, NewInterface, NewRecord, Record, Timestamp,
+};
 use roxe_wire::opcode::{Operation, Service};
 use roxe_wire::{DropReason, Frame, NakCode, Packet, Psn, Syndrome, icrc};
 
@@ -47,6 +50,53 @@ impl Sides {
     }
 }
 
+/// The last frames of a recording, for whoever wants to know what happened.
+#[derive(Clone, Default)]
+pub(crate) struct Tail(Arc<Mutex<VecDeque<Last>>>);
+
+/// A frame's headers.
+struct Last {
+    time: Timestamp,
+    direction: Option<Direction>,
+    data: Vec<u8>,
+    wire_len: u32,
+}
+
+impl Tail {
+    fn keep(&self, record: &Record<'_>) {
+        let mut frames = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut data = if frames.len() == FRAMES {
+            frames.pop_front().map(|oldest| oldest.data).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        data.clear();
+        data.extend_from_slice(&record.data[..record.data.len().min(HEADERS)]);
+        let Record { time, direction, wire_len, .. } = *record;
+        frames.push_back(Last { time, direction, data, wire_len });
+    }
+
+    /// Writes them to a file.
+    pub(crate) fn write(&self, path: &Path, name: &str) -> Outcome {
+        let mut writer = CaptureWriter::create(path)?;
+        let link_type = LinkType::ETHERNET;
+        let description = "the last frames";
+        let snap_len = HEADERS as u32;
+        let interface = NewInterface { name, description, link_type, snap_len };
+        let interface = writer.add_interface(interface)?;
+        for frame in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let Last { time, direction, ref data, wire_len } = *frame;
+            let record = NewRecord { interface, time, data, wire_len, direction, comment: None };
+            writer.write(&record)?;
+        }
+        Ok(writer.flush()?)
+    }
+}
+
+/// How much is kept: as much as headers take, of so many frames.
+const HEADERS: usize = 96;
+const FRAMES: usize = 200_000;
+
 /// What a recording shows.
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -68,11 +118,12 @@ struct Places {
 }
 
 /// Reads a recording while it is made.
-pub(crate) fn read(capture: ChildStdout, side: &str, sides: &Sides) -> Outcome<Seen> {
+pub(crate) fn read(capture: ChildStdout, side: &str, sides: &Sides, tail: &Tail) -> Outcome<Seen> {
     let mut reader = CaptureReader::new(capture)?;
     let (mut seen, mut places) = (Seen::default(), Places::default());
     while let Some(record) = reader.next()? {
         seen.frames += 1;
+        tail.keep(&record);
         let frame = Frame::parse(record.raw_frame()).map_err(|why| format!("a frame: {why}"))?;
         let judged = Packet::parse(frame.body)
             .and_then(|packet| icrc::check(&frame.icrc_cover(), frame.body).map(|()| packet));

@@ -23,7 +23,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant as Clock};
 use std::{env, thread};
 
-use checker::{Seen, Sides, Verdict};
+use checker::{Seen, Sides, Tail, Verdict};
 use namespace::{Cable, is_root};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -60,15 +60,25 @@ fn soak(seconds: &str, seed: &str) -> Outcome {
     let _: u64 = seed.parse()?;
     let cable = Cable::new(4200);
     let sides = Sides::default();
+    let tails = [Tail::default(), Tail::default()];
     let faulty = format!("xdp:va,capture=/dev/stdout,fault={FAULTS}");
     // Children die with the thread that starts them: these two threads last as long as all.
-    cable.a.run(|| {
-        let one = Host::start("a", &faulty, seed, &sides)?;
+    let done = cable.a.run(|| {
+        let one = Host::start("a", &faulty, seed, (&sides, &tails[0]))?;
         cable.b.run(|| {
-            let other = Host::start("b", "xdp:vb,capture=/dev/stdout", seed, &sides)?;
+            let two = "xdp:vb,capture=/dev/stdout";
+            let other = Host::start("b", two, seed, (&sides, &tails[1]))?;
             conduct([one, other], time)
         })
-    })
+    });
+    if done.is_err() {
+        for (tail, side) in tails.iter().zip(["a", "b"]) {
+            let path = env::current_exe()?.with_file_name(format!("soak-{side}.pcapng"));
+            tail.write(&path, side)?;
+            eprintln!("the last frames of host {side} are in {}", path.display());
+        }
+    }
+    done
 }
 
 /// Both hosts from their start to the verdict.
@@ -160,7 +170,12 @@ struct End {
 }
 
 impl Host {
-    fn start(side: &'static str, device: &str, seed: &str, sides: &Sides) -> Outcome<Self> {
+    fn start(
+        side: &'static str,
+        device: &str,
+        seed: &str,
+        (sides, tail): (&Sides, &Tail),
+    ) -> Outcome<Self> {
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(env::current_exe()?)
@@ -171,8 +186,8 @@ impl Host {
             .spawn()?;
         let (capture, said) = (child.stdout.take(), child.stderr.take());
         let (capture, said) = capture.zip(said).ok_or("pipes that were asked for")?;
-        let of = sides.clone();
-        let reader = thread::spawn(move || checker::read(capture, side, &of));
+        let (of, tail) = (sides.clone(), tail.clone());
+        let reader = thread::spawn(move || checker::read(capture, side, &of, &tail));
         let lines = lines(said);
         let (progress, counters, sides) = (Progress::default(), BTreeMap::new(), sides.clone());
         Ok(Self { side, child, lines, reader, progress, warm_kib: 0, counters, sides })
