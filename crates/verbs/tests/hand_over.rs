@@ -52,9 +52,9 @@ use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread::{self, Thread};
 
-/// What is posted and not carried out.
 #[derive(Default)]
 struct Driver {
+    /// What is posted, or has arrived, and is not carried out.
     posted: u32,
     /// The engine's thread sleeps until somebody ends that.
     alarm: bool,
@@ -109,6 +109,12 @@ impl Engine {
     /// Posts what the application does not carry out itself.
     fn post(&self) {
         self.with(|driver| driver.posted += 1);
+    }
+
+    /// A packet arrives: who sleeps beside the port sees it, who rests does not.
+    fn arrive(&self) {
+        self.driver.lock().unwrap().posted += 1;
+        self.bell.event.set();
     }
 
     fn moved(&self) {
@@ -195,7 +201,9 @@ fn play(applications: &'static [fn(&Engine)]) {
             })
             .collect();
         applications.into_iter().for_each(|it| it.join().unwrap());
-        // Whoever sleeps here for ever is told of by the checker.
+        // Nobody waits any more, so that what arrives is for the thread. If it sleeps for ever, the
+        // checker says so.
+        engine.arrive();
         let mut driver = engine.driver.lock().unwrap();
         while driver.posted > 0 {
             driver = engine.driven.wait(driver).unwrap();
