@@ -36,8 +36,8 @@ impl Bell {
         self.state.load(Ordering::Acquire) == RUNG
     }
 
-    /// Lies down, unless somebody rang. Who gets a `true` sleeps until the event is set, and gets up
-    /// then.
+    /// Lies down, unless somebody rang. Who gets a `true` sleeps until the event is set, and gets
+    /// up then.
     pub(super) fn lie_down(&self) -> bool {
         let lies = self.state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
         if lies.is_err() {

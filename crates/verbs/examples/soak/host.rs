@@ -10,8 +10,8 @@ use std::{fs, io, thread};
 
 use roxe_verbs::connect::{self, Listener, Peer};
 use roxe_verbs::{
-    AddressVector, Buffer, Completion, CompletionQueue, ConnectOptions, Context, Gid, Mtu, QKey,
-    QueuePair, Remote, ServiceType, open,
+    AckTimeout, AddressVector, Buffer, Completion, CompletionQueue, ConnectOptions, Context, Gid,
+    Mtu, QKey, QueuePair, Remote, ServiceType, open,
 };
 
 use crate::lane::Lane;
@@ -91,7 +91,10 @@ fn meet(
     let memory = Buffer::new(Lane::memory_len(longest));
     let region = context.register(&memory)?;
     let qp = context.default_pd().create_qp(service, cq).build()?;
-    let options = ConnectOptions { path_mtu, ..ConnectOptions::default() };
+    // Nothing slows these down together, and a host that is busy otherwise may lose most of what
+    // comes for a while: a peer is given up after a second.
+    let timeout = AckTimeout::new(15).unwrap_or_default();
+    let options = ConnectOptions { path_mtu, timeout, ..ConnectOptions::default() };
     match service {
         ServiceType::Ud => qp.ready(Q_KEY)?,
         _ => qp.init(options.access)?,

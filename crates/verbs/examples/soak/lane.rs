@@ -88,6 +88,9 @@ const VERIFIED: usize = 0;
 const CHANGED: usize = 8;
 const CAME_BACK: usize = 16;
 
+/// Of the things that may be asked for, a FETCH_ADD. The other atomic swaps.
+const ADDS: u64 = 4;
+
 /// Room for the IP header before a datagram.
 const GRH: usize = 40;
 
@@ -159,14 +162,16 @@ impl Lane {
     /// Asks for something, when nothing is asked for.
     pub(crate) fn ask(&mut self) -> Outcome {
         let choice = if self.is_reliable() { self.chance.below(6) } else { 0 };
+        let may_send = !self.is_reliable() || self.sent - self.known < SLOTS;
+        let finds = self.word;
         self.asks = match choice {
-            0..3 if !self.is_reliable() || self.sent - self.known < SLOTS => Asks::Message,
+            0..=2 if may_send => Asks::Message,
             0 => Asks::Verified,
-            0..4 => {
+            1..=3 => {
                 Asks::WriteRead { seed: self.chance.next(), len: self.chance.len(self.longest) }
             }
-            4 => Asks::Atomic { finds: self.word, leaves: self.word.wrapping_add(self.sent | 1) },
-            _ => Asks::Atomic { finds: self.word, leaves: self.chance.next() },
+            ADDS => Asks::Atomic { finds, leaves: finds.wrapping_add(self.sent | 1) },
+            _ => Asks::Atomic { finds, leaves: self.chance.next() },
         };
         let back = self.word(CAME_BACK);
         match self.asks {
@@ -183,7 +188,7 @@ impl Lane {
             }
             Asks::Atomic { finds, leaves } => {
                 let remote = self.there(self.word(CHANGED));
-                let operation = if choice == 4 {
+                let operation = if choice == ADDS {
                     SendOperation::FetchAdd { remote, add: leaves.wrapping_sub(finds) }
                 } else {
                     SendOperation::CompareSwap { remote, compare: finds, swap: leaves }

@@ -6,7 +6,8 @@
 //! judged while they are made, so that there is no file and no frame is missing.
 //!
 //! As root: two network namespaces joined by a veth cable, an adapter on AF_XDP in each, in a
-//! process of its own. `soak SECONDS [SEED]`; exit status 1 when something is wrong, 3 without root.
+//! process of its own. `soak SECONDS [SEED]`; exit status 1 when something is wrong, and then the
+//! last frames of both recordings are beside the program; 3 without root.
 
 mod checker;
 mod host;
@@ -132,7 +133,7 @@ fn conduct(mut hosts: [Host; 2], time: Duration) -> Outcome {
     println!();
     for End { side, progress, warm_kib, .. } in [&a, &b] {
         println!(
-            "host {side}: {} messages, {} bytes verified, memory {warm_kib} KiB warm, {} at the end",
+            "host {side}: {} messages, {} bytes verified, memory {warm_kib} KiB warm, {} at last",
             progress.messages, progress.bytes, progress.rss_kib
         );
     }
