@@ -358,4 +358,58 @@ mod interfaces {
         child.wait().unwrap();
         assert_eq!(ours, Vec::<String>::new(), "they are closed when a program is started");
     }
+
+    /// A child that was forked and starts no other program has the descriptors too: the parent goes
+    /// on as before, also where it writes what both had, and the interface is free when both have
+    /// let go of it.
+    #[test]
+    #[allow(unsafe_code, reason = "forks")]
+    fn a_forked_child_does_not_disturb_its_parent() {
+        if !is_root() {
+            return;
+        }
+        let cable = Cable::new(4200);
+        let contexts = open_both(&cable);
+        let [one, other] = &contexts;
+        let [mut a, b] = connect(&cable, &contexts, ConnectOptions::default());
+        write_and_read(&mut a, one, other, 100_000, 0);
+        for turn in 1..20 {
+            // SAFETY: the child does nothing but what a signal handler may do, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above. All but every fifth end at once.
+                unsafe {
+                    if turn % 5 == 0 {
+                        libc::pause();
+                    }
+                    libc::_exit(0);
+                }
+            }
+            let child = rustix::process::Pid::from_raw(child).expect("it forks");
+            write_and_read(&mut a, one, other, 1_000_000, turn);
+            if turn % 5 == 0 {
+                rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+            }
+            rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
+        }
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::pause();
+                libc::_exit(0);
+            }
+        }
+        let child = rustix::process::Pid::from_raw(child).expect("it forks");
+        drop((a, b));
+        drop(contexts);
+        assert!(cable.a.ip("link show va").contains("xdp"), "the child has it");
+        rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+        rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty()).unwrap();
+        assert!(!cable.a.ip("link show va").contains("xdp"));
+        let contexts = open_both(&cable);
+        let [mut a, _b] = connect(&cable, &contexts, ConnectOptions::default());
+        write_and_read(&mut a, &contexts[0], &contexts[1], 5000, 1);
+    }
 }
