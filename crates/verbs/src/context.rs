@@ -34,8 +34,9 @@ use crate::status;
 /// gone, and everything that was made with it.
 ///
 /// Programs that the process starts have nothing of it. A child of `fork` has no thread that moves
-/// it, and shares rings with its parent: it may start another program or `_exit`, and must not touch
-/// an adapter nor drop one. The parent goes on; its interface is free when the child has ended too.
+/// it, and shares rings with its parent: it may start another program or `_exit`, and must neither
+/// touch an adapter nor drop one. The parent goes on; its interface is free when the child has ended
+/// too.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
