@@ -6,12 +6,17 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Wake;
+
+mod bell;
+mod kernel;
+
+use bell::Bell;
+use kernel::Event;
 
 /// Ends the wait of a port from any thread. Cheap to clone, and to call while nobody waits.
 #[derive(Clone, Debug)]
@@ -20,10 +25,7 @@ pub struct Waker(Arc<Bell>);
 impl Waker {
     /// Ends the wait going on, or the next one.
     pub fn wake(&self) {
-        if self.0.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
-            // It can only fail when the count is about to overflow, and then the bell rings anyhow.
-            let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
-        }
+        self.0.ring();
     }
 }
 
@@ -62,20 +64,9 @@ impl Sleeper {
 #[derive(Debug)]
 pub(crate) struct Doorbell(Arc<Bell>);
 
-#[derive(Debug)]
-struct Bell {
-    event: OwnedFd,
-    state: AtomicU8,
-}
-
-const IDLE: u8 = 0;
-const ASLEEP: u8 = 1;
-const RUNG: u8 = 2;
-
 impl Doorbell {
     pub(crate) fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Bell { event, state: AtomicU8::new(IDLE) })))
+        Ok(Self(Arc::new(Bell::new(Event::new()?))))
     }
 
     pub(crate) fn waker(&self) -> Waker {
@@ -95,14 +86,12 @@ impl Doorbell {
     /// Whether the next wait will return at once.
     #[cfg(feature = "af_xdp")]
     pub(crate) fn is_rung(&self) -> bool {
-        self.0.state.load(Ordering::Acquire) == RUNG
+        self.0.is_rung()
     }
 
     /// Sleeps until the bell rings, `other` has something to read, or `timeout` has passed.
     pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>, timeout: Duration) -> Wake {
-        let state = &self.0.state;
-        if state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            state.store(IDLE, Ordering::Release);
+        if !self.0.lie_down() {
             return Wake::Called;
         }
         let mut fds = [
@@ -113,12 +102,7 @@ impl Doorbell {
         // A signal ends the wait; nothing else can go wrong.
         let _ = poll(&mut fds, timeout.as_ref());
         let [bell, other] = fds.map(|fd| fd.revents());
-
-        // A call may have come after the poll ended: its write will make one later wait short.
-        let rung = state.swap(IDLE, Ordering::AcqRel) == RUNG;
-        if bell.contains(PollFlags::IN) {
-            let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
-        }
+        let rung = self.0.get_up(bell.contains(PollFlags::IN));
         if other.contains(PollFlags::ERR) {
             Wake::Gone
         } else if rung {

@@ -32,6 +32,11 @@ use crate::status;
 
 /// An open adapter: `ibv_context`. Clones are the same adapter; it closes when the last one is
 /// gone, and everything that was made with it.
+///
+/// Programs that the process starts have nothing of it. A child of `fork` has no thread that moves
+/// it, and shares rings with its parent: it may start another program or `_exit`, and must neither
+/// touch an adapter nor drop one. The parent goes on; its interface is free when the child has ended
+/// too.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,

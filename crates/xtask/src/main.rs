@@ -12,6 +12,7 @@ mod demo;
 mod fuzz;
 mod mutants;
 mod no_std;
+mod soak;
 mod stop;
 mod test;
 mod tidy;
@@ -54,6 +55,7 @@ const COMMANDS: &[Command] = &[
     Command("fuzz",  "[TARGET…] [--minutes N | --seconds N | --input FILE]", "hunts for inputs that crash", fuzz::run),
     Command("mutants", "[--shard K/N] [--since COMMIT] [FILE…]", "changes the code; some test must notice", mutants::run),
     Command("bench", "[FILTER…] [--short | --pairs N] [--json] [--markdown]", "measures every crate with benches; with options adapters alone", bench::run),
+    Command("soak",  "[--minutes N] [--seed N]",                 "mixed traffic over a bad network, verified", soak::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
 ];
 

@@ -6,7 +6,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::sockopt;
 use xsk_rs::Socket;
 use xsk_rs::config::{BindFlags, Interface as Name, LibxdpFlags, QueueSize, SocketConfig};
@@ -54,6 +54,9 @@ pub(super) fn bind(
         unreachable!("the first socket over its memory has all four rings");
     };
     let frames = memory.with_rings(tx, rx, fill, completion, BATCH);
+    // libxdp does not ask for it; a program that the application starts would keep the queue.
+    fcntl_setfd(frames.fd(), FdFlags::CLOEXEC)
+        .map_err(|error| OpenError::system("keep a socket to itself", "nothing", error.into()))?;
     // With the ordinary limit the kernel refuses kicks while a receiver is slow. Without
     // CAP_NET_ADMIN it stays, and sending is slower.
     let _ = sockopt::set_socket_send_buffer_size_force(frames.fd(), SEND_BUFFER);
@@ -115,6 +118,8 @@ mod tests {
         };
         namespace.run(|| {
             let first = bind().expect("the queue is free");
+            let flags = rustix::io::fcntl_getfd(first.fd()).expect("it is open");
+            assert!(flags.contains(FdFlags::CLOEXEC), "programs that are started have it too");
             let second = bind().err().expect("it is taken").to_string();
             assert_eq!(second, "queue 0 of lo belongs to another AF_XDP socket: end its process");
             drop(first);

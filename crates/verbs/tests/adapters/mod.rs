@@ -1,5 +1,7 @@
 //! Two adapters that reach each other, in this process.
 
+#![allow(dead_code, reason = "each user takes what it needs")]
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use roxe_verbs::{Context, Mtu, udp};
