@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use roxe_verbs::{Buffer, Connection, Context, Op, Wait, udp};
 
+#[cfg(feature = "af_xdp")]
+#[path = "../../net/tests/namespace/mod.rs"]
+mod namespace;
+
 /// The system's allocator, and how often it was asked.
 struct Counting;
 
@@ -40,10 +44,10 @@ const LONG: u32 = 100_000;
 
 /// SENDs, WRITEs and READs of one packet and of many, until queues have grown to what they need;
 /// then the same without an allocation.
-fn a_steady_state_allocates_nothing(one: &Context, other: &Context) {
-    let (mut here, mut there) = (Connection::new(one).unwrap(), Connection::new(other).unwrap());
-    here.connect(&there.endpoint().unwrap()).unwrap();
-    there.connect(&here.endpoint().unwrap()).unwrap();
+fn a_steady_state_allocates_nothing(
+    [one, other]: [&Context; 2],
+    [mut here, mut there]: [Connection; 2],
+) {
     let source = one.register(&Buffer::new(LONG as usize)).unwrap();
     let target = other.register(&Buffer::new(LONG as usize)).unwrap();
     let (va, r_key) = (target.address(), target.r_key());
@@ -58,9 +62,14 @@ fn a_steady_state_allocates_nothing(one: &Context, other: &Context) {
         }
     };
     (0..200).for_each(|_| round());
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    (0..200).for_each(|_| round());
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "by {}", one.summary());
+    // An adapter that hears that its interface has changed asks the kernel for it, once; what
+    // messages allocate they allocate every time.
+    let mut counted = (0..10).map(|_| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        (0..100).for_each(|_| round());
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    });
+    assert!(counted.any(|count| count == 0), "by {}", one.summary());
 }
 
 /// One test, so that no other allocates meanwhile.
@@ -69,5 +78,22 @@ fn messages_allocate_nothing() {
     let open = |address: &str| {
         Context::open_udp(address.parse().unwrap(), udp::Settings::default()).unwrap()
     };
-    a_steady_state_allocates_nothing(&open("127.91.0.1"), &open("127.91.0.2"));
+    let (one, other) = (open("127.91.0.1"), open("127.91.0.2"));
+    let (mut here, mut there) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+    here.connect(&there.endpoint().unwrap()).unwrap();
+    there.connect(&here.endpoint().unwrap()).unwrap();
+    a_steady_state_allocates_nothing([&one, &other], [here, there]);
+    #[cfg(feature = "af_xdp")]
+    if namespace::is_root() {
+        let cable = namespace::Cable::new(1500);
+        let open = |end: &namespace::Namespace, name| {
+            end.run(|| Context::open_xdp(name, roxe_verbs::af_xdp::Settings::default()).unwrap())
+        };
+        let (one, other) = (open(&cable.a, "va"), open(&cable.b, "vb"));
+        let (mut here, mut there) =
+            (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+        cable.a.run(|| here.connect(&there.endpoint().unwrap())).unwrap();
+        cable.b.run(|| there.connect(&here.endpoint().unwrap())).unwrap();
+        a_steady_state_allocates_nothing([&one, &other], [here, there]);
+    }
 }

@@ -11,14 +11,14 @@
 //! | `--json` | an object a row instead of the table |
 //! | `--markdown FILE` | also puts the table into a page, between its two `bench` comments |
 //!
-//! Two network namespaces without names stand for the hosts, a veth pair for the cable. Each end has
-//! a core: the adapter's thread and the application of one end share core 0, those of the other
+//! Two network namespaces without names stand for the hosts, a veth pair for the cable. Each end
+//! has a core: the adapter's thread and the application of one end share core 0, those of the other
 //! core 1. Figures and yardsticks take turns, so that all meet the same moods of the machine; shown
 //! are the medians, and the median of the ratios.
 //!
 //! Yardsticks: a pair of XDP sockets that copies payload in and out and does nothing else, with as
-//! many packets on the way as a queue pair has (`raw.rs`); the kernel's UDP and TCP (`kernel.rs`) on
-//! a cable without XDP program, where they are fastest.
+//! many packets on the way as a queue pair has (`raw.rs`); the kernel's UDP and TCP (`kernel.rs`)
+//! on a cable without XDP program, where they are fastest.
 //!
 //! # Loss
 //! Go-back-N with a window of `W` packets sends up to `W` again for each that is lost, so that with
@@ -245,7 +245,7 @@ impl Bench {
             time,
             raw: RefCell::new(raw),
             ends: Ends::open(&cable(), "xdp:va", "xdp:vb", PATIENT),
-            lossy: Ends::open(&cable(), "xdp:va,fault=drop 1%", "xdp:vb", 10),
+            lossy: Ends::open(&cable(), "xdp:va,fault=drop 1%", "xdp:vb", SHORT),
             over_udp: Ends::open(&kernel, "udp:192.0.2.1,gso=on", "udp:192.0.2.2,gso=on", PATIENT),
             kernel,
         }
@@ -280,7 +280,10 @@ impl Bench {
     }
 }
 
-/// Half a second until a request is sent again, as the attribute is encoded.
+/// 34 ms until a request is sent again, as the attribute is encoded: where packets are lost.
+const SHORT: u8 = 13;
+
+/// The same for half a second.
 const PATIENT: u8 = 17;
 
 /// Ethernet, IPv4, UDP, BTH and ICRC around a payload.

@@ -275,7 +275,7 @@ impl Xsk {
                 return true;
             }
             looks += 1;
-            if looks % 64 == 0 && (stop.load(Ordering::Relaxed) || elapsed(start) > 0.05) {
+            if looks.is_multiple_of(64) && (stop.load(Ordering::Relaxed) || elapsed(start) > 0.05) {
                 return false;
             }
             if sleep {

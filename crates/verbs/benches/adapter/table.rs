@@ -151,7 +151,8 @@ pub(crate) fn print(rows: &[Row]) {
 /// A flat object a row.
 pub(crate) fn json(rows: &[Row]) {
     for row in rows {
-        let number = |value: Option<f64>| value.map_or("null".to_owned(), |it| format!("{it:.4}"));
+        let number =
+            |value: Option<f64>| value.map_or_else(|| "null".to_owned(), |it| format!("{it:.4}"));
         let yardstick = row.yardstick().map(|it| row.unit.of(it));
         println!(
             "{{\"what\":\"{}\",\"unit\":\"{}\",\"figure\":{:.4},\"yardstick\":{},\"of\":\"{}\",\
