@@ -280,8 +280,8 @@ impl Bench {
     }
 }
 
-/// 34 ms until a request is sent again, as the attribute is encoded: where packets are lost.
-const SHORT: u8 = 13;
+/// 8 ms until a request is sent again, as the attribute is encoded: where packets are lost.
+const SHORT: u8 = 11;
 
 /// The same for half a second.
 const PATIENT: u8 = 17;
