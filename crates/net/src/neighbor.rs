@@ -135,6 +135,9 @@ pub enum ResolveError {
         /// The index of the interface.
         interface: u32,
     },
+    /// Nobody answered an adapter with addresses of its own in time.
+    #[error("{0} does not answer on the network of the adapter's own addresses")]
+    Silent(IpAddr),
     /// The destination is an address of this host: no frame reaches it.
     #[error("{0} is an address of this host")]
     Local(IpAddr),
