@@ -18,6 +18,7 @@
 //! | `owned_malformed` | of these, broken ones, thrown away |
 //! | `owned_overflow` | of these, thrown away because too many came at once |
 //! | `owned_tx` | frames sent of the same kinds |
+//! | `owned_moved` | neighbours that were found at another MAC than before |
 //! | `owned_conflicts` | frames by which somebody says that an address is his |
 
 use std::collections::VecDeque;
@@ -96,6 +97,7 @@ struct Counters {
     malformed: u64,
     overflow: u64,
     tx: u64,
+    moved: u64,
     conflicts: u64,
 }
 
@@ -215,14 +217,14 @@ impl Host {
             let mac = HardwareAddress::Ethernet(self.mac);
             self.probes.push(Probe::new(destination, &self.own, mac, now, &mut self.wire));
         }
-        let Self { probes, wire, outbox, neighbors, .. } = self;
+        let Self { probes, wire, outbox, neighbors, counters, .. } = self;
         probes.retain_mut(|probe| {
             wire.inbox.extend(answers.iter().cloned());
             let found = probe.poll(now, wire);
             outbox.append(&mut wire.outbox);
             let is_over = found.is_some() || now.since(probe.since()) >= PROBE;
             if is_over {
-                neighbors.end(probe.destination(), found);
+                counters.moved += u64::from(neighbors.end(probe.destination(), found));
             }
             !is_over
         });
@@ -254,13 +256,14 @@ impl Host {
         !self.outbox.is_empty()
     }
 
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 5] {
-        let Counters { rx, malformed, overflow, tx, conflicts } = self.counters;
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 6] {
+        let Counters { rx, malformed, overflow, tx, moved, conflicts } = self.counters;
         [
             ("owned_rx", rx),
             ("owned_malformed", malformed),
             ("owned_overflow", overflow),
             ("owned_tx", tx),
+            ("owned_moved", moved),
             ("owned_conflicts", conflicts),
         ]
     }

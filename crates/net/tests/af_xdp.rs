@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use namespace::{Cable, Namespace, is_root};
-use roxe_net::af_xdp::{AfXdp, Mode, OpenError, Settings, ZeroCopy};
+use roxe_net::af_xdp::{AfXdp, Mode, OpenError, Queues, Settings, ZeroCopy};
 use roxe_net::neighbor::{Netlink, Reach, Watch};
 use roxe_net::{FramePort, Outgoing, Seal, Sent, Wake};
 use roxe_wire::{
@@ -32,6 +32,7 @@ const GENERIC: Settings = Settings { mode: Mode::Generic, ..settings() };
 const fn settings() -> Settings {
     Settings {
         queue: 0,
+        queues: Queues::All,
         mode: Mode::Auto,
         zero_copy: ZeroCopy::Auto,
         ring: 2048,
@@ -337,6 +338,108 @@ fn kernel_talks(cable: &Cable, ours: IpAddr, theirs: IpAddr) {
     let mut bytes = Vec::new();
     server.read_to_end(&mut bytes).expect("it receives");
     assert_eq!(bytes.len(), 100_000);
+}
+
+/// A cable whose ends have so many queues.
+fn cable_of(queues: u32) -> Cable {
+    let cable = Cable { a: Namespace::new(), b: Namespace::new() };
+    cable.a.ip(&format!(
+        "link add va mtu 1500 address 02:00:00:00:00:0a numrxqueues {queues} numtxqueues {queues} \
+         type veth peer name vb mtu 1500 address 02:00:00:00:00:0b numrxqueues {queues} \
+         numtxqueues {queues} netns {}",
+        cable.b.path()
+    ));
+    cable.a.ip("link set va up");
+    cable.b.ip("link set vb up");
+    cable
+}
+
+/// A port on each queue of `va` sends by it, and a veth delivers on the queue of the same number.
+#[test]
+fn no_frame_is_lost_on_any_of_several_queues() {
+    if !is_root() {
+        return;
+    }
+    const QUEUES: u32 = 4;
+    for mode in [Mode::Native, Mode::Generic] {
+        let cable = cable_of(QUEUES);
+        let mut all = open(&cable.b, "vb", Settings { mode, ..settings() }).expect("it opens");
+        let summary = all.capabilities().summary.clone();
+        assert!(summary.contains("4 queues from 0 on, path MTU"), "{summary}");
+        for queue in 0..QUEUES {
+            let one = Settings { queue, queues: Queues::Count(1), ..settings() };
+            let mut sender = open(&cable.a, "va", one).expect("it opens");
+            let summary = &sender.capabilities().summary;
+            let others = format!("queue {queue} of 4 (RoCEv2 on others goes to the kernel");
+            assert!(summary.contains(&others), "{summary}");
+            for number in 0..100 {
+                assert!(send(&mut sender, &path(true, false, None), &packet(number, 100)));
+            }
+            let arrived = receive(&mut all, 100);
+            assert_eq!(arrived.len(), 100, "{mode:?}, queue {queue}");
+            for (number, bytes) in arrived.iter().enumerate() {
+                assert_eq!(bytes[..4], (number as u32).to_be_bytes(), "in order");
+            }
+            drop(sender);
+        }
+        assert_eq!(count(&all, "xdp_redirected"), 400);
+        assert_eq!(count(&all, "xdp_no_socket"), 0);
+        if mode == Mode::Native {
+            assert_eq!(count(&all, "rx_other_queues"), 300);
+        }
+    }
+}
+
+/// What comes by a queue without a socket goes to the kernel, and is counted.
+#[test]
+fn frames_on_queues_that_are_not_wanted_are_counted() {
+    if !is_root() {
+        return;
+    }
+    let cable = cable_of(3);
+    let two = Settings { queues: Queues::Count(2), ..settings() };
+    let mut some = open(&cable.b, "vb", two).expect("it opens");
+    let summary = &some.capabilities().summary;
+    assert!(summary.contains("2 queues from 0 on of 3 (RoCEv2 on others goes"), "{summary}");
+    for queue in [2, 1] {
+        let one = Settings { queue, queues: Queues::Count(1), ..settings() };
+        let mut sender = open(&cable.a, "va", one).expect("it opens");
+        assert!(send(&mut sender, &path(true, false, None), &packet(1, 100)));
+        if queue == 1 {
+            assert_eq!(receive(&mut some, 1).len(), 1);
+        } else {
+            while count(&some, "xdp_no_socket") == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    assert_eq!((count(&some, "xdp_no_socket"), count(&some, "rx_other_queues")), (1, 1));
+    let many = Settings { queues: Queues::Count(4), ..settings() };
+    drop(some);
+    let error = open(&cable.b, "vb", many).err().expect("there are three").to_string();
+    assert!(error.starts_with("vb has no queue 3: "), "{error}");
+}
+
+/// A wait ends whatever queue a frame comes by, and when the interface goes.
+#[test]
+fn a_wait_for_several_queues_ends_for_a_reason() {
+    if !is_root() {
+        return;
+    }
+    let cable = cable_of(2);
+    let mut all = open(&cable.b, "vb", settings()).expect("it opens");
+    assert_eq!(all.wait(Duration::from_millis(1)), Wake::TimedOut);
+    for queue in [0, 1] {
+        let one = Settings { queue, queues: Queues::Count(1), ..settings() };
+        let mut sender = open(&cable.a, "va", one).expect("it opens");
+        assert!(send(&mut sender, &path(true, false, None), &packet(1, 20)));
+        assert_eq!(all.wait(Duration::from_secs(5)), Wake::Arrived, "queue {queue}");
+        assert_eq!(receive(&mut all, 1).len(), 1);
+    }
+    let sleeper = all.sleeper().expect("there are descriptors");
+    assert_eq!(sleeper.sleep(Duration::from_millis(1)), Wake::TimedOut);
+    cable.b.ip("link delete vb");
+    assert_eq!(all.wait(Duration::from_secs(5)), Wake::Gone);
 }
 
 #[test]

@@ -340,7 +340,9 @@ impl Context {
             (addressing, is_own)
         });
         let addressing = addressing.map_err(roxe_device::VerbError::from)?;
-        let drive = || self.with(|driver| drop(driver.drive()));
+        let drive = || {
+            self.with(Driver::drive);
+        };
         self.inner.resolver.link(&addressing, is_own, drive)
     }
 

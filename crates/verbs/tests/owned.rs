@@ -1,6 +1,6 @@
 //! Adapters with addresses of their own, that the kernel of their host does not have.
 //!
-//! Needs root, iproute2, ping and a kernel with veth and AF_XDP; a run by anybody else prints so.
+//! Needs root, iproute2, sysctl and a kernel with veth and AF_XDP; a run by anybody else prints so.
 
 #![cfg(feature = "af_xdp")]
 
@@ -71,6 +71,60 @@ fn exchange([here, there]: &mut [Connection; 2], contexts: [&Context; 2]) {
     }
 }
 
+/// Waits until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("never: {what}");
+}
+
+/// Waits until the kernel in a namespace speaks IPv6 on this interface.
+fn await_ipv6(namespace: &Namespace, interface: &str) {
+    let groups = format!("multicast ff00::/8 dev {interface}");
+    until("IPv6", || namespace.ip("-6 route show table local").contains(&groups));
+}
+
+/// Sends an echo request from the kernel of a namespace, as `ping -c1` does. Says what came back.
+fn ping(namespace: &Namespace, address: &str, payload: &[u8]) -> Vec<u8> {
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, sockopt};
+    let address: IpAddr = address.parse().unwrap();
+    let (family, protocol, kind) = match address {
+        IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP, 8),
+        IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6, 128),
+    };
+    let mut request = [&[kind, 0, 0, 0, 0x12, 0x34, 0, 1], payload].concat();
+    if address.is_ipv4() {
+        let words = request.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(*it.get(1).unwrap_or(&0)));
+        let sum: u32 = words.sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+        request[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
+    namespace.run(|| {
+        let socket = rustix::net::socket(family, SocketType::RAW, Some(protocol)).unwrap();
+        let timeout = sockopt::Timeout::Recv;
+        sockopt::set_socket_timeout(&socket, timeout, Some(WAIT.0)).unwrap();
+        let to = std::net::SocketAddr::new(address, 0);
+        rustix::net::sendto(&socket, &request, SendFlags::empty(), &to).unwrap();
+        loop {
+            let mut bytes = vec![0; 2000];
+            let (len, _) = rustix::net::recv(&socket, &mut bytes, RecvFlags::empty())
+                .unwrap_or_else(|_| panic!("{address} does not answer"));
+            // IPv4 comes with its header.
+            let from = if address.is_ipv4() { 20 } else { 0 };
+            let reply = bytes[from..len].to_vec();
+            // Neighbour discovery and the request of one's own come too.
+            if matches!(reply[0], 0 | 129) && reply[4..6] == [0x12, 0x34] {
+                return reply[8..].to_vec();
+            }
+        }
+    })
+}
+
 const PAIRS: [(&str, &str); 2] = [("192.0.2.5", "192.0.2.2"), ("fd00::5", "fd00::2")];
 
 #[test]
@@ -106,26 +160,31 @@ fn two_owned_addresses_are_connected() {
     }
 }
 
-/// `ping` also shows that its kernel finds the MAC.
+/// Which also shows that the kernel finds the MAC.
 #[test]
 fn a_kernel_pings_an_owned_address_and_its_own_traffic_goes_on() {
     if !is_root() {
         return;
     }
     let cable = Cable::new(1500);
+    await_ipv6(&cable.b, "vb");
     let one = owner(&cable);
-    cable.b.command("ping", "-c1 -W5 192.0.2.5");
-    cable.b.command("ping", "-c1 -W5 fd00::5");
-    cable.b.command("ping", "-c1 -W5 -s 1400 192.0.2.5");
+    let long: Vec<u8> = (0..1400).map(|at| u8::try_from(at % 251).unwrap()).collect();
     for address in ["192.0.2.5", "fd00::5"] {
+        for payload in [&[][..], b"x", &long] {
+            assert!(ping(&cable.b, address, payload) == payload);
+        }
         let neighbor = cable.b.ip(&format!("neigh show {address}"));
         assert!(neighbor.contains("lladdr 02:00:00:00:00:0a"), "{neighbor}");
     }
-    assert!(count(&one, "xdp_owned") >= 5);
+    assert!(count(&one, "xdp_owned") >= 6);
     // What is the kernel's stays the kernel's.
-    cable.b.command("ping", "-c1 -W5 192.0.2.1");
-    cable.b.command("ping", "-c1 -W5 fd00::1");
-    cable.a.command("ping", "-c1 -W5 192.0.2.2");
+    for address in ["192.0.2.1", "fd00::1"] {
+        assert_eq!(ping(&cable.b, address, b"x"), b"x");
+    }
+    for address in ["192.0.2.2", "fd00::2"] {
+        assert_eq!(ping(&cable.a, address, b"x"), b"x");
+    }
     assert_eq!(count(&one, "owned_malformed"), 0);
 }
 
@@ -167,33 +226,37 @@ fn a_peer_whose_mac_changes_is_followed() {
     if !is_root() {
         return;
     }
-    for family in [0, 1] {
+    for (number, (here, there)) in PAIRS.into_iter().enumerate() {
         let cable = Cable::new(1500);
-        cable.b.command("sysctl", "-qw net.ipv4.conf.vb.arp_notify=1");
-        cable.b.command("sysctl", "-qw net.ipv6.conf.vb.ndisc_notify=1");
-        let one = owner(&cable);
-        let (here, there) = PAIRS[family];
-        let other = open(&cable.b, "xdp:vb").unwrap();
-        let [here, there] = connect(&cable, (&one, here), (&other, there));
-        drop((there, other));
-
+        await_ipv6(&cable.b, "vb");
+        announces(&cable.b);
+        let file = std::env::temp_dir()
+            .join(format!("roxe-owned-{}-{number}.pcapng", std::process::id()));
+        let device = format!("xdp:vb,capture={}", file.display());
+        let (one, other) = (owner(&cable), open(&cable.b, &device).unwrap());
+        let mut pair = connect(&cable, (&one, here), (&other, there));
+        exchange(&mut pair, [&one, &other]);
         cable.b.ip("link set vb address 02:00:00:00:00:0c");
-        let other = open(&cable.b, "xdp:vb").unwrap();
-        // By hand what is sent after a change of the MAC, for kernels that say nothing.
-        cable.b.ip("link set vb down");
-        cable.b.ip("link set vb up");
-        cable.b.ip("address replace fd00::2/64 dev vb nodad");
-        let _ = other;
-        let moved = |context: &Context| count(context, "owned_moved") > 0;
-        for _ in 0..100 {
-            if moved(&one) {
-                break;
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        assert!(moved(&one), "family {family}");
-        drop(here);
+        until("moved", || count(&one, "owned_moved") == 1);
+        // The engine looks every second; what it sends before goes to the old MAC.
+        let goes_there = || {
+            let recorded = std::fs::read(&file).unwrap();
+            let ethernet = [2, 0, 0, 0, 0, 0x0c, 2, 0, 0, 0, 0, 0x0a];
+            recorded.windows(12).any(|bytes| bytes == ethernet)
+        };
+        until("frames go to the new MAC", || {
+            exchange(&mut pair, [&one, &other]);
+            goes_there()
+        });
+        drop(pair);
+        std::fs::remove_file(file).unwrap();
     }
+}
+
+/// From now on the kernel says unasked when a MAC changes.
+fn announces(namespace: &Namespace) {
+    namespace.command("sysctl", "-qw net.ipv4.conf.vb.arp_notify=1");
+    namespace.command("sysctl", "-qw net.ipv6.conf.vb.ndisc_notify=1");
 }
 
 #[test]
@@ -202,6 +265,7 @@ fn an_address_that_somebody_has_is_not_taken() {
         return;
     }
     let cable = Cable::new(1500);
+    await_ipv6(&cable.b, "vb");
     for taken in ["192.0.2.2/24", "fd00::2/64"] {
         let error = open(&cable.a, &format!("xdp:va,own={taken}")).err().expect("it is taken");
         let address = taken.split_once('/').unwrap().0;
@@ -214,7 +278,13 @@ fn an_address_that_somebody_has_is_not_taken() {
     let loopback = open(&cable.a, "xdp:lo,own=192.0.2.5/24").err().expect("nobody is there");
     assert!(loopback.to_string().starts_with("an adapter on lo cannot own addresses: "));
     assert!(!cable.a.ip("link show va").contains("xdp"), "nothing is left of them");
-    owner(&cable);
+    // Nor does one who owns an address let it go.
+    let _one = owner(&cable);
+    for address in ["192.0.2.5/24", "fd00::5/64"] {
+        let error = open(&cable.b, &format!("xdp:vb,own={address}")).err().expect("it is taken");
+        let said = error.to_string();
+        assert!(said.contains(" is taken: 02:00:00:00:00:0a answered for it on vb; "), "{said}");
+    }
 }
 
 #[test]
@@ -225,18 +295,11 @@ fn one_who_takes_an_owned_address_later_is_told_of() {
     for (taken, address) in [("192.0.2.5/24", "192.0.2.5"), ("fd00::5/64", "fd00::5")] {
         let cable = Cable::new(1500);
         let one = owner(&cable);
-        cable.b.ip(&format!("address add {taken} dev vb nodad"));
-        // Its kernel answers whoever asks; nobody but us hears it.
-        if address.contains(':') {
-            cable.b.command("sysctl", "-qw net.ipv6.conf.vb.ndisc_notify=1");
-        } else {
-            cable.b.command("sysctl", "-qw net.ipv4.conf.vb.arp_notify=1");
-        }
-        cable.b.ip("link set vb down");
-        cable.b.ip("link set vb up");
-        if address.contains(':') {
-            cable.b.ip(&format!("address replace {taken} dev vb nodad"));
-        }
+        await_ipv6(&cable.b, "vb");
+        announces(&cable.b);
+        // Who does not ask takes it.
+        cable.b.ip(&format!("address add {taken} dev vb{}", if address.contains(':') { " nodad" } else { "" }));
+        cable.b.ip("link set vb address 02:00:00:00:00:0c");
         let conflict = AsyncEvent::AddressConflict(address.parse().unwrap());
         let events = one.async_events();
         while events.next(WAIT.0).unwrap_or_else(|| panic!("no word of {address}")) != conflict {}

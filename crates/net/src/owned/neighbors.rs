@@ -135,15 +135,18 @@ impl Neighbors {
         next
     }
 
-    /// The destination is there, or did not answer: then it is where it was.
-    pub(super) fn end(&self, destination: IpAddr, found: Option<MacAddress>) {
+    /// The destination is there, or did not answer: then it is where it was. Says whether it has
+    /// moved.
+    pub(super) fn end(&self, destination: IpAddr, found: Option<MacAddress>) -> bool {
         let mut table = self.lock();
-        let Some(neighbor) = table.known.get_mut(&destination) else { return };
+        let Some(neighbor) = table.known.get_mut(&destination) else { return false };
         neighbor.state = State::Settled;
-        let Some(mac) = found else { return };
-        if neighbor.mac.replace(mac).is_some_and(|before| before != mac) {
+        let Some(mac) = found else { return false };
+        let moved = neighbor.mac.replace(mac).is_some_and(|before| before != mac);
+        if moved {
             table.news.push(News::Moved { destination, mac });
         }
+        moved
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
