@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &PerfArguments) -> Result<Outcome> {
 }
 
 fn measure(arguments: &PerfArguments) -> Result<Outcome, Failure> {
-    let context = open(arguments.device.as_deref())?;
+    let context = open(arguments.device.as_deref(), &arguments.config)?;
     let mut plan = Plan::new(arguments, context.query_device())?;
     let gid = choose_gid(&context, arguments.gid_index, arguments.ipv6)?;
     let printer = Printer::new(arguments);

@@ -51,7 +51,7 @@ const LINGER: Duration = Duration::from_millis(140);
 
 fn play(arguments: &PingpongArguments) -> Result<(), Failure> {
     refuse(arguments)?;
-    let context = open(arguments.device.as_deref())?;
+    let context = open(arguments.device.as_deref(), &arguments.config)?;
     let mut game = Game::new(&context, arguments)?;
     game.post_receives(arguments.rx_depth)?;
     game.addresses("local", &game.own)?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use roxe_verbs::{Context, Error, Gid};
 use rustix::net::sockopt;
 
+use crate::cli::ConfigArgument;
 use crate::outcome::{Outcome, complain};
 
 /// Why a program that measures ends without what it was asked for.
@@ -73,16 +74,17 @@ impl From<Error> for Failure {
     }
 }
 
-/// Opens the adapter that a command line names, or the first that ROXE_DEVICES does.
-pub(crate) fn open(device: Option<&str>) -> Result<Context, Failure> {
+/// Opens the adapter that a command line names, or the first that a file or ROXE_DEVICES does.
+pub(crate) fn open(device: Option<&str>, config: &ConfigArgument) -> Result<Context, Failure> {
     if let Some(name) = device {
-        return Ok(roxe_verbs::open(name)?);
+        return Ok(config.open(name)?);
     }
-    let devices = roxe_verbs::devices()?;
+    let devices = config.devices()?;
     match devices.iter().find(|entry| entry.interface.is_none()) {
         Some(entry) => Ok(entry.open()?),
         None => Err(Failure::usage(
-            "name an adapter: -d xdp:eth1, say, or -d udp:10.0.0.1; or name some in ROXE_DEVICES",
+            "name an adapter: -d xdp:eth1, say, or -d udp:10.0.0.1; or name some in \
+             ROXE_DEVICES or a file",
         )),
     }
 }

@@ -285,13 +285,9 @@ fn what_the_environment_lacks_is_told() {
     );
     place.client("perf write_bw").complains(3, &expected);
     let first = place.server("perf write_bw");
-    let second = std::process::Command::new(env!("CARGO_BIN_EXE_roxe"))
-        .args(["perf", "write_bw", "-d", "memory:x", "-p", &place.port.to_string()])
-        .output()
-        .expect("roxe runs");
-    let said = String::from_utf8(second.stderr).expect("text");
-    assert_eq!(second.status.code(), Some(3), "{said}");
-    assert!(said.contains("is in use"), "{said}");
+    let second = place.beside_the_server("perf write_bw", "memory:x");
+    let expected = format!("TCP port {} is in use", place.port);
+    second.complains(3, &expected);
     drop(first);
     let nameless = Place::on_one_host().with(["xdp:nosuch0", "xdp:nosuch0"]);
     assert_eq!(nameless.client("perf write_bw").code, Some(3));

@@ -80,6 +80,10 @@ fn what_was_altered_on_its_way_is_noticed() {
     // Another size is another message.
     let [server, client] = place.each(["pingpong rc -n 5 -s 9000", "pingpong rc -n 5 -s 8000 -c"]);
     assert_eq!((server.code, client.code), (Some(1), Some(1)), "{}", client.err);
+    // Nobody tells the other its path MTU; what is too long is told.
+    let [server, client] = place.each(["pingpong rc -m 1024", "pingpong rc -m 4096"]);
+    server.complains(1, "4096 bytes of payload do not fit opcode and path MTU");
+    client.complains(1, "the peer answered PSN");
 }
 
 #[test]

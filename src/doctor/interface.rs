@@ -114,7 +114,8 @@ fn xdp(interface: &Interface) -> Vec<Check> {
         Some(true) => Check::right(what, format!("native XDP, {copying}")),
         Some(false) => Check::new(Level::Warning, what, "generic XDP only: slower")
             .advise("a driver with native XDP, such as veth, virtio_net, mlx5, ice, i40e"),
-        None => Check::right(what, "the kernel does not say what the driver can do; it is tried"),
+        None => Check::new(Level::Warning, what, "generic XDP, as far as the kernel says: slower")
+            .advise("a kernel before 6.3 does not say: it is tried all the same"),
     });
     if let Some(program) = program {
         checks.push(
@@ -148,7 +149,7 @@ fn xdp(interface: &Interface) -> Vec<Check> {
         let advice = format!("`ethtool -K {name} lro off`");
         checks.push(Check::new(Level::Wrong, "LRO", "on: frames are joined").advise(advice));
     }
-    if generic_receive && native == Some(false) {
+    if generic_receive && native != Some(true) {
         let found = "on, with generic XDP: joined frames are copied once more";
         let advice = format!("`ethtool -K {name} gro off`");
         checks.push(Check::new(Level::Warning, "GRO", found).advise(advice));

@@ -3,6 +3,8 @@
 use clap::{Args, ValueEnum, value_parser};
 use roxe_verbs::{Mtu, ServiceType};
 
+use crate::cli::ConfigArgument;
+
 /// Measures bandwidth or latency, as perftest does: a server here, a client there.
 ///
 /// The two tell each other their queue pairs over TCP as perftest 4.5 does, so that its ib_send_bw,
@@ -18,9 +20,11 @@ pub(crate) struct PerfArguments {
     pub(crate) host: Option<String>,
     /// The adapter: a name, or a device string (see `roxe devinfo --help`)
     ///
-    /// Without it, the first that ROXE_DEVICES names.
+    /// Without it, the first that a file or ROXE_DEVICES names.
     #[arg(short, long = "ib-dev", value_name = "DEVICE")]
     pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
     /// The TCP port over which the two sides tell each other their queue pairs
     #[arg(short, long, default_value_t = 18515, value_parser = value_parser!(u16).range(1..))]
     pub(crate) port: u16,

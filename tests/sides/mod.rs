@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ impl Ended {
 
 /// Where the two sides are.
 pub(crate) struct Place {
-    namespaces: Option<[Namespace; 2]>,
+    namespaces: Option<[Arc<Namespace>; 2]>,
     devices: [String; 2],
     /// The server's host, as the client names it.
     pub(crate) host: String,
@@ -54,20 +55,27 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// On one host, by UDP sockets.
+    /// On one host, by UDP sockets: in a namespace, or where none can be made at addresses and a
+    /// port that nobody else has.
     pub(crate) fn on_one_host() -> Self {
         let [_, b, c, d] = (std::process::id() * 16).to_be_bytes();
         let address = |which: u8| format!("udp:127.{}.{c}.{}", b & 0x7f, d | which);
+        let (devices, host) = ([1, 2].map(address), "127.0.0.1".to_owned());
+        if rustix::process::geteuid().is_root() {
+            let namespace = Arc::new(Namespace::new());
+            let namespaces = Some([Arc::clone(&namespace), namespace]);
+            return Self { namespaces, devices, host, port: 18515 };
+        }
         let port = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr();
         let port = port.expect("it is bound").port();
-        let (devices, host) = ([1, 2].map(address), "127.0.0.1".to_owned());
         Self { namespaces: None, devices, host, port }
     }
 
     /// In two namespaces.
     pub(crate) fn joined(a: Namespace, b: Namespace, devices: [&str; 2], host: &str) -> Self {
         let devices = devices.map(str::to_owned);
-        Self { namespaces: Some([a, b]), devices, host: host.to_owned(), port: 18515 }
+        let namespaces = Some([a, b].map(Arc::new));
+        Self { namespaces, devices, host: host.to_owned(), port: 18515 }
     }
 
     /// With other devices.
@@ -89,11 +97,11 @@ impl Place {
         }
     }
 
-    fn command(&self, which: usize, words: &str) -> Command {
+    fn command(&self, device: &str, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
         command
             .args(words.split_whitespace())
-            .args(["-d", &self.devices[which], "-p", &self.port.to_string()])
+            .args(["-d", device, "-p", &self.port.to_string()])
             .env_remove("ROXE_DEVICES")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -103,7 +111,8 @@ impl Place {
 
     /// Starts a server, and waits until it listens.
     pub(crate) fn server(&self, words: &str) -> Server {
-        let child = self.run(0, || self.command(0, words).spawn()).expect("roxe runs");
+        let child =
+            self.run(0, || self.command(&self.devices[0], words).spawn()).expect("roxe runs");
         let mut server = Server { child: Some(child) };
         let start = Instant::now();
         while !self.is_listening(server.child().id()) {
@@ -131,7 +140,14 @@ impl Place {
     /// Runs a client to its end.
     pub(crate) fn client(&self, words: &str) -> Ended {
         let words = format!("{words} {}", self.host);
-        let output = self.run(1, || self.command(1, &words).output()).expect("roxe runs");
+        let output =
+            self.run(1, || self.command(&self.devices[1], &words).output()).expect("roxe runs");
+        Ended::new(&output)
+    }
+
+    /// Runs one that ends by itself where the server is, with another device.
+    pub(crate) fn beside_the_server(&self, words: &str, device: &str) -> Ended {
+        let output = self.run(0, || self.command(device, words).output()).expect("roxe runs");
         Ended::new(&output)
     }
 

@@ -96,8 +96,8 @@ fn changed(kept: &Kept, how: &dyn Fn(&mut Headers, &mut [u8]) -> bool) -> Option
     icrc::seal(&parsed.icrc_cover(), Room::whole(&mut new.bytes[start..end])).then_some(new)
 }
 
-/// Its name; in every how many of the frames in which it can be it is made, unless all are asked
-/// for; and what it does. Of the rare ones every one is made, else too few would be to tell anything.
+/// Its name; in how many of the frames in which it can be made it is, unless all are asked for; and
+/// what it does. Of the rare ones every one is made, else too few would be to tell anything.
 type Change = (&'static str, usize, fn(&mut Headers, &mut [u8]) -> bool);
 
 fn is_answer(headers: &Headers) -> bool {

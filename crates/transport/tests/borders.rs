@@ -45,6 +45,17 @@ fn a_responder_has_work_as_long_as_it_owes_an_answer() {
 }
 
 #[test]
+fn a_message_may_fill_its_receive_to_the_last_byte() {
+    for (len, status, byte_len) in [(300, Success, 300), (299, LocalLengthError, 0)] {
+        let mut end = connection();
+        end.room(1, len);
+        end.take(packet("RC_SEND_FIRST", 2000).bytes(&count(1, 256)));
+        end.take(packet("RC_SEND_LAST", 2001).bytes(&count(1, 44)));
+        assert_eq!(end.received(), [(1, status, byte_len)]);
+    }
+}
+
+#[test]
 fn a_requester_has_work_while_something_is_to_be_sent_and_may_be() {
     let mut end = connection();
     assert!(!end.qp.has_request());

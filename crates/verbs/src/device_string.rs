@@ -98,6 +98,7 @@ fn read(text: &str) -> Result<DeviceString, String> {
 
 /// What is wrong, and with which option, if it is one of them.
 pub(crate) struct Wrong {
+    #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "files tell it"))]
     pub(crate) key: Option<String>,
     pub(crate) what: String,
 }

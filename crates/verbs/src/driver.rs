@@ -215,6 +215,15 @@ impl Driver {
         }
     }
 
+    /// Sends the acknowledgements of what the application has seen already, before a queue pair that
+    /// owes them changes or goes.
+    pub(crate) fn acknowledge(&mut self) {
+        if self.device.has_response() {
+            let now = self.now();
+            self.transmit(now, Device::poll_transmit);
+        }
+    }
+
     fn receive(&mut self, now: Instant) -> usize {
         self.driven = now;
         let Self { device, port, .. } = self;

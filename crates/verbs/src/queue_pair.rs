@@ -238,6 +238,7 @@ impl QueuePair {
         let vector = vector.filter(|_| given.contains(A::Av));
         let link = vector.map(|vector| self.context().link(vector)).transpose()?;
         self.context().with(|driver| {
+            driver.acknowledge();
             driver.device.modify_queue_pair(qpn, to, given, values, vector)?;
             if let (Some(link), Some(path)) =
                 (link, driver.device.query_queue_pair(qpn)?.path)
@@ -417,6 +418,7 @@ impl Drop for Inner {
         let qpn = self.qpn;
         let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.domain.context().with(|driver| {
+            driver.acknowledge();
             for &group in &*groups {
                 let _ = driver.device.detach_multicast(group, qpn);
             }

@@ -488,3 +488,29 @@ fn a_connection_has_a_service_level() {
     assert!(refused.to_string().contains("service levels are 0 to 7"), "{refused}");
     ours.queue_pair().connect(&peer, &of(7)).unwrap();
 }
+
+/// Who has seen a message may go away at once, or say something that ends the connection: the peer
+/// still hears that the message arrived.
+#[test]
+fn a_message_that_was_seen_is_acknowledged_whatever_its_receiver_does_then() {
+    for [one, other] in [joined_by_memory(), joined_by_udp()] {
+        let (from, to) = (Buffer::new(64), Buffer::new(64));
+        let (source, target) = (one.register(&from).unwrap(), other.register(&to).unwrap());
+        for turn in 0..20 {
+            let mut sender = Connection::new(&one).unwrap();
+            let mut receiver = Connection::new(&other).unwrap();
+            sender.connect(&receiver.endpoint().unwrap()).unwrap();
+            receiver.connect(&sender.endpoint().unwrap()).unwrap();
+            receiver.post_receive(1, &target, 0, 64).unwrap();
+            sender.post(2, Op::Send, &source, 0, 64).unwrap();
+            receiver.wait(Wait(PATIENCE)).unwrap();
+            if turn % 2 == 0 {
+                let qp = receiver.queue_pair();
+                let values = qp.query().attributes;
+                qp.modify(QpState::Error, AttributeMask::NONE, &values, None).unwrap();
+            }
+            drop(receiver);
+            assert_eq!(sender.wait(Wait(PATIENCE)).unwrap().wr_id, 2);
+        }
+    }
+}

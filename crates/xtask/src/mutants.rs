@@ -23,6 +23,8 @@ const FILES: &[&str] = &[
     "crates/transport/src/qp_state.rs",
     "crates/device/src/memory.rs",
     "crates/device/src/memory/copy.rs",
+    "crates/device/src/memory/grant.rs",
+    "crates/device/src/memory/regions.rs",
     "crates/device/src/memory/windows.rs",
     "crates/transport/src/inbound.rs",
     "crates/transport/src/requester.rs",

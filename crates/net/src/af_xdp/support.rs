@@ -13,8 +13,8 @@ use crate::neighbor::Interface;
 /// What an interface can do for AF_XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// Whether its driver runs XDP programs that redirect to sockets. `None` where the kernel does
-    /// not say (before 6.3).
+    /// Whether its driver runs XDP programs that redirect to sockets. `None` where the kernel says
+    /// nothing of it: the driver runs none, or the kernel is older than 6.3.
     pub native: Option<bool>,
     /// Whether its driver shares memory with sockets.
     pub zero_copy: bool,

