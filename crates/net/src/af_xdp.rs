@@ -4,12 +4,12 @@
 //! kernel, and everything else to the kernel. The port owns program, socket and memory; dropped, it
 //! leaves nothing behind.
 //!
-//! It receives from all queues of the interface, unless it is told otherwise, and sends on the first
-//! one, so that packets of one path stay in order. Of queues that it does not have, frames go to the
-//! kernel, and `xdp_no_socket` counts them; `ethtool -L INTERFACE combined 1` leaves one queue.
+//! It receives from all queues of the interface, unless it is told otherwise, and sends on the
+//! first one, so that packets of one path stay in order. Of queues that it does not have, frames go
+//! to the kernel, and `xdp_no_socket` counts them; `ethtool -L INTERFACE combined 1` leaves one.
 //!
-//! It may own addresses that the kernel does not have: [`owned`](crate::owned). The host's own kernel
-//! does not reach these, because what it sends does not come back from the wire.
+//! It may own addresses that the kernel does not have: [`owned`]. The host's own kernel does not
+//! reach these, because what it sends does not come back from the wire.
 //!
 //! It takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and locked memory for the frames (CAP_IPC_LOCK,
 //! or `ulimit -l`): 16 MiB by default.
@@ -468,7 +468,8 @@ impl Taker<'_> {
             if packet.is_err() && self.host.as_mut().is_some_and(|host| host.take(frame)) {
                 continue;
             }
-            packets += usize::from(self.traffic.arrived(Arrival { frame: Some(frame), packet }, sink));
+            packets +=
+                usize::from(self.traffic.arrived(Arrival { frame: Some(frame), packet }, sink));
         }
         for frame in arrived.drain(..from) {
             frames.done_with(frame);

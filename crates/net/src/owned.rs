@@ -1,9 +1,9 @@
 //! IP addresses of an adapter's own: on the wire of an interface, unknown to its kernel.
 //!
-//! What a kernel does for its addresses is done here: ARP requests, neighbour solicitations and echo
-//! requests are answered, and the MACs of neighbours found, by smoltcp; an address that somebody
-//! else has is told. [`Host`] does it for a port, which hands it the frames that are not RoCEv2 and
-//! sends what it says; [`Neighbors`] is what the rest of the process asks.
+//! What a kernel does for its addresses is done here: ARP requests, neighbour solicitations and
+//! echo requests are answered, and the MACs of neighbours found, by smoltcp; an address that
+//! somebody else has is told. `Host` does it for a port, which hands it the frames that are not
+//! RoCEv2 and sends what it says; [`Neighbors`] is what the rest of the process asks.
 //!
 //! smoltcp does not show what it knows of neighbours. So for each one asked for it gets a datagram
 //! to send: the frame with it, which goes nowhere, says the MAC.

@@ -14,8 +14,8 @@
 //! [`roxe_net::udp`]), `auto` the first where it is allowed, else the second on the interface's
 //! first address. All `memory` of the same name in a process are joined.
 //!
-//! `queues` says how many queues of the interface to receive from, from `queue` on: all unless it is
-//! said, or the one named. With `own` the adapter has addresses of its own instead of the
+//! `queues` says how many queues of the interface to receive from, from `queue` on: all unless it
+//! is said, or the one named. With `own` the adapter has addresses of its own instead of the
 //! interface's, and `gw` is the router beyond their network (see `roxe_net::owned`). More than one
 //! may stand behind each other, `own=10.0.0.5/24,own=fd00::5/64`, or be joined by `+`.
 //!

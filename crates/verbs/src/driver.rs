@@ -110,11 +110,9 @@ impl Driver {
     pub(crate) fn move_to(&mut self, destination: IpAddr, ethernet: (MacAddress, MacAddress)) {
         for index in 0..self.paths.len() {
             let id = PathId(u32::try_from(index).expect("paths have numbers of 32 bits"));
-            let goes_there = matches!(self.paths[index], Way::Port(_))
-                && self.device.paths().get(id).is_some_and(|path| {
-                    path.addressing.destination == destination
-                });
-            if goes_there {
+            let path = self.device.paths().get(id);
+            let goes_there = path.is_some_and(|it| it.addressing.destination == destination);
+            if goes_there && matches!(self.paths[index], Way::Port(_)) {
                 self.set_link(id, Link::Ethernet(ethernet.0, ethernet.1));
             }
         }

@@ -43,9 +43,10 @@ impl Loopback {
         frame.extend_from_slice(&room.second[..len - in_first]);
         frame.resize(at + len + ICRC_LEN, 0);
         let packet_len = u16::try_from(len + ICRC_LEN).ok();
-        let sealed = packet_len.and_then(|len| path.write(len, 0, &mut frame)).is_some_and(|cover| {
-            icrc::seal(&cover, Room { first: &mut frame[at..], second: &mut [] })
-        });
+        let sealed =
+            packet_len.and_then(|len| path.write(len, 0, &mut frame)).is_some_and(|cover| {
+                icrc::seal(&cover, Room { first: &mut frame[at..], second: &mut [] })
+            });
         if sealed {
             self.packets += 1;
             self.frames.push_back(frame);

@@ -240,9 +240,7 @@ impl QueuePair {
         self.context().with(|driver| {
             driver.acknowledge();
             driver.device.modify_queue_pair(qpn, to, given, values, vector)?;
-            if let (Some(link), Some(path)) =
-                (link, driver.device.query_queue_pair(qpn)?.path)
-            {
+            if let (Some(link), Some(path)) = (link, driver.device.query_queue_pair(qpn)?.path) {
                 driver.set_link(path, link);
             }
             Ok(())

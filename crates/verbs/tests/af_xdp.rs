@@ -137,8 +137,7 @@ fn queue_pairs_of_one_adapter_in_memory_or_on_a_socket_reach_each_other() {
 fn to_itself(one: &Context, gid: u32) {
     let [mut here, mut there] = [(); 2].map(|()| Connection::new(one).unwrap());
     let options = ConnectOptions { source_gid: gid, ..ConnectOptions::default() };
-    let [of_here, of_there] =
-        [&here, &there].map(|it| it.queue_pair().endpoint_at(gid).unwrap());
+    let [of_here, of_there] = [&here, &there].map(|it| it.queue_pair().endpoint_at(gid).unwrap());
     here.queue_pair().connect(&of_there, &options).unwrap();
     there.queue_pair().connect(&of_here, &options).unwrap();
     let len = 1_000_003;

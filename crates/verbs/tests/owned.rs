@@ -61,9 +61,12 @@ fn connect(
 /// A message, and its answer.
 fn exchange([here, there]: &mut [Connection; 2], contexts: [&Context; 2]) {
     let [a, b] = contexts.map(|context| context.register(&Buffer::new(100_000)).unwrap());
-    for turn in 0..2 {
-        let (from, to, source, target) =
-            if turn == 0 { (&mut *here, &mut *there, &a, &b) } else { (&mut *there, &mut *here, &b, &a) };
+    for forth in [true, false] {
+        let (from, to, source, target) = if forth {
+            (&mut *here, &mut *there, &a, &b)
+        } else {
+            (&mut *there, &mut *here, &b, &a)
+        };
         to.post_receive(1, target, 0, 100_000).unwrap();
         from.post(2, Op::Send, source, 0, 100_000).unwrap();
         from.wait(WAIT).unwrap();
@@ -98,8 +101,8 @@ fn ping(namespace: &Namespace, address: &str, payload: &[u8]) -> Vec<u8> {
     };
     let mut request = [&[kind, 0, 0, 0, 0x12, 0x34, 0, 1], payload].concat();
     if address.is_ipv4() {
-        let words = request.chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(*it.get(1).unwrap_or(&0)));
-        let sum: u32 = words.sum();
+        let word = |it: &[u8]| u32::from(it[0]) << 8 | u32::from(*it.get(1).unwrap_or(&0));
+        let sum: u32 = request.chunks(2).map(word).sum();
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
         request[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -230,8 +233,8 @@ fn a_peer_whose_mac_changes_is_followed() {
         let cable = Cable::new(1500);
         await_ipv6(&cable.b, "vb");
         announces(&cable.b);
-        let file = std::env::temp_dir()
-            .join(format!("roxe-owned-{}-{number}.pcapng", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("roxe-owned-{}-{number}.pcapng", std::process::id()));
         let device = format!("xdp:vb,capture={}", file.display());
         let (one, other) = (owner(&cable), open(&cable.b, &device).unwrap());
         let mut pair = connect(&cable, (&one, here), (&other, there));
@@ -298,7 +301,8 @@ fn one_who_takes_an_owned_address_later_is_told_of() {
         await_ipv6(&cable.b, "vb");
         announces(&cable.b);
         // Who does not ask takes it.
-        cable.b.ip(&format!("address add {taken} dev vb{}", if address.contains(':') { " nodad" } else { "" }));
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        cable.b.ip(&format!("address add {taken} dev vb{nodad}"));
         cable.b.ip("link set vb address 02:00:00:00:00:0c");
         let conflict = AsyncEvent::AddressConflict(address.parse().unwrap());
         let events = one.async_events();

@@ -1,5 +1,5 @@
-//! Single messages of ARP, neighbour discovery and ICMP: those that smoltcp does not write, and what
-//! has to be known of one before smoltcp gets it.
+//! Single messages of ARP, neighbour discovery and ICMP: those that smoltcp does not write, and
+//! what has to be known of one before smoltcp gets it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -86,8 +86,7 @@ fn read_arp(bytes: &[u8], own: &Own) -> Result<Said, Malformed> {
     else {
         return Err(Malformed);
     };
-    if !matches!(operation, ArpOperation::Request | ArpOperation::Reply)
-        || !sender_mac.is_unicast()
+    if !matches!(operation, ArpOperation::Request | ArpOperation::Reply) || !sender_mac.is_unicast()
     {
         return Err(Malformed);
     }

@@ -225,8 +225,8 @@ fn broken_messages_are_counted_and_do_nothing() {
     };
     let broken = [
         request[..20].to_vec(),
-        with(15, 2),    // Not Ethernet.
-        with(18, 5),    // Lengths of its addresses.
+        with(15, 2), // Not Ethernet.
+        with(18, 5), // Lengths of its addresses.
         with(19, 16),
         with(21, 9),    // Neither request nor reply.
         with(22, 0xff), // A group has no MAC.

@@ -131,7 +131,8 @@ fn what_is_for_an_owned_address() {
     const OWN: [u8; 4] = [10, 0, 0, 5];
     const PEER: [u8; 4] = [10, 0, 0, 9];
     const OTHER: [u8; 4] = [10, 0, 0, 1];
-    let icmp = |header: Vec<u8>| ethernet(&[&IPV4, &ipv4_to(header, OWN), &[8, 0, 0, 0, 0, 0, 0, 0]]);
+    let icmp =
+        |header: Vec<u8>| ethernet(&[&IPV4, &ipv4_to(header, OWN), &[8, 0, 0, 0, 0, 0, 0, 0]]);
     let v6 = |packet: Vec<u8>| ethernet(&[&IPV6, &packet]);
     let (ours, theirs) = ("xdp_no_socket", "xdp_passed");
     let mut foreign_arp = arp(PEER, OWN);
