@@ -8,7 +8,8 @@
 //! smoltcp does not show what it knows of neighbours. So for each one asked for it gets a datagram
 //! to send: the frame with it, which goes nowhere, says the MAC.
 //!
-//! Frames have no VLAN tag. Time is passed in.
+//! Frames have no VLAN tag. Addresses are told, not learned: no DHCP, no router advertisements.
+//! Time is passed in.
 //!
 //! # Counters
 //!

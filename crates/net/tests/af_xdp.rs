@@ -574,6 +574,62 @@ fn a_second_port_is_told_about_the_first() {
     }
 }
 
+/// A queue of a tap device: what is written to it arrives, what is sent can be read.
+#[allow(unsafe_code, reason = "a tap device is made by ioctl")]
+fn tap_queue(namespace: &Namespace, name: &str) -> std::fs::File {
+    use std::os::fd::AsRawFd as _;
+    namespace.run(|| {
+        let file = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
+        let file = file.expect("there is tun");
+        // SAFETY: all of it may be zero.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as _);
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
+        request.ifr_ifru.ifru_flags = flags as i16;
+        // SAFETY: the call reads and writes the request.
+        let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        file
+    })
+}
+
+#[test]
+fn frames_come_and_go_by_the_queues_of_a_tap_device() {
+    if !is_root() {
+        return;
+    }
+    for settings in [settings(), GENERIC] {
+        let namespace = Namespace::new();
+        let mut queues = [(); 2].map(|()| tap_queue(&namespace, "tap7"));
+        namespace.ip("link set tap7 up");
+        // The driver does not say how many there are.
+        let two = Settings { queues: Queues::Count(2), ..settings };
+        let mut port = open(&namespace, "tap7", two).expect("it opens");
+        assert!(port.capabilities().summary.contains(", 2 queues from 0 on"));
+        let path = path(true, true, None);
+        let body = packet(3, 500);
+        for queue in &mut queues {
+            let mut frame = [vec![0; path.headers_len()], body.clone()].concat();
+            let cover = path.write(500, 0, &mut frame).expect("it fits");
+            let at = path.headers_len();
+            let room = roxe_wire::Room { first: &mut frame[at..], second: &mut [] };
+            assert!(icrc::seal(&cover, room));
+            queue.write_all(&frame).expect("the device takes it");
+            assert_eq!(receive(&mut port, 1), [&body[..496]], "{:?}", settings.mode);
+        }
+        assert_eq!(count(&port, "rx_other_queues"), 1);
+        assert_eq!((count(&port, "xdp_redirected"), count(&port, "xdp_no_socket")), (2, 0));
+        assert!(send(&mut port, &path, &body));
+        // The kernel has things to say too.
+        let is_ours = |bytes: &[u8]| bytes.ends_with(&body[..496]);
+        let mut bytes = [0; 2000];
+        while {
+            let len = queues[0].read(&mut bytes).expect("something is sent");
+            !is_ours(&bytes[..len - 4])
+        } {}
+    }
+}
+
 #[test]
 fn a_tap_will_do_and_a_tun_will_not() {
     if !is_root() {

@@ -218,8 +218,7 @@ impl Context {
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.with(|driver| {
             let mut all: Vec<_> = driver.device.counters().iter().collect();
-            all.extend(driver.port.counters());
-            all.push(("loopback_packets", driver.loopback_packets()));
+            all.extend(driver.port_counters());
             all
         })
     }

@@ -118,9 +118,11 @@ impl Driver {
         }
     }
 
-    /// Packets that the adapter sent to itself.
-    pub(crate) const fn loopback_packets(&self) -> u64 {
-        self.loopback.packets()
+    /// Every counter of the port, and `loopback_packets`: those that the adapter sent to itself.
+    pub(crate) fn port_counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = self.port.counters();
+        counters.push(("loopback_packets", self.loopback.packets()));
+        counters
     }
 
     /// Makes these the engine's addresses. Those that stay keep their GID indices. Says whether
@@ -213,8 +215,8 @@ impl Driver {
         }
     }
 
-    /// Sends the acknowledgements of what the application has seen already, before a queue pair that
-    /// owes them changes or goes.
+    /// Sends the acknowledgements of what the application has seen already, before a queue pair
+    /// that owes them changes or goes.
     pub(crate) fn acknowledge(&mut self) {
         if self.device.has_response() {
             let now = self.now();
