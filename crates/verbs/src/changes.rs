@@ -7,6 +7,9 @@ use roxe_net::neighbor::{Interface, Netlink, Watch};
 use roxe_net::owned::{Neighbors, News};
 use roxe_wire::MacAddress;
 
+#[cfg(feature = "af_xdp")]
+use crate::resolver::kernel::Follower;
+
 /// Says what has changed since the last call. Never waits long.
 pub(crate) type Changes = Box<dyn FnMut() -> Change + Send>;
 
@@ -45,14 +48,15 @@ impl Watched {
 
     /// An adapter that has the interface's addresses. That it is gone the port says.
     #[cfg(feature = "af_xdp")]
-    pub(crate) fn with_its_addresses(mut self) -> Changes {
-        Box::new(move || match self.look().flatten() {
-            Some(interface) => Change {
-                active: Some(is_active(&interface)),
-                addresses: Some(addresses(&interface).collect()),
+    pub(crate) fn with_its_addresses(mut self, mut follower: Follower) -> Changes {
+        Box::new(move || {
+            let interface = self.look().flatten();
+            Change {
+                active: interface.as_ref().map(is_active),
+                addresses: interface.as_ref().map(|it| addresses(it).collect()),
+                moved: follower.moved(),
                 ..Change::default()
-            },
-            None => Change::default(),
+            }
         })
     }
 

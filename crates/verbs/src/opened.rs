@@ -98,7 +98,8 @@ impl Opened {
             None => {
                 let kernel = crate::resolver::kernel::Kernel::new(netlink, &found);
                 let addresses = changes::addresses(&found).collect();
-                (addresses, Resolver::Kernel(kernel), watched.with_its_addresses())
+                let changes = watched.with_its_addresses(kernel.follow()?);
+                (addresses, Resolver::Kernel(kernel), changes)
             }
             Some(neighbors) => {
                 let mac = found.mac.unwrap_or_default();

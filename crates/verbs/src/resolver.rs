@@ -66,9 +66,13 @@ fn segment_mac(address: IpAddr) -> MacAddress {
 
 #[cfg(feature = "af_xdp")]
 pub(crate) mod kernel {
-    use std::sync::{Mutex, PoisonError};
+    use std::collections::BTreeMap;
+    use std::io;
+    use std::net::IpAddr;
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Duration;
 
-    use roxe_net::neighbor::{Interface, Netlink};
+    use roxe_net::neighbor::{Interface, Netlink, Watch};
     use roxe_wire::{Addressing, MacAddress};
 
     use super::PATIENCE;
@@ -79,21 +83,82 @@ pub(crate) mod kernel {
         netlink: Mutex<Netlink>,
         interface: u32,
         mac: MacAddress,
+        known: Known,
     }
+
+    /// The destinations asked for: from which source, and where they are.
+    type Known = Arc<Mutex<BTreeMap<IpAddr, (IpAddr, MacAddress)>>>;
 
     impl Kernel {
         pub(crate) fn new(netlink: Netlink, interface: &Interface) -> Self {
             let mac = interface.mac.unwrap_or_default();
-            Self { netlink: Mutex::new(netlink), interface: interface.index, mac }
+            let (netlink, known) = (Mutex::new(netlink), Known::default());
+            Self { netlink, interface: interface.index, mac, known }
         }
 
         pub(crate) fn ethernet(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
             let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
             let route = netlink.route(to.destination, Some(to.source), Some(self.interface))?;
             let route = route.ok_or(Error::NoRoute(to.destination))?;
-            Ok((netlink.resolve(&route, PATIENCE)?, self.mac))
+            let mac = netlink.resolve(&route, PATIENCE)?;
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MOST {
+                known.pop_first();
+            }
+            known.insert(to.destination, (to.source, mac));
+            Ok((mac, self.mac))
+        }
+
+        /// What follows the destinations.
+        pub(crate) fn follow(&self) -> io::Result<Follower> {
+            Ok(Follower {
+                watch: Watch::neighbors()?,
+                netlink: Netlink::open()?,
+                interface: self.interface,
+                mac: self.mac,
+                known: Arc::clone(&self.known),
+            })
         }
     }
+
+    /// Follows the destinations that were asked for.
+    pub(crate) struct Follower {
+        watch: Watch,
+        netlink: Netlink,
+        interface: u32,
+        mac: MacAddress,
+        known: Known,
+    }
+
+    impl Follower {
+        /// Those that have moved, and the link addresses of their frames, destination and source.
+        /// One that the kernel has lost is where it was.
+        pub(crate) fn moved(&mut self) -> Vec<(IpAddr, (MacAddress, MacAddress))> {
+            if !self.watch.has_changed() {
+                return Vec::new();
+            }
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut moved = Vec::new();
+            for (destination, (source, before)) in known {
+                let route = self.netlink.route(destination, Some(source), Some(self.interface));
+                let Ok(Some(route)) = route else { continue };
+                // If it has to be asked for, the answer is a change that is heard of.
+                let Ok(mac) = self.netlink.resolve(&route, ONCE) else { continue };
+                if mac != before {
+                    moved.push((destination, (mac, self.mac)));
+                    let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.insert(destination, (source, mac));
+                }
+            }
+            moved
+        }
+    }
+
+    /// Destinations that are followed, at most.
+    const MOST: usize = 4096;
+
+    /// As long as it takes to ask for a neighbour once.
+    const ONCE: Duration = Duration::from_millis(1);
 }
 
 #[cfg(feature = "af_xdp")]
