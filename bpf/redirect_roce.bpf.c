@@ -3,10 +3,13 @@
 // RoCEv2 to the AF_XDP socket of the frame's queue, everything else to the kernel.
 //
 // RoCEv2 is UDP to port 4791 over IPv4 without options or over IPv6 without extension headers,
-// unfragmented, behind at most two VLAN tags. No frame is changed and none is dropped here: what
-// is broken goes to the kernel, which counts it.
+// unfragmented, behind at most two VLAN tags. Where the adapter has addresses of its own, which the
+// kernel does not have, ARP, neighbour discovery and ICMP of these go to the socket too, if they
+// have no tag. No frame is changed and none is dropped here: what is broken goes to the kernel,
+// which counts it.
 
 #include <linux/bpf.h>
+#include <linux/icmpv6.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
@@ -24,10 +27,33 @@
 #define MAX_QUEUES 64
 #define MAX_VLAN_TAGS 2
 #define MORE_FRAGMENTS_OR_OFFSET 0x3fff
+#define MAX_OWNED 8
+#define ARP_ETHERNET 1
+#define NEIGHBOR_SOLICITATION 135
+#define NEIGHBOR_ADVERTISEMENT 136
 
 struct vlan_tag {
 	__be16 control;
 	__be16 protocol;
+};
+
+// ARP of IPv4 addresses over Ethernet.
+struct arp {
+	__be16 hardware;
+	__be16 protocol;
+	__u8 hardware_len;
+	__u8 protocol_len;
+	__be16 operation;
+	__u8 sender_mac[ETH_ALEN];
+	__u8 sender[4];
+	__u8 target_mac[ETH_ALEN];
+	__u8 target[4];
+};
+
+// Neighbour solicitation or advertisement, without its options.
+struct neighbor_message {
+	struct icmp6hdr icmp;
+	struct in6_addr target;
 };
 
 // The socket of each queue.
@@ -44,6 +70,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } stats SEC(".maps");
+
+// Addresses that the adapter has and the kernel has not. An IPv4 address a.b.c.d is ::ffff:a.b.c.d.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_OWNED);
+	__type(key, struct in6_addr);
+	__type(value, __u8);
+} owned SEC(".maps");
 
 static __always_inline void count(enum roce_stat what)
 {
@@ -76,6 +110,62 @@ static __always_inline bool is_vlan(__be16 protocol)
 	return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
 }
 
+static __always_inline bool is_owned(const struct in6_addr *address)
+{
+	struct in6_addr key;
+
+	__builtin_memcpy(&key, address, sizeof(key));
+	return bpf_map_lookup_elem(&owned, &key) != NULL;
+}
+
+static __always_inline bool is_owned_ipv4(const void *address)
+{
+	struct in6_addr key = {};
+
+	key.in6_u.u6_addr16[5] = 0xffff;
+	__builtin_memcpy(&key.in6_u.u6_addr32[3], address, 4);
+	return bpf_map_lookup_elem(&owned, &key) != NULL;
+}
+
+// ROCE_OWNED when an owned address is asked for, or somebody says that he has it; ROCE_ANNOUNCED
+// when a neighbour says unasked where he is.
+static __always_inline enum roce_stat judge_arp(struct cursor *cursor)
+{
+	struct arp *arp = take(cursor, sizeof(*arp));
+
+	if (!arp)
+		return ROCE_SHORT;
+	if (arp->hardware != bpf_htons(ARP_ETHERNET) || arp->protocol != bpf_htons(ETH_P_IP) ||
+	    arp->hardware_len != ETH_ALEN || arp->protocol_len != 4)
+		return ROCE_PASSED;
+	if (is_owned_ipv4(arp->target) || is_owned_ipv4(arp->sender))
+		return ROCE_OWNED;
+	if (!__builtin_memcmp(arp->sender, arp->target, 4))
+		return ROCE_ANNOUNCED;
+	return ROCE_PASSED;
+}
+
+// The same for ICMPv6 behind `ip`.
+static __always_inline enum roce_stat judge_icmpv6(struct cursor *cursor, struct ipv6hdr *ip)
+{
+	struct neighbor_message *message;
+
+	if (is_owned(&ip->daddr))
+		return ROCE_OWNED;
+	message = take(cursor, sizeof(*message));
+	if (!message)
+		return ROCE_PASSED;
+	if (message->icmp.icmp6_type != NEIGHBOR_SOLICITATION &&
+	    message->icmp.icmp6_type != NEIGHBOR_ADVERTISEMENT)
+		return ROCE_PASSED;
+	if (is_owned(&message->target))
+		return ROCE_OWNED;
+	// To a group, nobody has asked for it.
+	if (message->icmp.icmp6_type == NEIGHBOR_ADVERTISEMENT && ip->daddr.in6_u.u6_addr8[0] == 0xff)
+		return ROCE_ANNOUNCED;
+	return ROCE_PASSED;
+}
+
 // Walks over an IPv4 header. ROCE_REDIRECTED when UDP follows.
 static __always_inline enum roce_stat walk_ipv4(struct cursor *cursor)
 {
@@ -83,8 +173,14 @@ static __always_inline enum roce_stat walk_ipv4(struct cursor *cursor)
 
 	if (!ip)
 		return ROCE_SHORT;
-	if (ip->version != 4 || ip->ihl < 5 || ip->protocol != IPPROTO_UDP)
+	if (ip->version != 4 || ip->ihl < 5)
 		return ROCE_PASSED;
+	if (ip->protocol != IPPROTO_UDP)
+		return ip->protocol == IPPROTO_ICMP && ip->ihl == 5 &&
+				       !(ip->frag_off & bpf_htons(MORE_FRAGMENTS_OR_OFFSET)) &&
+				       is_owned_ipv4(&ip->daddr) ?
+			       ROCE_OWNED :
+			       ROCE_PASSED;
 	if (ip->ihl > 5)
 		return ROCE_OPTIONS;
 	if (ip->frag_off & bpf_htons(MORE_FRAGMENTS_OR_OFFSET))
@@ -104,6 +200,8 @@ static __always_inline enum roce_stat walk_ipv6(struct cursor *cursor)
 	switch (ip->nexthdr) {
 	case IPPROTO_UDP:
 		return ROCE_REDIRECTED;
+	case IPPROTO_ICMPV6:
+		return judge_icmpv6(cursor, ip);
 	case IPPROTO_FRAGMENT:
 		return ROCE_FRAGMENT;
 	case IPPROTO_HOPOPTS:
@@ -117,19 +215,21 @@ static __always_inline enum roce_stat walk_ipv6(struct cursor *cursor)
 	}
 }
 
-// ROCE_REDIRECTED for RoCEv2, else why the frame is none.
+// ROCE_REDIRECTED for RoCEv2, ROCE_OWNED for what else the socket gets, else why it does not.
 static __always_inline enum roce_stat judge(struct xdp_md *ctx)
 {
 	struct cursor cursor = { (void *)(long)ctx->data, (void *)(long)ctx->data_end };
 	enum roce_stat verdict;
 	struct ethhdr *ethernet;
 	struct udphdr *udp;
+	bool tagged;
 	__be16 protocol;
 
 	ethernet = take(&cursor, sizeof(*ethernet));
 	if (!ethernet)
 		return ROCE_SHORT;
 	protocol = ethernet->h_proto;
+	tagged = is_vlan(protocol);
 
 #pragma unroll
 	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
@@ -149,7 +249,11 @@ static __always_inline enum roce_stat judge(struct xdp_md *ctx)
 		verdict = walk_ipv4(&cursor);
 	else if (protocol == bpf_htons(ETH_P_IPV6))
 		verdict = walk_ipv6(&cursor);
+	else if (protocol == bpf_htons(ETH_P_ARP))
+		verdict = judge_arp(&cursor);
 	else
+		return ROCE_PASSED;
+	if (verdict == ROCE_OWNED && tagged)
 		return ROCE_PASSED;
 	if (verdict != ROCE_REDIRECTED)
 		return verdict;
@@ -167,7 +271,7 @@ static __always_inline int redirect(struct xdp_md *ctx)
 	enum roce_stat verdict = judge(ctx);
 	int action = XDP_PASS;
 
-	if (verdict == ROCE_REDIRECTED) {
+	if (verdict == ROCE_REDIRECTED || verdict == ROCE_OWNED) {
 		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 		if (action != XDP_REDIRECT)
 			verdict = ROCE_NO_SOCKET;

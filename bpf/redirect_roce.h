@@ -13,6 +13,8 @@ enum roce_stat {
 	ROCE_EXTENSION, /* an IPv6 extension header: passed */
 	ROCE_VLAN_TAGS, /* more than two VLAN tags: passed */
 	ROCE_SHORT, /* ends inside a header, or RoCEv2 without a whole BTH: passed */
+	ROCE_OWNED, /* ARP, neighbour discovery, ICMP of an owned address: to the socket */
+	ROCE_ANNOUNCED, /* a neighbour says unasked what its link address is: passed */
 	ROCE_STATS, /* how many there are */
 };
 

@@ -83,6 +83,59 @@ fn each_fault_of_an_interface_is_found_and_said_what_to_do() {
     fails("addresses", &["va"], "ip address add");
 }
 
+/// A veth delivers on the queue that it was sent by.
+#[test]
+fn frames_that_came_by_other_queues_are_told_of() {
+    use roxe::verbs::{Buffer, Connection, Op};
+    if !is_root() {
+        return;
+    }
+    let cable = Cable { a: Namespace::new(), b: Namespace::new() };
+    let queues = "numrxqueues 2 numtxqueues 2";
+    let peer = cable.b.path();
+    cable.a.ip(&format!("link add va {queues} type veth peer name vb {queues} netns {peer}"));
+    for (end, name, address) in [(&cable.a, "va", 1), (&cable.b, "vb", 2)] {
+        end.ip(&format!("address add 192.0.2.{address}/24 dev {name}"));
+        end.ip(&format!("link set {name} up"));
+    }
+    let open = |end: &Namespace, device: &str| {
+        let device = device.parse().expect("a device string");
+        end.run(|| Context::open_device("one", &device)).expect("an adapter")
+    };
+    let sender = open(&cable.b, "xdp:vb,queue=1");
+    let send = |to: &Context| {
+        let mut connection = Connection::new(&sender).expect("it can be made");
+        let endpoint = Connection::new(to).and_then(|it| it.endpoint()).expect("it has one");
+        cable.b.run(|| connection.connect(&endpoint)).expect("it is there");
+        let memory = sender.register(&Buffer::new(8)).expect("it fits");
+        connection.post(1, Op::Send, &memory, 0, 8).expect("there is room");
+        connection
+    };
+    let count = |context: &Context, name: &str| {
+        let counters = context.counters();
+        counters.iter().find(|(known, _)| *known == name).expect("it counts that").1
+    };
+    let all = open(&cable.a, "xdp:va");
+    let one = send(&all);
+    while count(&all, "rx_other_queues") == 0 {
+        std::thread::yield_now();
+    }
+    let (_, [level, found, _]) = check(&cable.a, "queues", &["va"]);
+    assert_eq!((level.as_str(), found.as_str()), ("ok", "2"));
+    drop((one, all));
+
+    let some = open(&cable.a, "xdp:va,queues=1");
+    let one = send(&some);
+    while count(&some, "xdp_no_socket") == 0 {
+        std::thread::yield_now();
+    }
+    let (_, [level, found, advice]) = check(&cable.a, "queues", &["va"]);
+    assert_eq!(level, "warn");
+    assert!(found.ends_with(" frames of RoCEv2 on others went to the kernel"), "{found}");
+    assert!(advice.contains("queues=auto"), "{advice}");
+    drop(one);
+}
+
 #[test]
 fn who_has_the_port_is_told() {
     if !is_root() {

@@ -6,6 +6,8 @@ use roxe_net::neighbor::Interface;
 use roxe_verbs::Mtu;
 
 use super::{Check, Level};
+#[cfg(feature = "af_xdp")]
+use crate::adapters::Adapter;
 
 /// There is none of this name.
 pub(super) fn missing(all: &[Interface]) -> Check {
@@ -108,6 +110,7 @@ fn xdp(interface: &Interface) -> Vec<Check> {
             return vec![Check::new(Level::Warning, what, found)];
         }
     };
+    let lost = lost(name);
     let mut checks = Vec::new();
     let copying = if zero_copy { "zero-copy" } else { "copy mode" };
     checks.push(match native {
@@ -135,16 +138,20 @@ fn xdp(interface: &Interface) -> Vec<Check> {
         let advice = format!("`ip link set {name} mtu {LARGEST_LINEAR}`, or `mode=generic`");
         checks.push(Check::new(Level::Warning, "buffers", found).advise(advice));
     }
-    if queues > 1 {
-        let advice = format!(
-            "an adapter has one: `ethtool -L {name} combined 1`, or a filter that leads UDP port \
-             4791 to queue 0"
-        );
-        let found = format!("{queues}: frames on others go to the kernel");
-        checks.push(Check::new(Level::Warning, "queues", found).advise(advice));
-    } else {
-        checks.push(Check::right("queues", "1"));
-    }
+    checks.push(match (queues, lost) {
+        (_, 1..) => {
+            let found = format!("{queues}: {lost} frames of RoCEv2 on others went to the kernel");
+            let advice = "an adapter that is open has fewer: leave `queues=` and `queue=` out, or \
+                          `queues=auto`";
+            Check::new(Level::Warning, "queues", found).advise(advice)
+        }
+        (MANY.., _) => {
+            let found = format!("{queues}: an adapter has the first 64, others are the kernel's");
+            Check::new(Level::Warning, "queues", found)
+                .advise(format!("`ethtool -L {name} combined 64`"))
+        }
+        _ => Check::right("queues", queues.to_string()),
+    });
     if large_receive {
         let advice = format!("`ethtool -K {name} lro off`");
         checks.push(Check::new(Level::Wrong, "LRO", "on: frames are joined").advise(advice));
@@ -156,6 +163,27 @@ fn xdp(interface: &Interface) -> Vec<Check> {
     }
     checks
 }
+
+/// Frames that adapters on an interface lost to the kernel, because they came by other queues.
+#[cfg(feature = "af_xdp")]
+fn lost(interface: &str) -> u64 {
+    let begin = format!("{interface}: ");
+    let mut lost = 0;
+    for mut adapter in Adapter::all().map(|open| open.adapters).unwrap_or_default() {
+        if !adapter.info.mode.starts_with(&begin) {
+            continue;
+        }
+        // One that closes just now has lost nothing that matters.
+        let counters = adapter.ask(false).map(|now| now.counters).unwrap_or_default();
+        let of_others = counters.iter().filter(|counter| counter.name == "xdp_no_socket");
+        lost += of_others.map(|counter| counter.value).sum::<u64>();
+    }
+    lost
+}
+
+/// More queues than an adapter can have.
+#[cfg(feature = "af_xdp")]
+const MANY: u32 = 65;
 
 /// The largest MTU whose frames XDP has in one page.
 #[cfg(feature = "af_xdp")]

@@ -2,8 +2,14 @@
 //!
 //! An XDP program (`bpf/redirect_roce.bpf.c`) gives RoCEv2 to a socket that shares memory with the
 //! kernel, and everything else to the kernel. The port owns program, socket and memory; dropped, it
-//! leaves nothing behind. It uses one queue: frames that the interface spreads to others go to the
-//! kernel, and `xdp_no_socket` counts them; `ethtool -L INTERFACE combined 1` leaves one.
+//! leaves nothing behind.
+//!
+//! It receives from all queues of the interface, unless it is told otherwise, and sends on the
+//! first one, so that packets of one path stay in order. Of queues that it does not have, frames go
+//! to the kernel, and `xdp_no_socket` counts them; `ethtool -L INTERFACE combined 1` leaves one.
+//!
+//! It may own addresses that the kernel does not have: [`owned`]. The host's own kernel does not
+//! reach these, because what it sends does not come back from the wire.
 //!
 //! It takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and locked memory for the frames (CAP_IPC_LOCK,
 //! or `ulimit -l`): 16 MiB by default.
@@ -14,6 +20,7 @@
 //!
 //! | name | counts |
 //! |---|---|
+//! | `rx_other_queues` | packets that came by other queues than the first |
 //! | `tx_kicks` | system calls to make the kernel send |
 //! | `tx_refused` | of these, how many failed for good |
 //! | `rx_too_long` | frames in more than two buffers, thrown away |
@@ -23,6 +30,8 @@
 //! | `xsk_tx_invalid` | descriptors of ours that the kernel refused; never |
 //! | `xdp_redirected` | RoCEv2 frames that the program gave to the socket |
 //! | `xdp_no_socket` | RoCEv2 frames on queues without a socket, passed to the kernel |
+//! | `xdp_owned` | ARP, neighbour discovery and ICMP of addresses of its own, for the socket |
+//! | `xdp_announced` | neighbours that said unasked what their MAC is: passed |
 //! | `xdp_passed` | other traffic, passed to the kernel |
 //! | `xdp_options`, `xdp_extension` | frames with IPv4 options, IPv6 extension headers: passed |
 //! | `xdp_fragment` | fragments: passed |
@@ -31,21 +40,25 @@
 use std::error::Error;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
+use roxe_wire::{Frame, Instant, Mtu, RawFrame, Received, Room};
+use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
 use xsk_rs::config::QueueSize;
 
 use crate::doorbell::Doorbell;
 use crate::framing::{Framed, Framer};
-use crate::neighbor::{Interface, Netlink};
+use crate::neighbor::{Assigned, Interface, Netlink};
+use crate::owned::{self, Host, Neighbors, Own};
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
 };
 use crate::{Sleeper, Waker};
 
 mod error;
+mod groups;
 mod program;
 mod socket;
 mod support;
@@ -59,8 +72,10 @@ use umem::{Frames, RxFrame};
 /// What can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The queue, from 0 on.
+    /// The queue, from 0 on; of several the first, which is the one for sending.
     pub queue: u32,
+    /// How many queues to receive from.
+    pub queues: Queues,
     /// Where the XDP program runs.
     pub mode: Mode,
     /// Whether the kernel may or must do without copying.
@@ -77,12 +92,23 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             queue: 0,
+            queues: Queues::All,
             mode: Mode::Auto,
             zero_copy: ZeroCopy::Auto,
             ring: 2048,
             spin: Duration::from_micros(30),
         }
     }
+}
+
+/// How many queues a port receives from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queues {
+    /// All that the interface spreads frames over, 64 at most.
+    #[default]
+    All,
+    /// So many, at least one.
+    Count(u32),
 }
 
 /// Where the XDP program runs.
@@ -109,11 +135,16 @@ pub enum ZeroCopy {
     Off,
 }
 
-/// A port on a queue of a network interface.
+/// A port on the queues of a network interface.
 pub struct AfXdp {
-    // First the program goes: while it is attached, frames go to the socket.
+    // First the program goes: while it is attached, frames go to the sockets.
     program: Attached,
     frames: Frames,
+    /// Queues that are only received from.
+    others: Vec<Other>,
+    /// Readable while something has arrived on any of several queues.
+    any: Option<OwnedFd>,
+    owned: Option<Box<Owned>>,
     capabilities: Capabilities,
     bell: Doorbell,
     spin: Duration,
@@ -127,6 +158,20 @@ pub struct AfXdp {
     kicks: u64,
     refused: u64,
     too_long: u64,
+    rx_other_queues: u64,
+}
+
+/// A queue that is only received from.
+struct Other {
+    frames: Frames,
+    arrived: Vec<RxFrame>,
+}
+
+/// What a port with addresses of its own has besides.
+struct Owned {
+    host: Host,
+    /// Membership in the groups that neighbours ask for the addresses in.
+    _groups: OwnedFd,
 }
 
 impl AfXdp {
@@ -135,6 +180,25 @@ impl AfXdp {
     /// # Errors
     /// [`OpenError`]; then nothing of it is left.
     pub fn open(name: &str, settings: Settings) -> Result<Self, OpenError> {
+        Ok(Self::assemble(name, settings)?.0)
+    }
+
+    /// Opens a port that has addresses of its own. Takes a moment: others on the network are asked
+    /// first whether they have them.
+    ///
+    /// # Errors
+    /// [`OpenError`]; then nothing of it is left.
+    pub fn open_owning(
+        name: &str,
+        settings: Settings,
+        own: &Own,
+    ) -> Result<(Self, Neighbors), OpenError> {
+        let (mut port, interface) = Self::assemble(name, settings)?;
+        let neighbors = port.claim(&interface, own)?;
+        Ok((port, neighbors))
+    }
+
+    fn assemble(name: &str, settings: Settings) -> Result<(Self, Interface), OpenError> {
         let interface = find(name)?;
         let path_mtu = Mtu::fitting(interface.mtu).ok_or_else(|| OpenError::MtuTooSmall {
             interface: interface.name.clone(),
@@ -149,6 +213,8 @@ impl AfXdp {
         let (mut program, attachment) = loaded.attach(&interface, settings.mode)?;
         let (frames, zero_copy) = bind(&interface, &settings, ring, &attachment)?;
         program.direct(settings.queue, frames.fd())?;
+        let others = bind_others(&interface, &settings, &program, zero_copy)?;
+        let any = (!others.is_empty()).then(|| any_of(&frames, &others)).transpose()?;
         if settings.queue == 0 {
             loaded.test(&mut program, &interface)?;
         }
@@ -156,9 +222,13 @@ impl AfXdp {
         let bell = Doorbell::new()
             .map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let summary = summarize(&interface, &settings, &attachment, zero_copy, path_mtu);
-        Ok(Self {
+        let framer = Framer::new(interface.mtu as usize + LINK_HEADERS);
+        let port = Self {
             program,
             frames,
+            others,
+            any,
+            owned: None,
             capabilities: Capabilities {
                 path_mtu,
                 zero_copy,
@@ -168,51 +238,112 @@ impl AfXdp {
             },
             bell,
             spin: settings.spin,
-            framer: Framer::new(interface.mtu as usize + LINK_HEADERS),
+            framer,
             arrived: Vec::with_capacity(BATCH + 1),
             traffic: Traffic::default(),
             is_stuck: false,
             kicks: 0,
             refused: 0,
             too_long: 0,
-        })
+            rx_other_queues: 0,
+        };
+        Ok((port, interface))
+    }
+
+    /// Makes addresses the port's own, unless somebody else has them.
+    fn claim(&mut self, interface: &Interface, own: &Own) -> Result<Neighbors, OpenError> {
+        let name = || interface.name.clone();
+        let mac = interface.mac.filter(|_| !interface.is_loopback());
+        let Some(mac) = mac else {
+            let why = "there is nobody at the other end of loopback";
+            return Err(OpenError::CannotOwn { interface: name(), why });
+        };
+        if own.addresses.len() > owned::MAX_ADDRESSES {
+            return Err(OpenError::CannotOwn { interface: name(), why: "8 are the most" });
+        }
+        let of_kernel = interface.addresses.iter().find(|it| own.has(it.address));
+        if let Some(&Assigned { address, .. }) = of_kernel {
+            return Err(OpenError::AddressOfKernel { interface: name(), address });
+        }
+        let groups = groups::join(interface, own)
+            .map_err(|source| OpenError::System { what: "join multicast groups", source })?;
+        for address in &own.addresses {
+            self.program.own(address.address)?;
+        }
+        let mut host = Host::new(own, mac, interface.mtu as usize);
+        host.ask_for_rivals();
+        let neighbors = host.neighbors();
+        self.owned = Some(Box::new(Owned { host, _groups: groups }));
+        for _ in 0..CLAIM_LOOKS {
+            self.fetch(Instant::ZERO, |_| {});
+            self.bell.wait(Some(self.arrivals()), CLAIM_PAUSE);
+        }
+        self.fetch(Instant::ZERO, |_| {});
+        let host = &mut self.owned.as_mut().expect("it is there since above").host;
+        if let Some((address, mac)) = host.rival() {
+            return Err(OpenError::AddressTaken { interface: name(), address, mac });
+        }
+        host.claim();
+        self.send_owned();
+        let addresses: Vec<_> = own.addresses.iter().map(|it| it.address.to_string()).collect();
+        self.capabilities.summary += &format!(", owns {}", addresses.join(" and "));
+        Ok(neighbors)
+    }
+
+    /// What is readable while something has arrived.
+    fn arrivals(&self) -> BorrowedFd<'_> {
+        self.any.as_ref().map_or_else(|| self.frames.fd(), |any| any.as_fd())
+    }
+
+    fn has_arrived(&mut self) -> bool {
+        self.frames.has_arrived() || self.others.iter_mut().any(|it| it.frames.has_arrived())
     }
 
     /// Hands up what has arrived, until there is a packet. Says how many.
-    fn fetch(&mut self, mut sink: impl FnMut(Arrival<'_>)) -> usize {
-        let mut packets = 0;
-        while packets == 0 && self.frames.fetch(&mut self.arrived) > 0 {
-            packets = self.hand_up(&mut sink);
-            self.frames.await_many();
-            self.frames.assert_complete(self.arrived.len());
+    fn fetch(&mut self, now: Instant, mut sink: impl FnMut(Arrival<'_>)) -> usize {
+        let Self { frames, arrived, others, traffic, owned, too_long, .. } = self;
+        let mut taker = Taker { traffic, host: owned.as_mut().map(|it| &mut it.host), too_long };
+        let mut packets = taker.fetch(frames, arrived, &mut sink);
+        for Other { frames, arrived } in others {
+            let more = taker.fetch(frames, arrived, &mut sink);
+            self.rx_other_queues += more as u64;
+            packets += more;
         }
+        self.serve_owned(now);
         packets
     }
 
-    /// Hands up the packets of the frames that arrived; of one whose rest has not come yet, the
-    /// frames stay. Says how many packets.
-    fn hand_up(&mut self, sink: &mut impl FnMut(Arrival<'_>)) -> usize {
-        let mut packets = 0;
-        let mut from = 0;
-        while let Some(last) = self.arrived[from..].iter().position(|frame| !frame.goes_on()) {
-            let packet = &self.arrived[from..=from + last];
-            from += packet.len();
-            let (first, second) = match packet {
-                [only] => (self.frames.bytes(only), &[][..]),
-                [first, second] => (self.frames.bytes(first), self.frames.bytes(second)),
-                _ => {
-                    self.too_long += 1;
-                    continue;
-                }
+    /// Does what the addresses of our own want done.
+    fn serve_owned(&mut self, now: Instant) {
+        let Some(owned) = &mut self.owned else { return };
+        if owned.host.is_due(now) {
+            owned.host.serve(now, || self.program.announcements());
+            self.send_owned();
+        }
+    }
+
+    /// Sends what is to be said for the addresses of our own, as far as there are frames for it.
+    fn send_owned(&mut self) {
+        let Some(owned) = &mut self.owned else { return };
+        if !owned.host.has_outgoing() {
+            return;
+        }
+        self.frames.reclaim();
+        while self.frames.free() >= FRAMES_PER_PACKET {
+            let Some(bytes) = owned.host.outgoing() else { break };
+            let (Some(mut frame), Some(mut spare)) = (self.frames.take(), self.frames.take())
+            else {
+                unreachable!("so many are free");
             };
-            let wire_len = first.len() + second.len();
-            let frame = RawFrame { first, second, wire_len, ..RawFrame::ethernet(&[]) };
-            packets += usize::from(self.traffic.hand_up(frame, sink));
+            let len = bytes.len().min(umem::CHUNK_ROOM);
+            self.frames.write([&mut frame, &mut spare], |room, _| {
+                room[..len].copy_from_slice(&bytes[..len]);
+            });
+            self.frames.queue(frame, len, false);
+            self.frames.give_back(spare);
         }
-        for frame in self.arrived.drain(..from) {
-            self.frames.done_with(frame);
-        }
-        packets
+        self.frames.publish();
+        self.kick();
     }
 
     /// Lets `source` write a packet into free frames, and queues it.
@@ -273,7 +404,7 @@ impl AfXdp {
         let end = now().saturating_add(limit);
         loop {
             for _ in 0..LOOKS {
-                if self.frames.has_arrived() {
+                if self.has_arrived() {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -285,21 +416,83 @@ impl AfXdp {
     }
 }
 
+/// What becomes of frames that arrived.
+struct Taker<'a> {
+    traffic: &'a mut Traffic,
+    /// Who sees to frames that are no RoCEv2.
+    host: Option<&'a mut Host>,
+    too_long: &'a mut u64,
+}
+
+impl Taker<'_> {
+    /// Hands up what has arrived on a queue, until there is a packet. Says how many.
+    fn fetch(
+        &mut self,
+        frames: &mut Frames,
+        arrived: &mut Vec<RxFrame>,
+        sink: &mut impl FnMut(Arrival<'_>),
+    ) -> usize {
+        let mut packets = 0;
+        while packets == 0 && frames.fetch(arrived) > 0 {
+            packets = self.hand_up(frames, arrived, sink);
+            frames.await_many();
+            frames.assert_complete(arrived.len());
+        }
+        packets
+    }
+
+    /// Hands up the packets of the frames that arrived; of one whose rest has not come yet, the
+    /// frames stay. Says how many packets.
+    fn hand_up(
+        &mut self,
+        frames: &mut Frames,
+        arrived: &mut Vec<RxFrame>,
+        sink: &mut impl FnMut(Arrival<'_>),
+    ) -> usize {
+        let mut packets = 0;
+        let mut from = 0;
+        while let Some(last) = arrived[from..].iter().position(|frame| !frame.goes_on()) {
+            let packet = &arrived[from..=from + last];
+            from += packet.len();
+            let (first, second) = match packet {
+                [only] => (frames.bytes(only), &[][..]),
+                [first, second] => (frames.bytes(first), frames.bytes(second)),
+                _ => {
+                    *self.too_long += 1;
+                    continue;
+                }
+            };
+            let wire_len = first.len() + second.len();
+            let frame = RawFrame { first, second, wire_len, ..RawFrame::ethernet(&[]) };
+            let packet = Frame::parse(frame).map(|frame| frame.received());
+            if packet.is_err() && self.host.as_mut().is_some_and(|host| host.take(frame)) {
+                continue;
+            }
+            packets +=
+                usize::from(self.traffic.arrived(Arrival { frame: Some(frame), packet }, sink));
+        }
+        for frame in arrived.drain(..from) {
+            frames.done_with(frame);
+        }
+        packets
+    }
+}
+
 impl FramePort for AfXdp {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn receive(&mut self, _now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        self.fetch(packets_to(sink))
+    fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.fetch(now, packets_to(sink))
     }
 
     fn may_receive(&mut self) -> bool {
-        self.frames.has_arrived()
+        self.has_arrived()
     }
 
-    fn receive_all(&mut self, _now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        self.fetch(sink)
+    fn receive_all(&mut self, now: Instant, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.fetch(now, sink)
     }
 
     fn transmit<'p>(
@@ -352,8 +545,10 @@ impl FramePort for AfXdp {
         loop {
             // Nor does it end a wait when the interface goes away.
             let now = left.min(ALIVE_PAUSE);
-            let wake = self.bell.wait(Some(self.frames.fd()), now);
-            if wake != Wake::TimedOut {
+            let wake = self.bell.wait(Some(self.arrivals()), now);
+            // Of several queues, one that has an error looks as if something had arrived.
+            let may_be_gone = wake == Wake::Arrived && self.any.is_some() && !self.has_arrived();
+            if wake != Wake::TimedOut && !may_be_gone {
                 return wake;
             }
             if self.frames.kick().is_err() {
@@ -370,7 +565,7 @@ impl FramePort for AfXdp {
         if self.is_stuck {
             self.kick();
         }
-        if self.frames.has_arrived() {
+        if self.has_arrived() {
             return Err(Wake::Arrived);
         }
         self.frames.reclaim();
@@ -379,11 +574,15 @@ impl FramePort for AfXdp {
 
     /// The kernel does not say when frames come back from it.
     fn due(&self) -> Option<Duration> {
-        (self.is_stuck || self.frames.free() < FRAMES_PER_PACKET).then_some(FULL_PAUSE)
+        if self.is_stuck || self.frames.free() < FRAMES_PER_PACKET {
+            Some(FULL_PAUSE)
+        } else {
+            self.owned.as_ref().filter(|owned| owned.host.is_busy()).map(|_| OWNED_PAUSE)
+        }
     }
 
     fn sleeper(&self) -> io::Result<Sleeper> {
-        self.bell.sleeper(Some(self.frames.fd()), self.spin)
+        self.bell.sleeper(Some(self.arrivals()), self.spin)
     }
 
     fn waker(&self) -> Waker {
@@ -396,15 +595,21 @@ impl FramePort for AfXdp {
             ("tx_kicks", self.kicks),
             ("tx_refused", self.refused),
             ("rx_too_long", self.too_long),
+            ("rx_other_queues", self.rx_other_queues),
         ]);
-        if let Some(kernel) = self.frames.statistics() {
-            counters.extend([
-                ("xsk_rx_dropped", kernel.rx_dropped()),
-                ("xsk_rx_ring_full", kernel.rx_ring_full()),
-                ("xsk_fill_ring_empty", kernel.rx_fill_ring_empty_descs()),
-                ("xsk_tx_invalid", kernel.tx_invalid_descs()),
-            ]);
+        let mut kernel = KERNEL.map(|name| (name, 0));
+        let queues = std::iter::once(&self.frames).chain(self.others.iter().map(|it| &it.frames));
+        for queue in queues.filter_map(Frames::statistics) {
+            let counted = [
+                queue.rx_dropped(),
+                queue.rx_ring_full(),
+                queue.rx_fill_ring_empty_descs(),
+                queue.tx_invalid_descs(),
+            ];
+            kernel.iter_mut().zip(counted).for_each(|((_, sum), count)| *sum += count);
         }
+        counters.extend(kernel);
+        counters.extend(self.owned.iter().flat_map(|owned| owned.host.counters()));
         counters.extend(self.program.counters());
         counters
     }
@@ -447,6 +652,48 @@ fn bind(
     }
 }
 
+/// The queues behind the first, as far as they are wanted: each with a socket, and fewer frames the
+/// more there are.
+fn bind_others(
+    interface: &Interface,
+    settings: &Settings,
+    program: &Attached,
+    zero_copy: bool,
+) -> Result<Vec<Other>, OpenError> {
+    let count = queues(interface, settings);
+    let ring = (settings.ring / count).next_power_of_two().max(BATCH as u32 * 4);
+    let ring = QueueSize::new(ring).expect("it is a power of two");
+    let bind = |queue| {
+        let frames = socket::bind(interface, queue, ring, zero_copy)?;
+        program.direct(queue, frames.fd())?;
+        Ok(Other { frames, arrived: Vec::with_capacity(BATCH + 1) })
+    };
+    (settings.queue + 1..settings.queue + count).map(bind).collect()
+}
+
+/// How many queues are used.
+fn queues(interface: &Interface, settings: &Settings) -> u32 {
+    let all = socket::receive_queues(interface).saturating_sub(settings.queue);
+    let wanted = match settings.queues {
+        Queues::All => all,
+        Queues::Count(count) => count,
+    };
+    wanted.clamp(1, program::MAX_QUEUES.saturating_sub(settings.queue).max(1))
+}
+
+/// A descriptor that is readable while something has arrived on any queue.
+fn any_of(first: &Frames, others: &[Other]) -> Result<OwnedFd, OpenError> {
+    let make = || {
+        let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for frames in std::iter::once(first).chain(others.iter().map(|it| &it.frames)) {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&any, frames.fd(), data, epoll::EventFlags::IN)?;
+        }
+        Ok(any)
+    };
+    make().map_err(|source: io::Error| OpenError::System { what: "make an epoll", source })
+}
+
 /// What the port is, for people: what was wanted and not to be had is said.
 fn summarize(
     interface: &Interface,
@@ -465,12 +712,19 @@ fn summarize(
         (false, ZeroCopy::Off) => "copy mode",
         (false, _) => "copy mode (the driver has no zero-copy)",
     };
-    let (name, queue) = (&interface.name, settings.queue);
-    let others = match socket::receive_queues(interface) {
-        1 => String::new(),
-        all => format!(" of {all} (RoCEv2 on others goes to the kernel, see `ethtool -L {name}`)"),
+    let name = &interface.name;
+    let (first, used) = (settings.queue, queues(interface, settings));
+    let which = match used {
+        1 => format!("queue {first}"),
+        _ => format!("{used} queues from {first} on"),
     };
-    format!("{name}: {mode}, {copy}, queue {queue}{others}, path MTU {path_mtu}")
+    let others = match socket::receive_queues(interface) {
+        all if all > used => {
+            format!(" of {all} (RoCEv2 on others goes to the kernel, see `ethtool -L {name}`)")
+        }
+        _ => String::new(),
+    };
+    format!("{name}: {mode}, {copy}, {which}{others}, path MTU {path_mtu}")
 }
 
 /// What the system said, out of an error of xsk-rs.
@@ -497,6 +751,18 @@ const LOOKS: u32 = 16;
 
 /// After this time a full port looks again whether frames came back.
 const FULL_PAUSE: Duration = Duration::from_micros(100);
+
+/// How soon the port wants to be driven again while neighbours are asked for.
+const OWNED_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long others on the network have to say that they have an address: an answer takes them less
+/// than a millisecond.
+const CLAIM_LOOKS: u32 = 10;
+const CLAIM_PAUSE: Duration = Duration::from_millis(30);
+
+/// What the kernel counts of each socket.
+const KERNEL: [&str; 4] =
+    ["xsk_rx_dropped", "xsk_rx_ring_full", "xsk_fill_ring_empty", "xsk_tx_invalid"];
 
 /// So often a sleeper looks whether the interface is still there.
 const ALIVE_PAUSE: Duration = Duration::from_secs(1);

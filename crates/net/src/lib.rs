@@ -9,6 +9,7 @@
 //! | what a bad network does to packets, and a port behind one | [`fault`] |
 //! | a port that is recorded | [`capture`] |
 //! | interfaces, routes, and whose MAC a packet needs | [`neighbor`] |
+//! | addresses on a network that the kernel does not have | `owned` (cargo feature `af_xdp`) |
 //! | what a port recorded, to be read again | [`capture_file`] |
 //!
 //! This crate may touch the `wire` crate and the operating system. Time is passed in where it
@@ -24,6 +25,8 @@ pub mod fault;
 mod framing;
 pub mod memory;
 pub mod neighbor;
+#[cfg(feature = "af_xdp")]
+pub mod owned;
 pub mod port;
 pub mod udp;
 

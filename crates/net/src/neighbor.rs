@@ -79,6 +79,19 @@ pub struct Assigned {
     pub prefix_len: u8,
 }
 
+impl Assigned {
+    /// Whether an address is in the network of this one.
+    pub fn has_in_network(&self, other: IpAddr) -> bool {
+        let bits = |address| match address {
+            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
+            IpAddr::V6(address) => (address.to_bits(), 128),
+        };
+        let ((this, len), (other, other_len)) = (bits(self.address), bits(other));
+        let beyond = 128 - u32::from(self.prefix_len.min(128));
+        len == other_len && (this ^ other).checked_shr(beyond).unwrap_or(0) == 0
+    }
+}
+
 /// How packets reach a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -122,6 +135,9 @@ pub enum ResolveError {
         /// The index of the interface.
         interface: u32,
     },
+    /// Nobody answered an adapter with addresses of its own in time.
+    #[error("{0} does not answer on the network of the adapter's own addresses")]
+    Silent(IpAddr),
     /// The destination is an address of this host: no frame reaches it.
     #[error("{0} is an address of this host")]
     Local(IpAddr),

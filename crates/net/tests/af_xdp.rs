@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use namespace::{Cable, Namespace, is_root};
-use roxe_net::af_xdp::{AfXdp, Mode, OpenError, Settings, ZeroCopy};
+use roxe_net::af_xdp::{AfXdp, Mode, OpenError, Queues, Settings, ZeroCopy};
 use roxe_net::neighbor::{Netlink, Reach, Watch};
 use roxe_net::{FramePort, Outgoing, Seal, Sent, Wake};
 use roxe_wire::{
@@ -32,6 +32,7 @@ const GENERIC: Settings = Settings { mode: Mode::Generic, ..settings() };
 const fn settings() -> Settings {
     Settings {
         queue: 0,
+        queues: Queues::All,
         mode: Mode::Auto,
         zero_copy: ZeroCopy::Auto,
         ring: 2048,
@@ -189,11 +190,69 @@ fn what_the_port_is_can_be_read() {
     four.ip("link add vq numtxqueues 4 numrxqueues 4 mtu 1500 type veth peer name vr");
     let port = open(&four, "vq", settings()).expect("a port can be opened");
     let said = port.capabilities().to_string();
-    assert!(said.contains("queue 0 of 4 (RoCEv2 on others goes to the kernel, "), "{said}");
+    assert!(said.contains(", 4 queues from 0 on, "), "{said}");
 
     let loopback = open(&cable.a, "lo", settings()).expect("loopback has generic mode");
     let said = loopback.capabilities().to_string();
     assert!(said.starts_with("lo: generic XDP (native refused: "), "{said}");
+}
+
+/// Sends a frame as it is, from a kernel.
+#[allow(unsafe_code, reason = "packet sockets have no safe form")]
+fn send_raw(namespace: &Namespace, interface: &str, frame: &[u8]) {
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+    namespace.run(|| {
+        let interfaces = Netlink::open().and_then(|mut it| it.interfaces()).expect("it answers");
+        let found = interfaces.iter().find(|it| it.name == interface).expect("it is there");
+        // SAFETY: the calls read what they are told the length of, and the descriptor is ours.
+        let sent = unsafe {
+            let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+            let socket = OwnedFd::from_raw_fd(socket);
+            let mut to: libc::sockaddr_ll = std::mem::zeroed();
+            to.sll_family = libc::AF_PACKET as u16;
+            to.sll_ifindex = found.index.cast_signed();
+            libc::sendto(
+                socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const to).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+    });
+}
+
+/// A tag inside a tag of 802.1ad is one more than our own paths have; three are too many.
+#[test]
+fn two_tags_are_read_and_three_are_the_kernels() {
+    if !is_root() {
+        return;
+    }
+    for settings in [settings(), GENERIC] {
+        let cable = Cable::new(1500);
+        let mut port = open(&cable.b, "vb", settings).expect("it opens");
+        for v6 in [false, true] {
+            let tagged = path(true, v6, Some(5));
+            let body = packet(7, 100);
+            let at = tagged.headers_len();
+            let mut frame = [vec![0; at], body.clone()].concat();
+            let cover = tagged.write(100, 0, &mut frame).expect("it fits");
+            let room = roxe_wire::Room { first: &mut frame[at..], second: &mut [] };
+            assert!(icrc::seal(&cover, room));
+            let outer = [0x88, 0xa8, 0x20, 0x06];
+            frame.splice(12..12, outer);
+            send_raw(&cable.a, "va", &frame);
+            assert_eq!(receive(&mut port, 1), [&body[..96]], "IPv6: {v6}");
+            frame.splice(12..12, outer);
+            send_raw(&cable.a, "va", &frame);
+        }
+        while count(&port, "xdp_vlan_tags") < 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(count(&port, "xdp_redirected"), 2);
+    }
 }
 
 /// Both ends send as fast as the other end receives: frames come back, none is lost.
@@ -339,6 +398,108 @@ fn kernel_talks(cable: &Cable, ours: IpAddr, theirs: IpAddr) {
     assert_eq!(bytes.len(), 100_000);
 }
 
+/// A cable whose ends have so many queues.
+fn cable_of(queues: u32) -> Cable {
+    let cable = Cable { a: Namespace::new(), b: Namespace::new() };
+    cable.a.ip(&format!(
+        "link add va mtu 1500 address 02:00:00:00:00:0a numrxqueues {queues} numtxqueues {queues} \
+         type veth peer name vb mtu 1500 address 02:00:00:00:00:0b numrxqueues {queues} \
+         numtxqueues {queues} netns {}",
+        cable.b.path()
+    ));
+    cable.a.ip("link set va up");
+    cable.b.ip("link set vb up");
+    cable
+}
+
+/// A port on each queue of `va` sends by it, and a veth delivers on the queue of the same number.
+#[test]
+fn no_frame_is_lost_on_any_of_several_queues() {
+    if !is_root() {
+        return;
+    }
+    const QUEUES: u32 = 4;
+    for mode in [Mode::Native, Mode::Generic] {
+        let cable = cable_of(QUEUES);
+        let mut all = open(&cable.b, "vb", Settings { mode, ..settings() }).expect("it opens");
+        let summary = all.capabilities().summary.clone();
+        assert!(summary.contains("4 queues from 0 on, path MTU"), "{summary}");
+        for queue in 0..QUEUES {
+            let one = Settings { queue, queues: Queues::Count(1), ..settings() };
+            let mut sender = open(&cable.a, "va", one).expect("it opens");
+            let summary = &sender.capabilities().summary;
+            let others = format!("queue {queue} of 4 (RoCEv2 on others goes to the kernel");
+            assert!(summary.contains(&others), "{summary}");
+            for number in 0..100 {
+                assert!(send(&mut sender, &path(true, false, None), &packet(number, 100)));
+            }
+            let arrived = receive(&mut all, 100);
+            assert_eq!(arrived.len(), 100, "{mode:?}, queue {queue}");
+            for (number, bytes) in arrived.iter().enumerate() {
+                assert_eq!(bytes[..4], (number as u32).to_be_bytes(), "in order");
+            }
+            drop(sender);
+        }
+        assert_eq!(count(&all, "xdp_redirected"), 400);
+        assert_eq!(count(&all, "xdp_no_socket"), 0);
+        if mode == Mode::Native {
+            assert_eq!(count(&all, "rx_other_queues"), 300);
+        }
+    }
+}
+
+/// What comes by a queue without a socket goes to the kernel, and is counted.
+#[test]
+fn frames_on_queues_that_are_not_wanted_are_counted() {
+    if !is_root() {
+        return;
+    }
+    let cable = cable_of(3);
+    let two = Settings { queues: Queues::Count(2), ..settings() };
+    let mut some = open(&cable.b, "vb", two).expect("it opens");
+    let summary = &some.capabilities().summary;
+    assert!(summary.contains("2 queues from 0 on of 3 (RoCEv2 on others goes"), "{summary}");
+    for queue in [2, 1] {
+        let one = Settings { queue, queues: Queues::Count(1), ..settings() };
+        let mut sender = open(&cable.a, "va", one).expect("it opens");
+        assert!(send(&mut sender, &path(true, false, None), &packet(1, 100)));
+        if queue == 1 {
+            assert_eq!(receive(&mut some, 1).len(), 1);
+        } else {
+            while count(&some, "xdp_no_socket") == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    assert_eq!((count(&some, "xdp_no_socket"), count(&some, "rx_other_queues")), (1, 1));
+    let many = Settings { queues: Queues::Count(4), ..settings() };
+    drop(some);
+    let error = open(&cable.b, "vb", many).err().expect("there are three").to_string();
+    assert!(error.starts_with("vb has no queue 3: "), "{error}");
+}
+
+/// A wait ends whatever queue a frame comes by, and when the interface goes.
+#[test]
+fn a_wait_for_several_queues_ends_for_a_reason() {
+    if !is_root() {
+        return;
+    }
+    let cable = cable_of(2);
+    let mut all = open(&cable.b, "vb", settings()).expect("it opens");
+    assert_eq!(all.wait(Duration::from_millis(1)), Wake::TimedOut);
+    for queue in [0, 1] {
+        let one = Settings { queue, queues: Queues::Count(1), ..settings() };
+        let mut sender = open(&cable.a, "va", one).expect("it opens");
+        assert!(send(&mut sender, &path(true, false, None), &packet(1, 20)));
+        assert_eq!(all.wait(Duration::from_secs(5)), Wake::Arrived, "queue {queue}");
+        assert_eq!(receive(&mut all, 1).len(), 1);
+    }
+    let sleeper = all.sleeper().expect("there are descriptors");
+    assert_eq!(sleeper.sleep(Duration::from_millis(1)), Wake::TimedOut);
+    cable.b.ip("link delete vb");
+    assert_eq!(all.wait(Duration::from_secs(5)), Wake::Gone);
+}
+
 #[test]
 fn the_program_goes_with_the_port() {
     if !is_root() {
@@ -410,6 +571,62 @@ fn a_second_port_is_told_about_the_first() {
         let said = error.to_string();
         assert!(said.starts_with("an XDP program (program "), "{said}");
         assert!(said.contains("ip link show va"), "{said}");
+    }
+}
+
+/// A queue of a tap device: what is written to it arrives, what is sent can be read.
+#[allow(unsafe_code, reason = "a tap device is made by ioctl")]
+fn tap_queue(namespace: &Namespace, name: &str) -> std::fs::File {
+    use std::os::fd::AsRawFd as _;
+    namespace.run(|| {
+        let file = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
+        let file = file.expect("there is tun");
+        // SAFETY: all of it may be zero.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as _);
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
+        request.ifr_ifru.ifru_flags = flags as i16;
+        // SAFETY: the call reads and writes the request.
+        let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        file
+    })
+}
+
+#[test]
+fn frames_come_and_go_by_the_queues_of_a_tap_device() {
+    if !is_root() {
+        return;
+    }
+    for settings in [settings(), GENERIC] {
+        let namespace = Namespace::new();
+        let mut queues = [(); 2].map(|()| tap_queue(&namespace, "tap7"));
+        namespace.ip("link set tap7 up");
+        // The driver does not say how many there are.
+        let two = Settings { queues: Queues::Count(2), ..settings };
+        let mut port = open(&namespace, "tap7", two).expect("it opens");
+        assert!(port.capabilities().summary.contains(", 2 queues from 0 on"));
+        let path = path(true, true, None);
+        let body = packet(3, 500);
+        for queue in &mut queues {
+            let mut frame = [vec![0; path.headers_len()], body.clone()].concat();
+            let cover = path.write(500, 0, &mut frame).expect("it fits");
+            let at = path.headers_len();
+            let room = roxe_wire::Room { first: &mut frame[at..], second: &mut [] };
+            assert!(icrc::seal(&cover, room));
+            queue.write_all(&frame).expect("the device takes it");
+            assert_eq!(receive(&mut port, 1), [&body[..496]], "{:?}", settings.mode);
+        }
+        assert_eq!(count(&port, "rx_other_queues"), 1);
+        assert_eq!((count(&port, "xdp_redirected"), count(&port, "xdp_no_socket")), (2, 0));
+        assert!(send(&mut port, &path, &body));
+        // The kernel has things to say too.
+        let is_ours = |bytes: &[u8]| bytes.ends_with(&body[..496]);
+        let mut bytes = [0; 2000];
+        while {
+            let len = queues[0].read(&mut bytes).expect("something is sent");
+            !is_ours(&bytes[..len - 4])
+        } {}
     }
 }
 

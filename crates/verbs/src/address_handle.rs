@@ -25,10 +25,10 @@ struct Inner {
 impl AddressHandle {
     pub(crate) fn create(domain: &ProtectionDomain, vector: &AddressVector) -> Result<Self, Error> {
         let context = domain.context();
-        let ethernet = context.ethernet(vector)?;
+        let link = context.link(vector)?;
         let path = context.with(|driver| {
             let path = driver.device.create_address_handle(domain.pd(), vector)?;
-            driver.set_ethernet(path, ethernet);
+            driver.set_link(path, link);
             Ok::<_, Error>(path)
         })?;
         Ok(Self { inner: Arc::new(Inner { domain: domain.clone(), path }) })

@@ -14,7 +14,7 @@ use roxe_net::capture::Live;
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
 use roxe_transport::work::AccessFlags;
-use roxe_wire::{LKey, MacAddress, Mtu};
+use roxe_wire::{Gid, LKey, Mtu};
 
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -27,7 +27,7 @@ use crate::memory_region::MemoryRegion;
 use crate::opened::{Opened, wall_clock};
 use crate::protection_domain::ProtectionDomain;
 use crate::registered_memory::{Buffer, RegisteredMemory};
-use crate::resolver::Resolver;
+use crate::resolver::{Link, Resolver};
 use crate::status;
 
 /// An open adapter: `ibv_context`. Clones are the same adapter; it closes when the last one is
@@ -110,7 +110,8 @@ impl Context {
     /// [`Error::OpenXdp`] says what is missing.
     #[cfg(feature = "af_xdp")]
     pub fn open_xdp(interface: &str, settings: roxe_net::af_xdp::Settings) -> Result<Self, Error> {
-        Self::open(interface, Opened::xdp(interface, settings)?)
+        let own = roxe_net::owned::Own::default();
+        Self::open(interface, Opened::xdp(interface, settings, &own)?)
     }
 
     /// The adapter that a device string says, under a name for people.
@@ -222,7 +223,7 @@ impl Context {
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.with(|driver| {
             let mut all: Vec<_> = driver.device.counters().iter().collect();
-            all.extend(driver.port.counters());
+            all.extend(driver.port_counters());
             all
         })
     }
@@ -331,14 +332,22 @@ impl Context {
         self.inner.engine.is_gone()
     }
 
-    /// Destination and source of the frames of a path. May take seconds.
-    pub(crate) fn ethernet(
-        &self,
-        vector: &AddressVector,
-    ) -> Result<(MacAddress, MacAddress), Error> {
-        let addressing = self.with(|driver| vector.resolve(driver.device.gids(), 0));
+    /// How packets of a path leave. May take seconds.
+    pub(crate) fn link(&self, vector: &AddressVector) -> Result<Link, Error> {
+        let (addressing, is_own) = self.with(|driver| {
+            let gids = driver.device.gids();
+            let addressing = vector.resolve(gids, 0);
+            let is_own = addressing.as_ref().is_ok_and(|to| {
+                let destination = Gid::from_ip(to.destination);
+                gids.iter().any(|(_, entry)| entry.gid == destination)
+            });
+            (addressing, is_own)
+        });
         let addressing = addressing.map_err(roxe_device::VerbError::from)?;
-        self.inner.resolver.ethernet(&addressing)
+        let drive = || {
+            self.with(Driver::drive);
+        };
+        self.inner.resolver.link(&addressing, is_own, drive)
     }
 
     /// Deregisters a region that nobody has any more, at once or when its last window has gone.

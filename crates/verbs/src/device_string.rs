@@ -3,7 +3,8 @@
 //! `PORT:ARG[,key=value…]`:
 //!
 //! ```text
-//! xdp:eth1[,queues=1][,queue=0][,mode=auto|native|generic][,zerocopy=auto|on|off]
+//! xdp:eth1[,queues=auto|N][,queue=0][,mode=auto|native|generic][,zerocopy=auto|on|off]
+//!         [,own=10.0.0.5/24]…[,gw=10.0.0.1]…
 //! udp:10.0.0.1[,gso=auto|on|off][,verify=on|off]
 //! auto:eth1
 //! memory:NAME
@@ -12,6 +13,11 @@
 //! `xdp` is an interface by AF_XDP, `udp` a socket on that address of the host (see
 //! [`roxe_net::udp`]), `auto` the first where it is allowed, else the second on the interface's
 //! first address. All `memory` of the same name in a process are joined.
+//!
+//! `queues` says how many queues of the interface to receive from, from `queue` on: all unless it
+//! is said, or the one named. With `own` the adapter has addresses of its own instead of the
+//! interface's, and `gw` is the router beyond their network (see `roxe_net::owned`). More than one
+//! may stand behind each other, `own=10.0.0.5/24,own=fd00::5/64`, or be joined by `+`.
 //!
 //! Behind each of them may stand `capture=FILE`, which records all that passes, and `fault=RULES`,
 //! which makes the network a bad one (see [`roxe_net::fault`] for the rules; they may have commas
@@ -40,9 +46,9 @@ pub struct DeviceString {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PortString {
-    /// An interface, by AF_XDP.
+    /// An interface, by AF_XDP; with the adapter's own addresses, if it has any.
     #[cfg(feature = "af_xdp")]
-    Xdp(String, roxe_net::af_xdp::Settings),
+    Xdp(String, roxe_net::af_xdp::Settings, roxe_net::owned::Own),
     /// An address of this host, by a UDP socket.
     Udp(IpAddr, udp::Settings),
     /// An interface, by the best that is allowed.
@@ -153,22 +159,66 @@ pub(crate) fn assemble(
 
 #[cfg(feature = "af_xdp")]
 fn xdp(interface: &str, options: &mut Options<'_>) -> Result<PortString, Wrong> {
-    use roxe_net::af_xdp::{Mode, Settings, ZeroCopy};
+    use roxe_net::af_xdp::{Mode, Queues, Settings, ZeroCopy};
     let mut settings = Settings::default();
-    if let Some(queues) = options.take("queues").filter(|queues| queues != "1") {
-        let what = format!("queues={queues}: an adapter has one queue, `queue=` says which");
-        return Err(Wrong::option("queues", what));
-    }
+    let number = |key, text: &str| {
+        text.parse().map_err(|_| Wrong::option(key, format!("{key}={text}: not a number")))
+    };
     if let Some(queue) = options.take("queue") {
-        settings.queue = queue
-            .parse()
-            .map_err(|_| Wrong::option("queue", format!("queue={queue}: not a number")))?;
+        settings.queue = number("queue", &queue)?;
+        settings.queues = Queues::Count(1);
+    }
+    match options.take("queues").as_deref() {
+        None => {}
+        Some("auto") => settings.queues = Queues::All,
+        Some("0") => return Err(Wrong::option("queues", "queues=0: at least one".to_owned())),
+        Some(count) => settings.queues = Queues::Count(number("queues", count)?),
     }
     let modes = [("auto", Mode::Auto), ("native", Mode::Native), ("generic", Mode::Generic)];
     options.choose("mode", &modes, &mut settings.mode)?;
     let copies = [("auto", ZeroCopy::Auto), ("on", ZeroCopy::On), ("off", ZeroCopy::Off)];
     options.choose("zerocopy", &copies, &mut settings.zero_copy)?;
-    Ok(PortString::Xdp(interface.to_owned(), settings))
+    let own = own(options)?;
+    Ok(PortString::Xdp(interface.to_owned(), settings, own))
+}
+
+/// Addresses of the adapter's own, and routers.
+#[cfg(feature = "af_xdp")]
+fn own(options: &mut Options<'_>) -> Result<roxe_net::owned::Own, Wrong> {
+    use roxe_net::neighbor::Assigned;
+    use roxe_net::owned::{MAX_ADDRESSES, Own};
+    let mut own = Own::default();
+    for text in options.take_all("own") {
+        let wrong = |what: &str| Wrong::option("own", format!("own={text}: {what}"));
+        let no_address = || wrong("not an address and its network, such as 10.0.0.5/24");
+        let (address, len) = text.split_once('/').ok_or_else(no_address)?;
+        let address: IpAddr = address.parse().map_err(|_| no_address())?;
+        let prefix_len = len.parse().map_err(|_| no_address())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        if prefix_len > most || address.is_unspecified() || address.is_multicast() {
+            return Err(no_address());
+        }
+        if own.has(address) {
+            return Err(wrong("it stands there twice"));
+        }
+        own.addresses.push(Assigned { address, prefix_len });
+    }
+    if own.addresses.len() > MAX_ADDRESSES {
+        let what = format!("own: an adapter has {MAX_ADDRESSES} addresses of its own at most");
+        return Err(Wrong::option("own", what));
+    }
+    for text in options.take_all("gw") {
+        let wrong = |what: &str| Wrong::option("gw", format!("gw={text}: {what}"));
+        let gateway: IpAddr = text.parse().map_err(|_| wrong("not an address"))?;
+        if own.gateways.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
+            return Err(wrong("there is one of its family already"));
+        }
+        if !own.addresses.iter().any(|it| it.has_in_network(gateway)) || own.has(gateway) {
+            return Err(wrong("not a neighbour of an address that `own=` says"));
+        }
+        own.gateways.push(gateway);
+    }
+    Ok(own)
 }
 
 #[cfg(not(feature = "af_xdp"))]
@@ -196,6 +246,16 @@ impl<'a> Options<'a> {
     fn take(&mut self, key: &str) -> Option<String> {
         let at = self.0.iter().position(|(known, _)| *known == key)?;
         Some(self.0.remove(at).1)
+    }
+
+    /// All values of a key that may stand there more than once, or joined by `+`.
+    #[cfg(feature = "af_xdp")]
+    fn take_all(&mut self, key: &str) -> Vec<String> {
+        let mut values = Vec::new();
+        while let Some(value) = self.take(key) {
+            values.extend(value.split('+').map(str::to_owned));
+        }
+        values
     }
 
     fn choose<T: Copy>(
@@ -248,18 +308,60 @@ mod tests {
     #[cfg(feature = "af_xdp")]
     #[test]
     fn options_of_af_xdp_are_read() {
-        use roxe_net::af_xdp::{Mode, Settings, ZeroCopy};
-        let settings = Settings {
+        use roxe_net::af_xdp::{Mode, Queues, Settings, ZeroCopy};
+        use roxe_net::owned::Own;
+        let settings = |text: &str| match parse(text).port {
+            PortString::Xdp(_, settings, _) => settings,
+            other => panic!("{other:?}"),
+        };
+        let expected = Settings {
             queue: 3,
+            queues: Queues::Count(2),
             mode: Mode::Generic,
             zero_copy: ZeroCopy::Off,
             ..Settings::default()
         };
-        let xdp = parse("xdp:veth0,queues=1,mode=generic,queue=3,zerocopy=off");
-        assert_eq!(xdp.port, PortString::Xdp("veth0".to_owned(), settings));
+        let xdp = parse("xdp:veth0,queues=2,mode=generic,queue=3,zerocopy=off");
+        assert_eq!(xdp.port, PortString::Xdp("veth0".to_owned(), expected, Own::default()));
+        assert_eq!(settings("xdp:eth0").queues, Queues::All);
+        assert_eq!(settings("xdp:eth0,queue=1").queues, Queues::Count(1));
+        assert_eq!(settings("xdp:eth0,queue=1,queues=auto").queues, Queues::All);
         assert_eq!(why("xdp:eth0,queue=x"), "queue=x: not a number");
-        assert!(why("xdp:eth0,queues=2").starts_with("queues=2: an adapter has one queue"));
+        assert_eq!(why("xdp:eth0,queues=0"), "queues=0: at least one");
+        assert_eq!(why("xdp:eth0,queues=many"), "queues=many: not a number");
         assert_eq!(why("xdp:eth0,mode=fast"), "mode=fast: not one of auto, native, generic");
+    }
+
+    #[cfg(feature = "af_xdp")]
+    #[test]
+    fn addresses_of_its_own_are_read() {
+        use roxe_net::neighbor::Assigned;
+        let own = |text: &str| match parse(text).port {
+            PortString::Xdp(_, _, own) => own,
+            other => panic!("{other:?}"),
+        };
+        let assigned = |address: &str, prefix_len| {
+            let address = address.parse().unwrap();
+            Assigned { address, prefix_len }
+        };
+        let both = own("xdp:eth1,own=10.0.0.5/24,gw=10.0.0.1,own=fd00::5/64,gw=fd00::1");
+        assert_eq!(both.addresses, [assigned("10.0.0.5", 24), assigned("fd00::5", 64)]);
+        assert_eq!(both.gateways.len(), 2);
+        assert_eq!(own("xdp:eth1,own=10.0.0.5/24+fd00::5/64,gw=10.0.0.1+fd00::1"), both);
+        assert_eq!(own("xdp:eth1").addresses, []);
+        let no_address = "not an address and its network, such as 10.0.0.5/24";
+        for wrong in ["10.0.0.5", "10.0.0.5/33", "eth/24", "224.0.0.1/24", "::/64", ""] {
+            assert_eq!(why(&format!("xdp:e,own={wrong}")), format!("own={wrong}: {no_address}"));
+        }
+        let twice = "own=10.0.0.5/16: it stands there twice";
+        assert_eq!(why("xdp:e,own=10.0.0.5/24,own=10.0.0.5/16"), twice);
+        let far = "gw=10.0.1.1: not a neighbour of an address that `own=` says";
+        assert_eq!(why("xdp:e,own=10.0.0.5/24,gw=10.0.1.1"), far);
+        let second = "gw=10.0.0.2: there is one of its family already";
+        assert_eq!(why("xdp:e,own=10.0.0.5/24,gw=10.0.0.1,gw=10.0.0.2"), second);
+        let many: Vec<_> = (1..10).map(|last| format!("10.0.0.{last}/24")).collect();
+        let most = "own: an adapter has 8 addresses of its own at most";
+        assert_eq!(why(&format!("xdp:e,own={}", many.join("+"))), most);
     }
 
     #[test]

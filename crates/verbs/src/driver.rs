@@ -15,7 +15,9 @@ use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::events::{AsyncEvent, Router};
+use crate::loopback::Loopback;
 use crate::registered_memory::RegisteredMemory;
+use crate::resolver::Link;
 
 /// An engine, its port, and the clock that moves both.
 pub struct Driver {
@@ -23,8 +25,9 @@ pub struct Driver {
     pub device: Device<RegisteredMemory>,
     /// Where its packets come from and go to.
     pub port: Box<dyn FramePort + Send>,
-    /// The outer headers of each path, by its number.
-    paths: Vec<Option<FrameTemplate>>,
+    /// Where the packets of each path go, by its number.
+    paths: Vec<Way>,
+    loopback: Loopback,
     /// Where events of the engine go.
     pub(crate) router: Router,
     /// Until when the engine's thread sleeps; it is awake without.
@@ -60,6 +63,7 @@ impl Driver {
             device,
             port,
             paths: Vec::new(),
+            loopback: Loopback::default(),
             router,
             alarm: None,
             more: false,
@@ -76,19 +80,49 @@ impl Driver {
 
     /// Makes known how frames of a path begin.
     pub fn set_path(&mut self, path: PathId, template: FrameTemplate) {
-        let index = path.0 as usize;
-        if self.paths.len() <= index {
-            self.paths.resize_with(index + 1, || None);
-        }
-        self.paths[index] = Some(template);
+        self.set_way(path, Way::Port(template));
     }
 
-    /// Makes known how frames of a path of the engine begin, with these link addresses.
-    pub(crate) fn set_ethernet(&mut self, id: PathId, ethernet: (MacAddress, MacAddress)) {
+    fn set_way(&mut self, path: PathId, way: Way) {
+        let index = path.0 as usize;
+        if self.paths.len() <= index {
+            self.paths.resize_with(index + 1, || Way::Nowhere);
+        }
+        self.paths[index] = way;
+    }
+
+    /// Makes known how packets of a path of the engine leave.
+    pub(crate) fn set_link(&mut self, id: PathId, link: Link) {
         let Some(path) = self.device.paths().get(id) else { return };
         // An address vector whose addresses do not go together is refused before.
         let Some(path) = path.addressing.path() else { return };
-        self.set_path(id, FrameTemplate::new(&Path { ethernet, ..path }));
+        let way = match link {
+            Link::Ethernet(destination, source) => {
+                let ethernet = (destination, source);
+                Way::Port(FrameTemplate::new(&Path { ethernet, ..path }))
+            }
+            Link::Loopback => Way::Loopback(FrameTemplate::new(&path)),
+        };
+        self.set_way(id, way);
+    }
+
+    /// Frames to a destination have these link addresses from now on, destination and source.
+    pub(crate) fn move_to(&mut self, destination: IpAddr, ethernet: (MacAddress, MacAddress)) {
+        for index in 0..self.paths.len() {
+            let id = PathId(u32::try_from(index).expect("paths have numbers of 32 bits"));
+            let path = self.device.paths().get(id);
+            let goes_there = path.is_some_and(|it| it.addressing.destination == destination);
+            if goes_there && matches!(self.paths[index], Way::Port(_)) {
+                self.set_link(id, Link::Ethernet(ethernet.0, ethernet.1));
+            }
+        }
+    }
+
+    /// Every counter of the port, and `loopback_packets`: those that the adapter sent to itself.
+    pub(crate) fn port_counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = self.port.counters();
+        counters.push(("loopback_packets", self.loopback.packets()));
+        counters
     }
 
     /// Makes these the engine's addresses. Those that stay keep their GID indices. Says whether
@@ -197,19 +231,48 @@ impl Driver {
     }
 
     fn transmit(&mut self, now: Instant) -> usize {
-        let Self { device, port, paths, .. } = self;
+        let mut packets = self.transmit_batch(now);
+        let mut rounds = 0;
+        while !self.loopback.is_empty() {
+            let Self { device, loopback, .. } = self;
+            loopback.deliver(|packet| device.handle_packet(now, packet));
+            // What it leads to goes out too, but not for ever: others want the engine.
+            rounds += 1;
+            if rounds == LOOPBACK_ROUNDS {
+                self.more = true;
+                break;
+            }
+            packets += self.transmit_batch(now);
+        }
+        packets
+    }
+
+    fn transmit_batch(&mut self, now: Instant) -> usize {
+        let Self { device, port, paths, loopback, .. } = self;
+        let mut looped = 0;
         let sent = port.transmit(now, &mut |room| {
             loop {
-                let room = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
-                let next = device.poll_transmit(now, Outlet { room, elide: false })?;
-                // A path that is not resolved loses its packets, as a network would.
-                let Some(Some(path)) = paths.get(next.path.0 as usize) else { continue };
-                let len = next.packet.len + ICRC_LEN;
-                return Some(Outgoing { path, len, seal: Seal::Compute });
+                let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
+                let next = device.poll_transmit(now, Outlet { room: lent, elide: false })?;
+                match paths.get(next.path.0 as usize) {
+                    Some(Way::Port(path)) => {
+                        let len = next.packet.len + ICRC_LEN;
+                        return Some(Outgoing { path, len, seal: Seal::Compute });
+                    }
+                    Some(Way::Loopback(path)) => {
+                        loopback.put(path, &room, next.packet.len);
+                        looped += 1;
+                        if loopback.is_full() {
+                            return None;
+                        }
+                    }
+                    // A path that is not resolved loses its packets, as a network would.
+                    Some(Way::Nowhere) | None => {}
+                }
             }
         });
         self.more = sent.more;
-        sent.packets
+        sent.packets + looped
     }
 
     /// Makes ready for a sleep without the engine in hand, of `most` at most: until a timer runs
@@ -233,6 +296,17 @@ impl Driver {
     }
 }
 
+/// Where packets of a path go.
+#[derive(Debug)]
+enum Way {
+    /// Nowhere: it is not resolved.
+    Nowhere,
+    /// To the network, behind these headers.
+    Port(FrameTemplate),
+    /// Back to the adapter, behind these headers.
+    Loopback(FrameTemplate),
+}
+
 /// Nanoseconds of a clock that never goes back: 64 bits of them last for centuries.
 fn clock() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -241,6 +315,9 @@ fn clock() -> u64 {
 
 /// So many polls that find nothing may go by between two looks at the clock.
 const BLIND_POLLS: u32 = 16;
+
+/// So often what an adapter sent to itself is answered at once.
+const LOOPBACK_ROUNDS: u32 = 16;
 
 /// For how long an application may only post before everything else is seen to.
 const POSTS_ALONE: Duration = Duration::from_micros(10);

@@ -17,10 +17,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant as Clock};
 
-use roxe_net::neighbor::Interface;
 use roxe_net::{Sleeper, Wake, Waker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::changes::{Change, Changes};
 use crate::driver::Driver;
 use crate::events::AsyncEvent;
 
@@ -48,9 +48,6 @@ pub(crate) struct Engine {
     /// The interface is gone.
     gone: AtomicBool,
 }
-
-/// Says what an interface is like when it has changed, or may have. Never waits long.
-pub(crate) type Changes = Box<dyn FnMut() -> Option<Interface> + Send>;
 
 impl Engine {
     pub(crate) fn new(driver: Driver, active: bool) -> io::Result<Self> {
@@ -305,27 +302,44 @@ impl Engine {
 
     /// Looks at what no packet tells of.
     fn look(&self, changes: &mut Option<Changes>) {
-        let interface = changes.as_mut().and_then(|changes| changes());
+        let change = changes.as_mut().map(|changes| changes()).unwrap_or_default();
         // While somebody polls, nobody waits for the port, and so nobody hears that it is gone.
         self.ask_whether_gone();
-        let Some(interface) = interface else { return };
+        let Change { addresses, active, gone, moved, conflicts } = change;
         let mut driver = self.lock();
-        let addresses = interface.addresses.iter().map(|assigned| assigned.address);
-        if driver.set_addresses(addresses) {
+        if let Some(addresses) = addresses
+            && driver.set_addresses(addresses.into_iter())
+        {
             driver.router.tell(AsyncEvent::GidChange);
         }
-        let active = interface.is_up && interface.has_carrier;
-        if active != self.active.swap(active, Ordering::AcqRel) {
+        for (destination, ethernet) in moved {
+            driver.move_to(destination, ethernet);
+        }
+        for address in conflicts {
+            driver.router.tell(AsyncEvent::AddressConflict(address));
+        }
+        if let Some(active) = active
+            && active != self.active.swap(active, Ordering::AcqRel)
+        {
             let event = if active { AsyncEvent::PortActive } else { AsyncEvent::PortError };
             driver.router.tell(event);
+        }
+        if gone {
+            self.end(&mut driver);
         }
     }
 
     /// If the interface is gone: so that nobody waits for what cannot come, all ends.
     fn ask_whether_gone(&self) {
         let mut driver = self.lock();
-        let is_gone = driver.port.wait(Duration::ZERO) == Wake::Gone;
-        if is_gone && !self.gone.swap(true, Ordering::AcqRel) {
+        if driver.port.wait(Duration::ZERO) == Wake::Gone {
+            self.end(&mut driver);
+        }
+    }
+
+    /// The interface is gone.
+    fn end(&self, driver: &mut Driver) {
+        if !self.gone.swap(true, Ordering::AcqRel) {
             self.troubled.store(true, Ordering::SeqCst);
             driver.end_queue_pairs();
             driver.route_events();

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Clock};
@@ -32,6 +33,9 @@ pub enum AsyncEvent {
     /// The adapter has other addresses than before: `IBV_EVENT_GID_CHANGE`. Queue pairs and
     /// address handles go on with those that they have.
     GidChange,
+    /// Somebody on the network says that this address, which is the adapter's own, is his. The
+    /// adapter says so too, and goes on.
+    AddressConflict(IpAddr),
     /// The interface is gone. Every queue pair is in state Error, and nothing will work again.
     DeviceFatal,
 }

@@ -49,6 +49,7 @@
 mod address_handle;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
+mod changes;
 mod completion_channel;
 mod completion_queue;
 #[cfg(feature = "config")]
@@ -63,6 +64,7 @@ mod endpoint;
 mod engine;
 mod error;
 mod events;
+mod loopback;
 mod memory_region;
 mod opened;
 mod protection_domain;

@@ -8,13 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use roxe_net::capture::{self, Capture};
 use roxe_net::capture_file::Timestamp;
 use roxe_net::fault::FaultPort;
-use roxe_net::neighbor::{Interface, Netlink};
+use roxe_net::neighbor::{Interface, Netlink, Watch};
 use roxe_net::{FramePort, memory, udp};
 use roxe_wire::Mtu;
 
+use crate::changes::{self, Changes, Watched};
 use crate::context::seed;
 use crate::device_string::{DeviceString, DeviceStringError, PortString};
-use crate::engine::Changes;
 use crate::error::Error;
 use crate::resolver::Resolver;
 
@@ -45,7 +45,7 @@ impl Opened {
     pub(crate) fn device(name: &str, device: &DeviceString) -> Result<Self, Error> {
         let opened = match &device.port {
             #[cfg(feature = "af_xdp")]
-            PortString::Xdp(interface, settings) => Self::xdp(interface, *settings)?,
+            PortString::Xdp(interface, settings, own) => Self::xdp(interface, *settings, own)?,
             PortString::Udp(address, settings) => Self::udp(*address, *settings)?,
             PortString::Auto(interface) => Self::best(interface)?,
             PortString::Memory(segment) => Self::memory(&segment_named(segment))?,
@@ -64,29 +64,53 @@ impl Opened {
 
     pub(crate) fn udp(address: IpAddr, settings: udp::Settings) -> Result<Self, Error> {
         let port = udp::Udp::open(address, settings)?;
-        Ok(Self::new(port, vec![address], Resolver::Socket))
+        let opened = Self::new(port, vec![address], Resolver::Socket);
+        let watch = Watch::open()?;
+        let interfaces = Netlink::open()?.interfaces()?;
+        let Some(interface) = interfaces.iter().find(|it| changes::has(it, address)) else {
+            return Ok(opened);
+        };
+        let watched = Watched::new(watch, interface)?;
+        let active = changes::is_active(interface);
+        Ok(Self { active, changes: Some(watched.with_address(address)), ..opened })
     }
 
     #[cfg(feature = "af_xdp")]
     pub(crate) fn xdp(
         interface: &str,
         settings: roxe_net::af_xdp::Settings,
+        own: &roxe_net::owned::Own,
     ) -> Result<Self, Error> {
-        let port = roxe_net::af_xdp::AfXdp::open(interface, settings)?;
-        // What changes from here on is told; what is so now is read after.
-        let mut watch = roxe_net::neighbor::Watch::open()?;
-        let (mut netlink, mut other) = (Netlink::open()?, Netlink::open()?);
-        let found = find(&mut netlink, interface)?;
-        let addresses = found.addresses.iter().map(|it| it.address).collect();
-        let kernel = crate::resolver::kernel::Kernel::new(netlink, &found);
-        let index = found.index;
-        let changes = move || {
-            let interfaces = watch.has_changed().then(|| other.interfaces().ok())??;
-            interfaces.into_iter().find(|interface| interface.index == index)
+        use roxe_net::af_xdp::AfXdp;
+        let (port, neighbors) = if own.addresses.is_empty() {
+            (AfXdp::open(interface, settings)?, None)
+        } else {
+            let (port, neighbors) = AfXdp::open_owning(interface, settings, own)?;
+            (port, Some(neighbors))
         };
-        let opened = Self::new(port, addresses, Resolver::Kernel(kernel));
-        let active = found.is_up && found.has_carrier;
-        Ok(Self { active, changes: Some(Box::new(changes)), ..opened })
+        // What changes from here on is told; what is so now is read after.
+        let watch = Watch::open()?;
+        let mut netlink = Netlink::open()?;
+        let found = find(&mut netlink, interface)?;
+        let watched = Watched::new(watch, &found)?;
+        let active = changes::is_active(&found);
+        let (addresses, resolver, changes) = match neighbors {
+            None => {
+                let kernel = crate::resolver::kernel::Kernel::new(netlink, &found);
+                let addresses = changes::addresses(&found).collect();
+                let changes = watched.with_its_addresses(kernel.follow()?);
+                (addresses, Resolver::Kernel(kernel), changes)
+            }
+            Some(neighbors) => {
+                let mac = found.mac.unwrap_or_default();
+                let changes = watched.with_own_addresses(neighbors.clone(), mac);
+                let host = crate::resolver::own::Host { neighbors, mac };
+                let addresses = own.addresses.iter().map(|it| it.address).collect();
+                (addresses, Resolver::Own(host), changes)
+            }
+        };
+        let opened = Self::new(port, addresses, resolver);
+        Ok(Self { active, changes: Some(changes), ..opened })
     }
 
     /// By AF_XDP where that works, else a UDP socket on the interface's first address.
@@ -109,7 +133,8 @@ impl Opened {
             return Err("loopback reaches only this host".to_owned());
         }
         let settings = roxe_net::af_xdp::Settings::default();
-        Self::xdp(&interface.name, settings).map_err(|error| error.to_string())
+        let own = roxe_net::owned::Own::default();
+        Self::xdp(&interface.name, settings, &own).map_err(|error| error.to_string())
     }
 
     #[cfg(not(feature = "af_xdp"))]

@@ -236,14 +236,12 @@ impl QueuePair {
     ) -> Result<(), Error> {
         let qpn = self.qpn();
         let vector = vector.filter(|_| given.contains(A::Av));
-        let ethernet = vector.map(|vector| self.context().ethernet(vector)).transpose()?;
+        let link = vector.map(|vector| self.context().link(vector)).transpose()?;
         self.context().with(|driver| {
             driver.acknowledge();
             driver.device.modify_queue_pair(qpn, to, given, values, vector)?;
-            if let (Some(ethernet), Some(path)) =
-                (ethernet, driver.device.query_queue_pair(qpn)?.path)
-            {
-                driver.set_ethernet(path, ethernet);
+            if let (Some(link), Some(path)) = (link, driver.device.query_queue_pair(qpn)?.path) {
+                driver.set_link(path, link);
             }
             Ok(())
         })

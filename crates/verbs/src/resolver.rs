@@ -16,17 +16,41 @@ pub(crate) enum Resolver {
     /// The kernel knows them.
     #[cfg(feature = "af_xdp")]
     Kernel(kernel::Kernel),
+    /// The adapter has addresses of its own, and asks for neighbours itself.
+    #[cfg(feature = "af_xdp")]
+    Own(own::Host),
+}
+
+/// How packets of a path leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// In frames with this destination and source.
+    Ethernet(MacAddress, MacAddress),
+    /// Not at all: the adapter's own address is the destination.
+    Loopback,
 }
 
 impl Resolver {
-    /// Destination and source of frames. May take seconds.
-    pub(crate) fn ethernet(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
-        match self {
-            Self::Segment => Ok((segment_mac(to.destination), segment_mac(to.source))),
-            Self::Socket => Ok(Default::default()),
+    /// How packets leave. May take seconds, in which `drive` is called to move the port.
+    pub(crate) fn link(
+        &self,
+        to: &Addressing,
+        is_own: bool,
+        drive: impl FnMut(),
+    ) -> Result<Link, Error> {
+        let (destination, source) = match self {
+            // The kernel sends them back itself.
+            Self::Socket => Default::default(),
+            _ if is_own => return Ok(Link::Loopback),
+            Self::Segment => (segment_mac(to.destination), segment_mac(to.source)),
             #[cfg(feature = "af_xdp")]
-            Self::Kernel(kernel) => kernel.ethernet(to),
-        }
+            Self::Kernel(kernel) => kernel.ethernet(to)?,
+            #[cfg(feature = "af_xdp")]
+            Self::Own(host) => host.ethernet(to, drive)?,
+        };
+        #[cfg(not(feature = "af_xdp"))]
+        let _ = drive;
+        Ok(Link::Ethernet(destination, source))
     }
 }
 
@@ -42,12 +66,16 @@ fn segment_mac(address: IpAddr) -> MacAddress {
 
 #[cfg(feature = "af_xdp")]
 pub(crate) mod kernel {
-    use std::sync::{Mutex, PoisonError};
+    use std::collections::BTreeMap;
+    use std::io;
+    use std::net::IpAddr;
+    use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
 
-    use roxe_net::neighbor::{Interface, Netlink};
+    use roxe_net::neighbor::{Interface, Netlink, Watch};
     use roxe_wire::{Addressing, MacAddress};
 
+    use super::PATIENCE;
     use crate::error::Error;
 
     /// The kernel, about one interface.
@@ -55,22 +83,138 @@ pub(crate) mod kernel {
         netlink: Mutex<Netlink>,
         interface: u32,
         mac: MacAddress,
+        known: Known,
     }
+
+    /// The destinations asked for: from which source, and where they are.
+    type Known = Arc<Mutex<BTreeMap<IpAddr, (IpAddr, MacAddress)>>>;
 
     impl Kernel {
         pub(crate) fn new(netlink: Netlink, interface: &Interface) -> Self {
             let mac = interface.mac.unwrap_or_default();
-            Self { netlink: Mutex::new(netlink), interface: interface.index, mac }
+            let (netlink, known) = (Mutex::new(netlink), Known::default());
+            Self { netlink, interface: interface.index, mac, known }
         }
 
         pub(crate) fn ethernet(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
             let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
             let route = netlink.route(to.destination, Some(to.source), Some(self.interface))?;
             let route = route.ok_or(Error::NoRoute(to.destination))?;
-            Ok((netlink.resolve(&route, PATIENCE)?, self.mac))
+            let mac = netlink.resolve(&route, PATIENCE)?;
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MOST {
+                known.pop_first();
+            }
+            known.insert(to.destination, (to.source, mac));
+            Ok((mac, self.mac))
+        }
+
+        /// What follows the destinations.
+        pub(crate) fn follow(&self) -> io::Result<Follower> {
+            Ok(Follower {
+                watch: Watch::neighbors()?,
+                netlink: Netlink::open()?,
+                interface: self.interface,
+                mac: self.mac,
+                known: Arc::clone(&self.known),
+            })
         }
     }
 
-    /// How long a neighbour may take to say where it is.
-    const PATIENCE: Duration = Duration::from_secs(3);
+    /// Follows the destinations that were asked for.
+    pub(crate) struct Follower {
+        watch: Watch,
+        netlink: Netlink,
+        interface: u32,
+        mac: MacAddress,
+        known: Known,
+    }
+
+    impl Follower {
+        /// Those that have moved, and the link addresses of their frames, destination and source.
+        /// One that the kernel has lost is where it was.
+        pub(crate) fn moved(&mut self) -> Vec<(IpAddr, (MacAddress, MacAddress))> {
+            if !self.watch.has_changed() {
+                return Vec::new();
+            }
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut moved = Vec::new();
+            for (destination, (source, before)) in known {
+                let route = self.netlink.route(destination, Some(source), Some(self.interface));
+                let Ok(Some(route)) = route else { continue };
+                // If it has to be asked for, the answer is a change that is heard of.
+                let Ok(mac) = self.netlink.resolve(&route, ONCE) else { continue };
+                if mac != before {
+                    moved.push((destination, (mac, self.mac)));
+                    let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.insert(destination, (source, mac));
+                }
+            }
+            moved
+        }
+    }
+
+    /// Destinations that are followed, at most.
+    const MOST: usize = 4096;
+
+    /// As long as it takes to ask for a neighbour once.
+    const ONCE: Duration = Duration::from_millis(1);
 }
+
+#[cfg(feature = "af_xdp")]
+pub(crate) mod own {
+    use std::thread;
+    use std::time::Duration;
+
+    use roxe_net::neighbor::{ResolveError, multicast_mac};
+    use roxe_net::owned::Neighbors;
+    use roxe_wire::{Addressing, MacAddress};
+
+    use super::PATIENCE;
+    use crate::error::Error;
+
+    /// What an adapter with addresses of its own knows.
+    pub(crate) struct Host {
+        pub(crate) neighbors: Neighbors,
+        pub(crate) mac: MacAddress,
+    }
+
+    impl Host {
+        pub(crate) fn ethernet(
+            &self,
+            to: &Addressing,
+            mut drive: impl FnMut(),
+        ) -> Result<(MacAddress, MacAddress), Error> {
+            let destination = to.destination;
+            if destination.is_multicast() {
+                return Ok((multicast_mac(destination), self.mac));
+            }
+            let own = self.neighbors.own();
+            if destination.is_unspecified() || !own.reaches(destination) {
+                return Err(Error::NoRoute(destination));
+            }
+            let mut waited = Duration::ZERO;
+            let mut pause = Duration::from_millis(1);
+            loop {
+                if let Some(mac) = self.neighbors.ask(destination) {
+                    return Ok((mac, self.mac));
+                }
+                if waited >= PATIENCE {
+                    self.neighbors.forget(destination);
+                    return Err(ResolveError::Silent(destination).into());
+                }
+                drive();
+                thread::sleep(pause);
+                waited += pause;
+                pause = LONGEST_PAUSE.min(pause * 2);
+            }
+        }
+    }
+
+    /// Between two looks whether there was an answer.
+    const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+}
+
+/// How long a neighbour may take to say where it is.
+#[cfg(feature = "af_xdp")]
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);

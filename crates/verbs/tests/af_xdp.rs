@@ -100,6 +100,107 @@ fn two_hosts_exchange_every_operation_over_xdp() {
     }
 }
 
+/// No wire brings a frame back to who sent it.
+#[test]
+fn two_queue_pairs_of_one_adapter_reach_each_other() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let owned = "xdp:va,own=192.0.2.5/24,own=fd00::5/64".parse().unwrap();
+    for own in [false, true] {
+        let one = if own {
+            cable.a.run(|| Context::open_device("va", &owned)).unwrap()
+        } else {
+            open(&cable.a, "va")
+        };
+        for (gid, _) in one.gids() {
+            to_itself(&one, gid);
+        }
+        let counters = one.counters();
+        let of = |name| counters.iter().find(|(known, _)| *known == name).unwrap().1;
+        assert!(of("loopback_packets") > 2000);
+        assert_eq!(of("tx_packets"), 0, "none is on the wire");
+        assert_eq!((of("icrc_bad"), of("local_ack_timeout_err")), (0, 0));
+    }
+}
+
+#[test]
+fn queue_pairs_of_one_adapter_in_memory_or_on_a_socket_reach_each_other() {
+    for device in ["memory:own", "udp:127.0.0.77"] {
+        let one = Context::open_device("one", &device.parse().unwrap()).unwrap();
+        to_itself(&one, 0);
+    }
+}
+
+/// Every operation from one queue pair to another of the same adapter, to this GID.
+fn to_itself(one: &Context, gid: u32) {
+    let [mut here, mut there] = [(); 2].map(|()| Connection::new(one).unwrap());
+    let options = ConnectOptions { source_gid: gid, ..ConnectOptions::default() };
+    let [of_here, of_there] = [&here, &there].map(|it| it.queue_pair().endpoint_at(gid).unwrap());
+    here.queue_pair().connect(&of_there, &options).unwrap();
+    there.queue_pair().connect(&of_here, &options).unwrap();
+    let len = 1_000_003;
+    let size = u32::try_from(len).unwrap();
+    let (from, to) = (Buffer::new(len), Buffer::new(len));
+    let (source, target) = (one.register(&from).unwrap(), one.register(&to).unwrap());
+    let (va, r_key) = (target.address(), target.r_key());
+    let mut bytes = vec![0; len];
+    from.write(0, &pattern(len, 3));
+    there.post_receive(1, &target, 0, size).unwrap();
+    here.post(2, Op::Send, &source, 0, size).unwrap();
+    here.wait(WAIT).unwrap();
+    assert_eq!(there.wait(WAIT).unwrap().byte_len, size);
+    to.read(0, &mut bytes);
+    assert!(bytes == pattern(len, 3), "SEND");
+    from.write(0, &pattern(len, 5));
+    here.post(3, Op::Write { va, r_key }, &source, 0, size).unwrap();
+    here.wait(WAIT).unwrap();
+    to.read(0, &mut bytes);
+    assert!(bytes == pattern(len, 5), "WRITE");
+    to.write(0, &pattern(len, 9));
+    here.post(4, Op::Read { va, r_key }, &source, 0, size).unwrap();
+    here.wait(WAIT).unwrap();
+    from.read(0, &mut bytes);
+    assert!(bytes == pattern(len, 9), "READ");
+}
+
+/// A socket is worth as much as the address that it is on.
+#[test]
+fn an_adapter_on_a_socket_goes_with_its_address_and_its_interface() {
+    if !is_root() {
+        return;
+    }
+    for address in ["192.0.2.1", "fd00::1"] {
+        let cable = Cable::new(1500);
+        let device = format!("udp:{address}").parse().unwrap();
+        let one = cable.a.run(|| Context::open_device("va", &device)).unwrap();
+        let receiver = Connection::new(&one).unwrap();
+        assert_eq!(one.query_port().state, PortState::Active);
+        assert_eq!(one.gids().len(), 1);
+        let bits = if address.contains(':') { 64 } else { 24 };
+        // Another one that comes and goes is nothing to it.
+        cable.a.ip("address add 192.0.2.7/24 dev va");
+        cable.a.ip(&format!("address del {address}/{bits} dev va"));
+        expect(&one, AsyncEvent::GidChange);
+        expect(&one, AsyncEvent::PortError);
+        assert_eq!((one.gids().len(), one.query_port().state), (0, PortState::Down));
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        cable.a.ip(&format!("address add {address}/{bits} dev va{nodad}"));
+        expect(&one, AsyncEvent::GidChange);
+        expect(&one, AsyncEvent::PortActive);
+        assert_eq!(one.addresses().next().unwrap().to_string(), address);
+        assert_ne!(receiver.queue_pair().query().state, QpState::Error);
+
+        cable.b.ip("link set vb down");
+        expect(&one, AsyncEvent::PortError);
+        cable.a.ip("link delete va");
+        expect(&one, AsyncEvent::DeviceFatal);
+        assert_eq!(one.query_port().state, PortState::Down);
+        assert_eq!(receiver.queue_pair().query().state, QpState::Error);
+    }
+}
+
 /// An interface that is taken away ends all that waits for it, with words that say so.
 #[test]
 fn an_interface_that_goes_ends_every_queue_pair() {

@@ -1,7 +1,9 @@
 //! Why a port cannot be opened, and what to do about it.
 
 use std::io;
+use std::net::IpAddr;
 
+use roxe_wire::MacAddress;
 use thiserror::Error;
 
 /// Why a port cannot be opened. Each is something that the environment lacks (exit status 3), and
@@ -96,6 +98,35 @@ pub enum OpenError {
         interface: String,
         /// The queue asked for.
         queue: u32,
+    },
+    /// Somebody on the network has the address that the adapter should own.
+    #[error("{address} is taken: {mac} answered for it on {interface}; choose another address")]
+    AddressTaken {
+        /// The interface.
+        interface: String,
+        /// The address.
+        address: IpAddr,
+        /// Who answered.
+        mac: MacAddress,
+    },
+    /// The kernel has the address that the adapter should own.
+    #[error(
+        "{address} is an address of {interface} in the kernel: leave `own=` out, or take it away \
+         with `ip address del {address} dev {interface}`"
+    )]
+    AddressOfKernel {
+        /// The interface.
+        interface: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// The interface is no place for addresses of an adapter's own.
+    #[error("an adapter on {interface} cannot own addresses: {why}")]
+    CannotOwn {
+        /// The interface.
+        interface: String,
+        /// Why not.
+        why: &'static str,
     },
     /// The driver cannot do what was demanded.
     #[error("{interface} cannot do {what}: {source}; leave the choice open, or choose the other")]

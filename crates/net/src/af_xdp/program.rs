@@ -7,6 +7,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
@@ -42,6 +43,7 @@ pub(super) struct Attached {
     _link: OwnedFd,
     sockets: MapHandle,
     stats: MapHandle,
+    owned: MapHandle,
     /// What the self-test counted.
     baseline: [u64; STATS.len()],
 }
@@ -110,6 +112,7 @@ impl<'a> Loaded<'a> {
             _link: link,
             sockets: map(&self.skeleton.maps.sockets)?,
             stats: map(&self.skeleton.maps.stats)?,
+            owned: map(&self.skeleton.maps.owned)?,
             baseline: [0; STATS.len()],
         };
         let features = self.query(index).map_or(0, |answer| answer.feature_flags);
@@ -178,6 +181,22 @@ impl Attached {
             .map_err(|error| refused("put the socket into the XDP program's map", error))
     }
 
+    /// From now on the socket gets what ARP, neighbour discovery and ICMP say to this address.
+    pub(super) fn own(&self, address: IpAddr) -> Result<(), OpenError> {
+        let key = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        self.owned
+            .update(&key.octets(), &[1], MapFlags::ANY)
+            .map_err(|error| refused("put the address into the XDP program's map", error))
+    }
+
+    /// How often neighbours have told unasked what their MAC is.
+    pub(super) fn announcements(&self) -> u64 {
+        total(&self.stats, ANNOUNCED)
+    }
+
     /// What the program counted on all processors, by name.
     pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let totals = totals(&self.stats);
@@ -188,12 +207,15 @@ impl Attached {
 
 /// Each counter, of all processors together.
 fn totals(stats: &MapHandle) -> [u64; STATS.len()] {
-    std::array::from_fn(|at| {
-        let key = u32::try_from(at).expect("there are few").to_ne_bytes();
-        let of_each = stats.lookup_percpu(&key, MapFlags::ANY).ok().flatten();
-        let values = of_each.iter().flatten().filter_map(|value| value.first_chunk());
-        values.map(|value| u64::from_ne_bytes(*value)).sum()
-    })
+    std::array::from_fn(|at| total(stats, at))
+}
+
+/// One counter, of all processors together.
+fn total(stats: &MapHandle, at: usize) -> u64 {
+    let key = u32::try_from(at).expect("there are few").to_ne_bytes();
+    let of_each = stats.lookup_percpu(&key, MapFlags::ANY).ok().flatten();
+    let values = of_each.iter().flatten().filter_map(|value| value.first_chunk());
+    values.map(|value| u64::from_ne_bytes(*value)).sum()
 }
 
 /// Attaches by a bpf_link, whose owner the program's life depends on. Not by
@@ -254,7 +276,7 @@ const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 
 /// What the program counts, in the order of `bpf/redirect_roce.h`.
-const STATS: [&str; 8] = [
+const STATS: [&str; 10] = [
     "xdp_redirected",
     "xdp_no_socket",
     "xdp_passed",
@@ -263,7 +285,15 @@ const STATS: [&str; 8] = [
     "xdp_extension",
     "xdp_vlan_tags",
     "xdp_short",
+    "xdp_owned",
+    "xdp_announced",
 ];
+
+/// The place of `xdp_announced`.
+const ANNOUNCED: usize = STATS.len() - 1;
+
+/// How many queues the program's map has room for.
+pub(super) const MAX_QUEUES: u32 = 64;
 
 #[cfg(test)]
 mod tests;

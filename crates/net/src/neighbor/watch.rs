@@ -1,4 +1,5 @@
-//! Hears when interfaces or their addresses change, without being told what.
+//! Hears when interfaces and their addresses, or neighbours and routes change, without being told
+//! what.
 
 use std::io::{self, ErrorKind};
 
@@ -16,9 +17,21 @@ impl Watch {
     /// # Errors
     /// Those of the system.
     pub fn open() -> io::Result<Self> {
+        Self::of(&INTERFACES)
+    }
+
+    /// The same for neighbours and routes.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn neighbors() -> io::Result<Self> {
+        Self::of(&NEIGHBORS)
+    }
+
+    fn of(groups: &[u32]) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
-        for group in GROUPS {
+        for &group in groups {
             socket.add_membership(group)?;
         }
         socket.set_non_blocking(true)?;
@@ -40,4 +53,7 @@ impl Watch {
 }
 
 /// Interfaces, IPv4 and IPv6 addresses: `RTNLGRP_LINK`, `…_IPV4_IFADDR`, `…_IPV6_IFADDR`.
-const GROUPS: [u32; 3] = [1, 5, 9];
+const INTERFACES: [u32; 3] = [1, 5, 9];
+
+/// Neighbours, IPv4 and IPv6 routes: `RTNLGRP_NEIGH`, `…_IPV4_ROUTE`, `…_IPV6_ROUTE`.
+const NEIGHBORS: [u32; 3] = [3, 7, 11];

@@ -309,7 +309,7 @@ impl Client {
 
     fn counters(&mut self, service: &Service) {
         let (engine, port, now) = service.engine.with(|driver| {
-            (driver.device.counters().clone(), driver.port.counters(), driver.now())
+            (driver.device.counters().clone(), driver.port_counters(), driver.now())
         });
         for (group, row, value) in engine.grouped() {
             let whose = match row.whose {

@@ -102,6 +102,89 @@ fn every_verdict() {
     }
 }
 
+/// ARP from `sender` about `target`.
+fn arp(sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let fixed = [0, 1, 8, 0, 6, 4, 0, 1];
+    ethernet(&[&[0x08, 0x06], &fixed, &[2; 6], &sender, &[0; 6], &target])
+}
+
+fn ipv4_to(mut header: Vec<u8>, destination: [u8; 4]) -> Vec<u8> {
+    header[16..20].copy_from_slice(&destination);
+    header
+}
+
+/// An ICMPv6 message to `destination` about `target`, all `::` or `ff00::` but for the last byte.
+fn icmpv6(destination: (u8, u8), kind: u8, target: u8) -> Vec<u8> {
+    let mut header = ipv6(58);
+    (header[24], header[39]) = destination;
+    let mut message = [0; 24];
+    (message[0], message[23]) = (kind, target);
+    [header.as_slice(), &message].concat()
+}
+
+/// While no socket is there, what is for it counts as that.
+#[test]
+fn what_is_for_an_owned_address() {
+    if !is_root() {
+        return;
+    }
+    const OWN: [u8; 4] = [10, 0, 0, 5];
+    const PEER: [u8; 4] = [10, 0, 0, 9];
+    const OTHER: [u8; 4] = [10, 0, 0, 1];
+    let icmp =
+        |header: Vec<u8>| ethernet(&[&IPV4, &ipv4_to(header, OWN), &[8, 0, 0, 0, 0, 0, 0, 0]]);
+    let v6 = |packet: Vec<u8>| ethernet(&[&IPV6, &packet]);
+    let (ours, theirs) = ("xdp_no_socket", "xdp_passed");
+    let mut foreign_arp = arp(PEER, OWN);
+    foreign_arp[19] = 16;
+    let tagged_arp = ethernet(&[&VLAN, &arp(PEER, OWN)[12..]]);
+    let rows = [
+        ("asks for it", arp(PEER, OWN), ours),
+        ("says that it is his", arp(OWN, PEER), ours),
+        ("asks for another", arp(PEER, OTHER), theirs),
+        ("announces himself", arp(PEER, PEER), "xdp_announced"),
+        ("other lengths", foreign_arp, theirs),
+        ("tagged", tagged_arp, theirs),
+        ("cut", arp(PEER, OWN)[..41].to_vec(), "xdp_short"),
+        ("echo", icmp(ipv4(5, 1, 0)), ours),
+        ("echo in fragments", icmp(ipv4(5, 1, 0x2000)), theirs),
+        ("echo with options", icmp(ipv4(6, 1, 0)), theirs),
+        ("TCP", icmp(ipv4(5, 6, 0)), theirs),
+        ("echo to another", ethernet(&[&IPV4, &ipv4_to(ipv4(5, 1, 0), OTHER), &[8; 8]]), theirs),
+        ("ICMPv6 to it", v6(icmpv6((0, 7), 128, 0)), ours),
+        ("ICMPv6 to another", v6(icmpv6((0, 8), 128, 7)), theirs),
+        ("solicitation", v6(icmpv6((0xff, 0), 135, 7)), ours),
+        ("solicitation of another", v6(icmpv6((0xff, 0), 135, 8)), theirs),
+        ("advertisement of it", v6(icmpv6((0xff, 1), 136, 7)), ours),
+        ("another announces itself", v6(icmpv6((0xff, 1), 136, 8)), "xdp_announced"),
+        ("advertisement to another", v6(icmpv6((0, 8), 136, 8)), theirs),
+        ("cut in the target", v6(icmpv6((0xff, 0), 135, 7)[..63].to_vec()), theirs),
+    ];
+    for takes_frags in [true, false] {
+        let (mut storage, mut unused) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let loaded = if takes_frags {
+            Loaded::load(&mut storage, &mut unused).expect("the verifier takes it")
+        } else {
+            linear(&mut storage)
+        };
+        let owned = &loaded.skeleton.maps.owned;
+        for address in ["::ffff:10.0.0.5", "::7"] {
+            let address: std::net::Ipv6Addr = address.parse().expect("an address");
+            owned.update(&address.octets(), &[1], MapFlags::ANY).expect("there is room");
+        }
+        let stats = MapHandle::try_from(&loaded.skeleton.maps.stats).expect("it is there");
+        for (what, frame, counter) in &rows {
+            let before = totals(&stats);
+            let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
+            let verdict = loaded.program().test_run(input).expect("it runs").return_value;
+            assert_eq!(verdict, XDP_PASS, "{what}");
+            for ((name, before), after) in STATS.into_iter().zip(before).zip(totals(&stats)) {
+                assert_eq!(after - before, u64::from(name == *counter), "{what}: {name}");
+            }
+        }
+    }
+}
+
 /// As on a kernel that knows no other.
 fn linear(storage: &mut Storage) -> Loaded<'_> {
     let mut open = RedirectRoceSkelBuilder::default().open(storage).expect("it opens");

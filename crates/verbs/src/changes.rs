@@ -1,0 +1,117 @@
+//! What becomes of the interface under an adapter, and of its neighbours.
+
+use std::net::IpAddr;
+
+use roxe_net::neighbor::{Interface, Netlink, Watch};
+#[cfg(feature = "af_xdp")]
+use roxe_net::owned::{Neighbors, News};
+use roxe_wire::MacAddress;
+
+#[cfg(feature = "af_xdp")]
+use crate::resolver::kernel::Follower;
+
+/// Says what has changed since the last call. Never waits long.
+pub(crate) type Changes = Box<dyn FnMut() -> Change + Send>;
+
+/// What has changed.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// The adapter's addresses, where they may be others than before.
+    pub(crate) addresses: Option<Vec<IpAddr>>,
+    /// Whether packets can come and go, where that may be different.
+    pub(crate) active: Option<bool>,
+    /// The interface is gone for ever.
+    pub(crate) gone: bool,
+    /// Destinations whose frames have other link addresses now, destination and source.
+    pub(crate) moved: Vec<(IpAddr, (MacAddress, MacAddress))>,
+    /// Addresses of the adapter that somebody else says are his.
+    pub(crate) conflicts: Vec<IpAddr>,
+}
+
+/// An interface that is looked at when something has changed.
+pub(crate) struct Watched {
+    watch: Watch,
+    netlink: Netlink,
+    index: u32,
+}
+
+impl Watched {
+    pub(crate) fn new(watch: Watch, interface: &Interface) -> std::io::Result<Self> {
+        Ok(Self { watch, netlink: Netlink::open()?, index: interface.index })
+    }
+
+    /// The interface when it may have changed, or nothing where it is gone.
+    fn look(&mut self) -> Option<Option<Interface>> {
+        let interfaces = self.watch.has_changed().then(|| self.netlink.interfaces().ok())??;
+        Some(interfaces.into_iter().find(|interface| interface.index == self.index))
+    }
+
+    /// An adapter that has the interface's addresses. That it is gone the port says.
+    #[cfg(feature = "af_xdp")]
+    pub(crate) fn with_its_addresses(mut self, mut follower: Follower) -> Changes {
+        Box::new(move || {
+            let interface = self.look().flatten();
+            Change {
+                active: interface.as_ref().map(is_active),
+                addresses: interface.as_ref().map(|it| addresses(it).collect()),
+                moved: follower.moved(),
+                ..Change::default()
+            }
+        })
+    }
+
+    /// An adapter that has addresses of its own on the interface.
+    #[cfg(feature = "af_xdp")]
+    pub(crate) fn with_own_addresses(mut self, neighbors: Neighbors, mac: MacAddress) -> Changes {
+        Box::new(move || {
+            let mut change = Change {
+                active: self.look().flatten().as_ref().map(is_active),
+                ..Change::default()
+            };
+            for news in neighbors.news() {
+                match news {
+                    News::Moved { destination, mac: to } => {
+                        change.moved.push((destination, (to, mac)));
+                    }
+                    News::Conflict { address, .. } => change.conflicts.push(address),
+                    _ => {}
+                }
+            }
+            change
+        })
+    }
+
+    /// An adapter on one address of the interface. Without the address nothing comes and goes, but
+    /// it may come back; an interface does not.
+    pub(crate) fn with_address(mut self, address: IpAddr) -> Changes {
+        Box::new(move || match self.look() {
+            None => Change::default(),
+            Some(None) => Change { gone: true, ..Change::default() },
+            Some(Some(interface)) => {
+                let has_it = has(&interface, address);
+                Change {
+                    active: Some(has_it && is_active(&interface)),
+                    addresses: Some(has_it.then_some(address).into_iter().collect()),
+                    ..Change::default()
+                }
+            }
+        })
+    }
+}
+
+/// Whether packets can come and go.
+pub(crate) fn is_active(interface: &Interface) -> bool {
+    interface.is_up && interface.has_carrier
+}
+
+/// Whether a socket can have this address by the interface: all of loopback's network are its.
+pub(crate) fn has(interface: &Interface, address: IpAddr) -> bool {
+    interface.addresses.iter().any(|assigned| {
+        assigned.address == address || interface.is_loopback() && assigned.has_in_network(address)
+    })
+}
+
+#[cfg(feature = "af_xdp")]
+pub(crate) fn addresses(interface: &Interface) -> impl Iterator<Item = IpAddr> {
+    interface.addresses.iter().map(|assigned| assigned.address)
+}
