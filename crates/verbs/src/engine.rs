@@ -8,7 +8,9 @@
 //!
 //! An application that polls, or waits on a completion channel, moves the engine itself. Meanwhile
 //! the thread rests, so that what arrives wakes no second thread and nobody competes for the core.
-//! Every now and then it looks whether the application still does so; if not, it takes over.
+//! Every now and then it looks whether the application still does so; if not, it takes over: after
+//! 50 µs, or up to a millisecond where the application has moved the engine for longer than that.
+//! Each look takes the core that the two may share from the application for some microseconds.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -239,9 +241,12 @@ impl Engine {
                 thread::park_timeout(LONGEST_SLEEP);
                 continue;
             }
-            let moved = self.moves.load(Ordering::Relaxed);
-            if moved != std::mem::replace(&mut moves, moved) {
-                rest = TAKE_OVER;
+            let now = self.moves.load(Ordering::Relaxed);
+            let moved = now.wrapping_sub(std::mem::replace(&mut moves, now));
+            if moved != 0 {
+                // Who moved it all the time will go on.
+                let is_busy = rest < A_MOVE.saturating_mul(moved.try_into().unwrap_or(u32::MAX));
+                rest = if is_busy { TAKE_OVER_LATE.min(2 * rest) } else { TAKE_OVER };
                 self.rest(rest);
                 continue;
             }
@@ -255,6 +260,7 @@ impl Engine {
                 self.rest(rest);
                 continue;
             }
+            rest = TAKE_OVER;
             if moved {
                 idle_since = Clock::now();
             }
@@ -379,8 +385,12 @@ impl Drop for Waits<'_> {
 /// How long the application may not have moved the engine before its thread takes over.
 const TAKE_OVER: Duration = Duration::from_micros(50);
 
-/// The longest that this may take where the application waited before.
+/// The longest that this may take where the application waited before, or moved the engine without
+/// a break for as long.
 const TAKE_OVER_LATE: Duration = Duration::from_millis(1);
+
+/// The longest that a call takes which moves the engine: two batches of the largest packets.
+const A_MOVE: Duration = Duration::from_micros(200);
 
 /// After a wait that looked in vain, so many sleep at once.
 const VAIN: u32 = 16;
