@@ -35,8 +35,8 @@ use crate::status;
 ///
 /// Programs that the process starts have nothing of it. A child of `fork` has no thread that moves
 /// it, and shares rings with its parent: it may start another program or `_exit`, and must neither
-/// touch an adapter nor drop one. The parent goes on; its interface is free when the child has ended
-/// too.
+/// touch an adapter nor drop one. The parent goes on; its interface is free when the child has
+/// ended too.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
