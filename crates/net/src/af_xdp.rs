@@ -331,16 +331,17 @@ impl AfXdp {
         self.frames.reclaim();
         while self.frames.free() >= FRAMES_PER_PACKET {
             let Some(bytes) = owned.host.outgoing() else { break };
-            let (Some(mut frame), Some(mut spare)) = (self.frames.take(), self.frames.take())
+            let (Some(mut first), Some(mut second)) = (self.frames.take(), self.frames.take())
             else {
                 unreachable!("so many are free");
             };
-            let len = bytes.len().min(umem::CHUNK_ROOM);
-            self.frames.write([&mut frame, &mut spare], |room, _| {
-                room[..len].copy_from_slice(&bytes[..len]);
+            // It is no longer than what came, and that fits.
+            let (head, tail) = bytes.split_at(bytes.len().min(umem::CHUNK_ROOM));
+            self.frames.write([&mut first, &mut second], |first, second| {
+                first[..head.len()].copy_from_slice(head);
+                second[..tail.len()].copy_from_slice(tail);
             });
-            self.frames.queue(frame, len, false);
-            self.frames.give_back(spare);
+            self.frames.queue_packet([first, second], bytes.len());
         }
         self.frames.publish();
         self.kick();
@@ -361,14 +362,7 @@ impl AfXdp {
             .write([&mut first, &mut second], |first, second| framer.frame(first, second, source));
         match framed {
             Framed::Frame { frame_len, .. } => {
-                let in_first = frame_len.min(umem::CHUNK_ROOM);
-                let rest = frame_len - in_first;
-                self.frames.queue(first, in_first, rest > 0);
-                if rest > 0 {
-                    self.frames.queue(second, rest, false);
-                } else {
-                    self.frames.give_back(second);
-                }
+                self.frames.queue_packet([first, second], frame_len);
             }
             Framed::Unsendable | Framed::Nothing => {
                 self.frames.give_back(second);

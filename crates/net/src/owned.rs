@@ -181,6 +181,9 @@ impl Host {
     pub(crate) fn serve(&mut self, now: Instant, announcements: impl FnOnce() -> u64) {
         if now >= self.look_at {
             self.look_at = now + LOOK;
+            if self.claimed && self.neighbors.take_announce() {
+                self.claim();
+            }
             let announcements = announcements();
             let announced = std::mem::replace(&mut self.announcements, announcements);
             if announced != announcements || now >= self.refresh_at {

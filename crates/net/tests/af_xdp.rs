@@ -14,7 +14,8 @@ use std::time::{Duration, Instant as Clock};
 
 use namespace::{Cable, Namespace, is_root};
 use roxe_net::af_xdp::{AfXdp, Mode, OpenError, Queues, Settings, ZeroCopy};
-use roxe_net::neighbor::{Netlink, Reach, Watch};
+use roxe_net::neighbor::{Assigned, Netlink, Reach, Watch};
+use roxe_net::owned::Own;
 use roxe_net::{FramePort, Outgoing, Seal, Sent, Wake};
 use roxe_wire::{
     Body, FrameTemplate, Instant, IpPair, MacAddress, Mtu, Path, TrafficClass, VlanTag, icrc,
@@ -253,6 +254,55 @@ fn two_tags_are_read_and_three_are_the_kernels() {
         }
         assert_eq!(count(&port, "xdp_redirected"), 2);
     }
+}
+
+/// What a neighbour says is read to its end before anything is made of it.
+#[test]
+fn broken_messages_for_owned_addresses_are_counted_and_harmless() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let address: IpAddr = [192, 0, 2, 5].into();
+    let own = Own { addresses: vec![Assigned { address, prefix_len: 24 }], gateways: Vec::new() };
+    let opened = cable.a.run(|| AfXdp::open_owning("va", settings(), &own));
+    let (mut port, neighbors) = opened.expect("it opens");
+    let peer = [192, 0, 2, 2];
+    let arp = |operation: u8, lengths: [u8; 2], mac: [u8; 6]| {
+        let ethernet = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 0x0b, 8, 6];
+        let fixed = [0, 1, 8, 0, lengths[0], lengths[1], 0, operation];
+        let ours = [192, 0, 2, 5];
+        [&ethernet[..], &fixed, &mac, &peer, &[0; 6], &ours, &[0; 18]].concat()
+    };
+    let good = arp(1, [6, 4], [2, 0, 0, 0, 0, 0x0b]);
+    let echo = {
+        let ip = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0, 192, 0, 2, 2, 192, 0, 2, 5];
+        let ethernet = [2, 0, 0, 0, 0, 0x0a, 2, 0, 0, 0, 0, 0x0b, 8, 0];
+        [&ethernet[..], &ip, &[8, 0, 0, 0, 0, 0, 0, 0]].concat()
+    };
+    // Operation, MAC, checksum; lengths and a cut that the program leaves to the kernel.
+    let broken = [
+        arp(9, [6, 4], [2; 6]),
+        arp(1, [6, 4], [0xff; 6]),
+        echo,
+        arp(1, [8, 4], [2; 6]),
+        good[..40].to_vec(),
+    ];
+    broken.iter().for_each(|frame| send_raw(&cable.b, "vb", frame));
+    let started = Clock::now();
+    let mut drive = || {
+        port.receive(Instant::from_nanos(started.elapsed().as_nanos() as u64), &mut |_| {});
+        port.wait(Duration::from_millis(10));
+        ["owned_malformed", "xdp_short", "owned_rx", "rx_packets"].map(|name| count(&port, name))
+    };
+    while drive()[..2] != [3, 1] {}
+    send_raw(&cable.b, "vb", &good);
+    while drive()[2] < 4 {}
+    while neighbors.ask(peer.into()).is_none() {
+        drive();
+    }
+    let [malformed, short, _, packets] = drive();
+    assert_eq!((malformed, short, packets), (3, 1, 0));
 }
 
 /// Both ends send as fast as the other end receives: frames come back, none is lost.

@@ -68,6 +68,10 @@ impl Watched {
                 active: self.look().flatten().as_ref().map(is_active),
                 ..Change::default()
             };
+            if change.active == Some(true) {
+                // It may have been down, and others at the other end.
+                neighbors.announce();
+            }
             for news in neighbors.news() {
                 match news {
                     News::Moved { destination, mac: to } => {

@@ -114,7 +114,7 @@ fn ping(namespace: &Namespace, address: &str, payload: &[u8]) -> Vec<u8> {
         let to = std::net::SocketAddr::new(address, 0);
         rustix::net::sendto(&socket, &request, SendFlags::empty(), &to).unwrap();
         loop {
-            let mut bytes = vec![0; 2000];
+            let mut bytes = vec![0; 5000];
             let (len, _) = rustix::net::recv(&socket, &mut bytes, RecvFlags::empty())
                 .unwrap_or_else(|_| panic!("{address} does not answer"));
             // IPv4 comes with its header.
@@ -269,6 +269,37 @@ fn a_peer_whose_mac_changes_is_followed() {
 fn announces(namespace: &Namespace) {
     namespace.command("sysctl", "-qw net.ipv4.conf.vb.arp_notify=1");
     namespace.command("sysctl", "-qw net.ipv6.conf.vb.ndisc_notify=1");
+}
+
+/// Echo requests of two chunks are answered in two.
+#[test]
+fn a_large_echo_request_is_answered_whole() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    await_ipv6(&cable.b, "vb");
+    let _one = owner(&cable);
+    let payload: Vec<u8> = (0..4100).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    for address in ["192.0.2.5", "fd00::5"] {
+        assert!(ping(&cable.b, address, &payload) == payload);
+    }
+}
+
+/// Whoever is there when a link comes up has not heard of the addresses.
+#[test]
+fn addresses_are_announced_again_when_the_link_comes_up() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    // A kernel that is told to believes what it did not ask for.
+    cable.b.command("sysctl", "-qw net.ipv4.conf.vb.arp_accept=1");
+    cable.b.ip("link set vb down");
+    let _one = owner(&cable);
+    assert!(!cable.b.ip("neigh show").contains("192.0.2.5"));
+    cable.b.ip("link set vb up");
+    until("announced", || cable.b.ip("neigh show").contains("192.0.2.5"));
 }
 
 #[test]

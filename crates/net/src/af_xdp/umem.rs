@@ -228,9 +228,21 @@ impl Frames {
         write(first.contents_mut(), second.contents_mut())
     }
 
+    /// Queues a packet of `len` bytes, written into the room of two frames.
+    pub(super) fn queue_packet(&mut self, [first, second]: [TxFrame; 2], len: usize) {
+        let in_first = len.min(CHUNK_ROOM);
+        let rest = len - in_first;
+        self.queue(first, in_first, rest > 0);
+        if rest > 0 {
+            self.queue(second, rest, false);
+        } else {
+            self.give_back(second);
+        }
+    }
+
     /// Queues a frame of which the first `len` bytes are to be sent. `goes_on` says that the packet
     /// goes on in the next one.
-    pub(super) fn queue(&mut self, mut frame: TxFrame, len: usize, goes_on: bool) {
+    fn queue(&mut self, mut frame: TxFrame, len: usize, goes_on: bool) {
         // SAFETY: as in `write`.
         unsafe { self.umem.data_mut(&mut frame.0) }.cursor().set_pos(len);
         frame.0.set_options(u32::from(goes_on));

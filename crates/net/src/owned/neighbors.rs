@@ -16,6 +16,8 @@ pub struct Neighbors {
     table: Arc<Mutex<Table>>,
     /// Somebody is to be asked for: seen without the lock.
     asked: Arc<AtomicBool>,
+    /// The addresses are to be announced.
+    announces: Arc<AtomicBool>,
 }
 
 /// Something that the rest of the process should hear of.
@@ -63,7 +65,12 @@ enum State {
 
 impl Neighbors {
     pub(super) fn new(own: &Own) -> Self {
-        Self { own: Arc::new(own.clone()), table: Arc::default(), asked: Arc::default() }
+        Self {
+            own: Arc::new(own.clone()),
+            table: Arc::default(),
+            asked: Arc::default(),
+            announces: Arc::default(),
+        }
     }
 
     /// The addresses.
@@ -90,6 +97,17 @@ impl Neighbors {
     /// The destination is of no interest any more.
     pub fn forget(&self, destination: IpAddr) {
         self.lock().known.remove(&destination);
+    }
+
+    /// The port announces the addresses within a second of being driven: somebody may be there who
+    /// did not hear of them.
+    pub fn announce(&self) {
+        self.announces.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody wants that, and has it done by the caller.
+    pub(super) fn take_announce(&self) -> bool {
+        self.announces.swap(false, Ordering::AcqRel)
     }
 
     /// What happened since the last call.
