@@ -140,6 +140,8 @@ enum What {
     RawRate,
     /// Round trips of the raw pair, µs; sleeping or not.
     RawTrips(bool),
+    /// The same with an acknowledgement's frame before each.
+    RawTripsAcknowledged,
     /// Datagrams of 1024 bytes of the kernel, Gb/s; joined or not.
     Udp(bool),
     /// A TCP stream, Gb/s.
@@ -184,6 +186,7 @@ fn rows() -> Vec<Row> {
         let what = format!("8-byte {verb} there and back, spinning");
         let mut row = |name, yardstick, goal| row(&what, Micros, figure, name, yardstick, goal);
         row("raw XSK pair", What::RawTrips(false), AtMost(1.3));
+        row("raw XSK pair, two frames each way", What::RawTripsAcknowledged, Shown);
         row("kernel UDP", What::UdpTrips(false), AtMost(1.0));
         row("kernel TCP", What::TcpTrips(false), AtMost(1.0));
     }
@@ -262,7 +265,8 @@ impl Bench {
                 packets * f64::from(mtu) * 8e-9
             }
             What::RawRate => raw.borrow_mut().stream(SMALL, 8, time),
-            What::RawTrips(sleep) => raw.borrow_mut().round_trips(SMALL, sleep, time),
+            What::RawTrips(sleep) => raw.borrow_mut().round_trips(SMALL, sleep, false, time),
+            What::RawTripsAcknowledged => raw.borrow_mut().round_trips(SMALL, false, true, time),
             What::Udp(gso) => kernel::udp_stream(kernel, 1024, gso, time),
             What::Tcp => kernel::tcp_stream(kernel, time),
             What::UdpTrips(sleep) => kernel::round_trips(kernel, Protocol::Udp, sleep, time),

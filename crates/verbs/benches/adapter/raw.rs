@@ -77,17 +77,30 @@ impl RawPair {
         })
     }
 
-    /// The median of round trips in microseconds, of frames of `frame` bytes; `sleep` by poll().
-    pub(crate) fn round_trips(&mut self, frame: usize, sleep: bool, time: Duration) -> f64 {
+    /// The median of round trips in microseconds, of frames of `frame` bytes; `sleep` by poll(). Each
+    /// way an acknowledgement's frame goes first, if `acknowledged`.
+    pub(crate) fn round_trips(
+        &mut self,
+        frame: usize,
+        sleep: bool,
+        acknowledged: bool,
+        time: Duration,
+    ) -> f64 {
         let [here, there] = &mut self.ends;
+        let send = |from: &mut Xsk, number| {
+            if acknowledged {
+                from.push(ACK, HEADERS, &[0; 4]);
+            }
+            from.push(frame, at_of(frame, 8), &[number; 8]);
+            from.submit();
+        };
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 place::take(END_B, c"raw-b");
                 while !stop.load(Ordering::Relaxed) {
                     if there.await_one(at_of(frame, 8), sleep, &stop) {
-                        there.push(frame, at_of(frame, 8), &[2; 8]);
-                        there.submit();
+                        send(there, 2);
                     }
                 }
             });
@@ -97,8 +110,7 @@ impl RawPair {
                 let mut times = Vec::new();
                 while begin.elapsed() < time {
                     let start = Instant::now();
-                    here.push(frame, at_of(frame, 8), &[1; 8]);
-                    here.submit();
+                    send(here, 1);
                     // One that was lost would hold up everything.
                     if !here.await_one(at_of(frame, 8), sleep, &stop) {
                         continue;
@@ -265,13 +277,21 @@ impl Xsk {
         frames
     }
 
-    /// Waits until a frame arrives. Says whether one did.
+    /// Waits until a frame with 8 bytes at `at` arrives, which an acknowledgement's has not. Says
+    /// whether one did.
     fn await_one(&mut self, at: usize, sleep: bool, stop: &AtomicBool) -> bool {
         let start = Instant::now();
         let mut room = [0; 8];
         let mut looks = 0_u32;
         loop {
-            if self.pull(|bytes, _| room.copy_from_slice(&bytes[at..at + 8])) > 0 {
+            let mut came = false;
+            self.pull(|bytes, _| {
+                if let Some(bytes) = bytes.get(at..at + 8) {
+                    room.copy_from_slice(bytes);
+                    came = true;
+                }
+            });
+            if came {
                 return true;
             }
             looks += 1;
@@ -497,6 +517,9 @@ const HEADER: [u8; HEADERS] = {
     header[13] = 0;
     header
 };
+
+/// The frame of an acknowledgement: an AETH and an ICRC behind the headers.
+const ACK: usize = HEADERS + 4 + 4;
 
 const RING: u32 = 2048;
 const CHUNK: usize = 4096;
