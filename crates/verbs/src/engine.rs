@@ -45,6 +45,8 @@ pub(crate) struct Engine {
     rests_long: AtomicBool,
     /// The application asked for an event since the engine's thread looked: it may sleep soon.
     armed: AtomicBool,
+    /// The application waited beside the port since it asked for an event last.
+    waited: AtomicBool,
     /// The engine's thread trusts the application to go on, and rests longer than it else would.
     trusts: AtomicBool,
     /// The port's descriptor has an error, which the engine's thread is to look at.
@@ -72,6 +74,7 @@ impl Engine {
             vain: AtomicU32::new(0),
             rests_long: AtomicBool::new(false),
             armed: AtomicBool::new(false),
+            waited: AtomicBool::new(false),
             trusts: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -113,9 +116,12 @@ impl Engine {
     }
 
     /// Runs a call of an application that asks for an event: behind it, it may sleep where nobody
-    /// sees it.
+    /// sees it, unless it waits beside the port, as it did the last time.
     pub(crate) fn arm<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
         let result = self.with(call);
+        if self.waited.swap(false, Ordering::Relaxed) {
+            return result;
+        }
         self.armed.store(true, Ordering::SeqCst);
         if self.trusts.load(Ordering::SeqCst)
             && let Some(thread) = self.thread.get()
@@ -158,6 +164,7 @@ impl Engine {
         let arrivals = self.sleeper.arrivals();
         let _waits = arrivals.map(|_| Waits::begin(self));
         if arrivals.is_some() && !timeout.is_zero() {
+            self.waited.store(true, Ordering::Relaxed);
             let found = self.look_for(&mut take, timeout);
             if found.is_some() {
                 return found;
