@@ -73,7 +73,7 @@ impl CompletionQueue {
             return Err(Error::NoChannel);
         }
         let id = self.inner.id;
-        Ok(self.inner.context.with(|driver| driver.device.request_notify(id, solicited_only))?)
+        Ok(self.inner.context.arm(|driver| driver.device.request_notify(id, solicited_only))?)
     }
 
     /// Another depth; what is in the queue stays: `ibv_resize_cq`.

@@ -307,6 +307,11 @@ impl Context {
         self.inner.engine.post(call)
     }
 
+    /// Runs a call of an application that asks for an event.
+    pub(crate) fn arm<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
+        self.inner.engine.arm(call)
+    }
+
     /// Waits for what `take` takes; `ready` is readable while it is there.
     pub(crate) fn wait_for<T>(
         &self,

@@ -9,8 +9,9 @@
 //! An application that polls, or waits on a completion channel, moves the engine itself. Meanwhile
 //! the thread rests, so that what arrives wakes no second thread and nobody competes for the core.
 //! Every now and then it looks whether the application still does so; if not, it takes over: after
-//! 50 µs, or up to a millisecond where the application has moved the engine for longer than that.
-//! Each look takes the core that the two may share from the application for some microseconds.
+//! 50 µs, or up to a millisecond where the application has moved the engine for longer than that
+//! and not asked for an event, as who means to sleep does. Each look takes the core that the two may
+//! share from the application for some microseconds.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -42,6 +43,12 @@ pub(crate) struct Engine {
     vain: AtomicU32,
     /// The engine's thread has seen nothing change for a while, and rests for long.
     rests_long: AtomicBool,
+    /// The application asked for an event since the engine's thread looked: it may sleep soon.
+    armed: AtomicBool,
+    /// The application waited beside the port since it asked for an event last.
+    waited: AtomicBool,
+    /// The engine's thread trusts the application to go on, and rests longer than it else would.
+    trusts: AtomicBool,
     /// The port's descriptor has an error, which the engine's thread is to look at.
     troubled: AtomicBool,
     closing: AtomicBool,
@@ -63,6 +70,9 @@ impl Engine {
             waiting: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             rests_long: AtomicBool::new(false),
+            armed: AtomicBool::new(false),
+            waited: AtomicBool::new(false),
+            trusts: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(active),
@@ -102,6 +112,22 @@ impl Engine {
         })
     }
 
+    /// Runs a call of an application that asks for an event: behind it, it may sleep where nobody
+    /// sees it, unless it waits beside the port, as it did the last time.
+    pub(crate) fn arm<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
+        let result = self.with(call);
+        if self.waited.swap(false, Ordering::Relaxed) {
+            return result;
+        }
+        self.armed.store(true, Ordering::SeqCst);
+        if self.trusts.load(Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+        result
+    }
+
     /// The application moves the engine.
     fn moved(&self) {
         // One of two that count at once may be forgotten: that there was one is seen all the same.
@@ -135,6 +161,7 @@ impl Engine {
         let arrivals = self.sleeper.arrivals();
         let _waits = arrivals.map(|_| Waits::begin(self));
         if arrivals.is_some() && !timeout.is_zero() {
+            self.waited.store(true, Ordering::Relaxed);
             let found = self.look_for(&mut take, timeout);
             if found.is_some() {
                 return found;
@@ -227,6 +254,8 @@ impl Engine {
         let mut looked = Clock::now();
         let mut moves = 0;
         let mut rest = TAKE_OVER;
+        // One who asks for an event looks once more before the sleep.
+        let mut armed_before = false;
         while !self.closing.load(Ordering::SeqCst) {
             if looked.elapsed() > LONGEST_SLEEP {
                 looked = Clock::now();
@@ -243,11 +272,14 @@ impl Engine {
             }
             let now = self.moves.load(Ordering::Relaxed);
             let moved = now.wrapping_sub(std::mem::replace(&mut moves, now));
+            let armed = self.armed.swap(false, Ordering::SeqCst);
+            let armed_lately = std::mem::replace(&mut armed_before, armed) || armed;
             if moved != 0 {
-                // Who moved it all the time will go on.
-                let is_busy = rest < A_MOVE.saturating_mul(moved.try_into().unwrap_or(u32::MAX));
-                rest = if is_busy { TAKE_OVER_LATE.min(2 * rest) } else { TAKE_OVER };
-                self.rest(rest);
+                // Who moved it all the time, and does not mean to sleep, will go on.
+                let busy_for = A_MOVE.saturating_mul(moved.try_into().unwrap_or(u32::MAX));
+                let goes_on = !armed_lately && rest < busy_for;
+                rest = if goes_on { TAKE_OVER_LATE.min(2 * rest) } else { TAKE_OVER };
+                self.trust(rest);
                 continue;
             }
             let mut driver = self.lock();
@@ -286,6 +318,16 @@ impl Engine {
                 thread::yield_now();
             }
         }
+    }
+
+    /// The same where the application polls: a long rest ends when it asks for an event.
+    fn trust(&self, most: Duration) {
+        self.trusts.store(most > TAKE_OVER, Ordering::SeqCst);
+        // Who asked between is heard: it did not see that we trust it, but we see that it asked.
+        if most <= TAKE_OVER || !self.armed.load(Ordering::SeqCst) {
+            self.rest(most);
+        }
+        self.trusts.store(false, Ordering::SeqCst);
     }
 
     /// The thread sleeps while others move the engine, whatever arrives. For a short rest nobody

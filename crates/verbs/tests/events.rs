@@ -158,6 +158,43 @@ fn sleepers(contexts: [Context; 2], turns: u64) {
     });
 }
 
+/// The engine's thread rests longer the longer an application polls, and comes back all the same.
+#[test]
+fn who_polls_for_long_and_then_does_not_is_still_answered() {
+    let contexts = joined_by_memory();
+    let [(a, sent), (b, received)] = connected(&contexts);
+    receive(&b, 10);
+    let polls = || {
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(10) {
+            assert!(received.poll_one().is_none());
+        }
+    };
+    polls();
+    send_nothing(&a, 1, false);
+    let answered = || {
+        let start = std::time::Instant::now();
+        let done = loop {
+            assert!(start.elapsed() < PATIENCE, "nobody answers");
+            if let Some(done) = sent.poll_one() {
+                break done;
+            }
+        };
+        assert_eq!(done.status, CompletionStatus::Success);
+    };
+    answered();
+    assert!(received.poll_one().is_some());
+
+    // Who asked for an event sleeps where nobody sees it.
+    polls();
+    assert!(!received.request_notify(false).unwrap());
+    send_nothing(&a, 2, false);
+    let timeout = Timespec::try_from(PATIENCE).unwrap();
+    let channel = received.channel().unwrap();
+    assert_eq!(poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)).unwrap(), 1);
+    answered();
+}
+
 #[test]
 fn no_wake_up_is_lost_over_memory() {
     sleepers(joined_by_memory(), 2000);
