@@ -40,9 +40,11 @@ impl RawPair {
             scope.spawn(|| {
                 place::take(END_A, c"raw-a");
                 let region = vec![0x5a; REGION];
-                let (mut sent, mut at) = (0, 0);
+                let (mut sent, mut at) = (0_u64, 0);
                 while !stop.load(Ordering::Relaxed) {
-                    let room = WINDOW - (sent - arrived.load(Ordering::Relaxed));
+                    // Those of the run before may still arrive in this one.
+                    let arrived = arrived.load(Ordering::Relaxed);
+                    let room = WINDOW.saturating_sub(sent.saturating_sub(arrived));
                     for _ in 0..room.min(BATCH) {
                         if !from.push(frame, at_of(frame, payload), &region[at..at + payload]) {
                             break;
