@@ -33,7 +33,7 @@ fn main() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => in_this_process(),
-        [rank, device, ref hosts @ ..] if hosts.len() > 1 => {
+        [rank, device, ref hosts @ ..] if rank.parse().is_ok_and(|it: usize| it < hosts.len()) => {
             let ring = Ring { rank: rank.parse()?, ranks: hosts.len() };
             let right = hosts[ring.before(ring.ranks - 1)];
             let listener = Listener::bind("0.0.0.0:18515")?;

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::thread;
 
-use roxe_verbs::status::{Client, CounterValue, Info, QueuePairStatus, Recorded, running};
+use roxe_verbs::status::{Client, CounterValue, Info, QueuePairStatus, Recorded, Running, running};
 
 use crate::outcome::{Outcome, complain, visible};
 
@@ -39,11 +40,18 @@ impl Adapter {
     /// All that are open.
     pub(crate) fn all() -> io::Result<Open> {
         let (mut adapters, mut silent) = (Vec::new(), Vec::new());
-        for endpoint in running()? {
-            let answer = endpoint.connect().and_then(|mut client| Ok((client.info()?, client)));
-            let endpoint = endpoint.endpoint;
+        let mut answers = Vec::new();
+        for some in running()?.chunks(AT_ONCE) {
+            // One that is silent does not keep the others waiting.
+            answers.extend(thread::scope(|scope| {
+                let asked: Vec<_> = some.iter().map(|one| scope.spawn(|| greet(one))).collect();
+                asked.into_iter().filter_map(|answer| answer.join().ok()).collect::<Vec<_>>()
+            }));
+        }
+        for (endpoint, answer) in answers {
             match answer {
-                Ok((info, client)) => {
+                Ok((mut info, client)) => {
+                    info.mode = visible(&info.mode, |_| false);
                     let number = number_of(&endpoint, &info.name);
                     adapters.push(Self { endpoint, info, number, client });
                 }
@@ -128,6 +136,15 @@ impl Adapter {
     }
 }
 
+/// Asks an adapter what it is.
+fn greet(running: &Running) -> (String, io::Result<(Info, Client)>) {
+    let answer = running.connect().and_then(|mut client| Ok((client.info()?, client)));
+    (running.endpoint.clone(), answer)
+}
+
+/// Adapters that are asked at the same time.
+const AT_ONCE: usize = 64;
+
 /// What stands behind an adapter's name in that of its endpoint.
 fn number_of(endpoint: &str, name: &str) -> String {
     let end = endpoint.rfind('#').map_or("", |at| &endpoint[at..]);
@@ -207,7 +224,7 @@ pub(crate) fn peer(queue_pair: &QueuePairStatus) -> String {
 
 /// Names of counters of queue pairs, added up.
 pub(crate) fn sum(queue_pair: &QueuePairStatus, names: &[&str]) -> u64 {
-    names.iter().map(|name| queue_pair.counter(name)).sum()
+    names.iter().fold(0, |sum: u64, name| sum.saturating_add(queue_pair.counter(name)))
 }
 
 /// Not ready: said and heard.

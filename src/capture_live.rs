@@ -181,6 +181,9 @@ impl Sink {
             });
             return begun.map(Self::Stream).map_err(|error| error.to_string());
         }
+        if file.is_dir() {
+            return Err(format!("{} is a folder: name a file in it", file.display()));
+        }
         let keep = match (arguments.ring, arguments.last) {
             (Some((bytes, count)), _) => Keep::Files { bytes, count },
             (None, Some(frames)) => Keep::Last { frames: frames as usize },

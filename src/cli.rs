@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use roxe_sim::peer::Peer;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
-use roxe_verbs::{Context, DeviceEntry, Error, Mtu, devices_in, open_in};
+use roxe_verbs::{Context, DeviceEntry, Error, Mtu, devices_in, find_in};
 
 use crate::perf::arguments::PerfArguments;
 use crate::pingpong::arguments::PingpongArguments;
@@ -534,12 +534,17 @@ impl ConfigArgument {
         self.config.as_ref().map_or_else(roxe_verbs::devices, |file| devices_in(file))
     }
 
-    /// Opens the one of this name, or that of a device string.
-    pub(crate) fn open(&self, name: &str) -> Result<Context, Error> {
+    /// The one of this name, or that of a device string.
+    pub(crate) fn find(&self, name: &str) -> Result<DeviceEntry, Error> {
         match &self.config {
-            Some(file) => open_in(file, name),
-            None => roxe_verbs::open(name),
+            Some(file) => find_in(file, name),
+            None => roxe_verbs::find(name),
         }
+    }
+
+    /// Opens it.
+    pub(crate) fn open(&self, name: &str) -> Result<Context, Error> {
+        self.find(name)?.open()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::outcome::{Outcome, Verdicts, complain};
 pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
     let mut out = Verdicts::to(io::stdout().lock());
     if let Some(name) = &arguments.device {
-        return Ok(match arguments.config.open(name) {
+        return Ok(match arguments.config.find(name).and_then(|entry| open_to_look(&entry)) {
             Ok(context) => {
                 out.write_all(told(&context, arguments).bytes())?;
                 Outcome::Right
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
                 outcome = Outcome::Right;
                 left_alone(entry, interface, arguments.json)
             }
-            None => match entry.open() {
+            None => match open_to_look(entry) {
                 Ok(context) => {
                     outcome = Outcome::Right;
                     told(&context, arguments)
@@ -52,6 +52,14 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
         out.write_all(ink.bytes())?;
     }
     Ok(outcome)
+}
+
+/// Opens an adapter without beginning the recording that it may ask for, which would take the place
+/// of an older one.
+fn open_to_look(entry: &DeviceEntry) -> Result<Context, Error> {
+    let mut entry = entry.clone();
+    entry.device.capture = None;
+    entry.open()
 }
 
 pub(crate) fn failed(error: &Error) -> Outcome {

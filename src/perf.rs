@@ -55,15 +55,16 @@ fn measure(arguments: &PerfArguments) -> Result<Outcome, Failure> {
     let mut plan = Plan::new(arguments, context.query_device())?;
     let gid = choose_gid(&context, arguments.gid_index, arguments.ipv6)?;
     let printer = Printer::new(arguments);
+    let patience = Duration::from_secs(arguments.patience);
     let mut channel = match &arguments.host {
         Some(host) => {
             let server = format!("roxe perf {} -d …", plan.name());
-            SideChannel::connect(host, arguments.port, &server)?
+            SideChannel::connect(host, arguments.port, &server, patience)?
         }
         None => {
             let server = Server::bind(arguments.port)?;
             printer.waiting()?;
-            server.accept()?
+            server.accept(patience)?
         }
     };
     meeting::agree(&mut channel, &mut plan)?;
@@ -95,11 +96,12 @@ impl Test<'_> {
         printer.headings(plan)?;
         // Who is written to, read from or counted at only waits.
         if plan.verb != Verb::Send && !plan.is_client && !plan.bidirectional {
-            meeting.first()?;
-            let report = meeting.reports(&Report::default())?;
+            meeting.first(rig)?;
+            let report = meeting.reports(rig, &Report::default())?;
+            report.check().map_err(Failure::Failed)?;
             printer.bandwidth(plan, &report)?;
             let verified = self.verify_target(&report);
-            meeting.end()?;
+            meeting.end(rig)?;
             printer.end()?;
             return verified.map(|()| Outcome::Right);
         }
@@ -109,7 +111,7 @@ impl Test<'_> {
             let run = bandwidth::Run::new(rig, plan, size)?;
             // Of SEND the receives are there from here on.
             if plan.verb == Verb::Send || plan.bidirectional {
-                meeting.first()?;
+                meeting.first(rig)?;
             }
             let measured = run.go(&meeting.channel)?;
             if measured.lost > 0 {
@@ -124,20 +126,20 @@ impl Test<'_> {
                 outcome = Outcome::Findings;
             }
             if plan.all && plan.bidirectional && plan.verb != Verb::Send {
-                meeting.first()?;
+                meeting.first(rig)?;
             }
             self.verify(size, &measured)?;
             last = self.tell(&mut meeting, size, &measured)?;
             if plan.all && plan.verb == Verb::Send {
-                meeting.first()?;
+                meeting.first(rig)?;
             }
         }
         printer.end()?;
         if plan.verb != Verb::Send && !plan.bidirectional {
-            meeting.first()?;
-            meeting.reports(&last)?;
+            meeting.first(rig)?;
+            meeting.reports(rig, &last)?;
         }
-        meeting.end()?;
+        meeting.end(rig)?;
         Ok(outcome)
     }
 
@@ -149,14 +151,15 @@ impl Test<'_> {
         size: u32,
         measured: &Bandwidth,
     ) -> Result<Report, Failure> {
-        let Self { plan, printer, .. } = *self;
+        let Self { plan, rig, printer, .. } = *self;
         let own = printer.report(size, measured);
         let by_time = Measure::new(plan.extent).by_time();
         if !plan.bidirectional || (plan.verb == Verb::Send && by_time) {
             printer.bandwidth(plan, &own)?;
             return Ok(own);
         }
-        let peers = meeting.reports(&own)?;
+        let peers = meeting.reports(rig, &own)?;
+        peers.check().map_err(Failure::Failed)?;
         printer.bandwidth(plan, &own.with(&peers))?;
         if self.both && !plan.all {
             printer.both(plan, &own, &peers)?;
@@ -167,7 +170,7 @@ impl Test<'_> {
     fn latency(&self, mut meeting: Meeting) -> Result<Outcome, Failure> {
         let Self { plan, rig, printer, .. } = *self;
         if plan.verb.fetches() && !plan.is_client {
-            meeting.end()?;
+            meeting.end(rig)?;
             printer.end()?;
             return Ok(Outcome::Right);
         }
@@ -175,7 +178,7 @@ impl Test<'_> {
         for size in plan.sizes() {
             let run = latency::Run::new(rig, plan, size)?;
             if plan.verb == Verb::Send {
-                meeting.first()?;
+                meeting.first(rig)?;
             }
             let measured = run.go(&meeting.channel)?;
             self.verify_latency(size, &measured)?;
@@ -185,7 +188,7 @@ impl Test<'_> {
         if plan.verb == Verb::Write {
             meeting.channel.close();
         } else {
-            meeting.end()?;
+            meeting.end(rig)?;
         }
         Ok(Outcome::Right)
     }

@@ -36,14 +36,14 @@ pub(crate) fn run(arguments: &PingpongArguments) -> Result<Outcome> {
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
+/// What may be behind an error of a queue pair.
+const HINT: &str = "Are the service, -m, -s, -n and -q the same on both sides? They have to be.";
+
 /// Before a datagram, the area of its GRH.
 const GRH: usize = 40;
 
 /// Of each page the first byte is 0 in what those programs send, and looked at by them.
 const PAGE: usize = 4096;
-
-/// What does not come within this does not come any more.
-const LONG: Duration = Duration::from_secs(20);
 
 /// The peer asks once more for an answer that was lost, after this at the latest: twice 2^14 times
 /// 4.096 µs.
@@ -213,9 +213,14 @@ impl<'a> Game<'a> {
         Ok(out.flush()?)
     }
 
+    /// How long the peer may be silent.
+    const fn patience(&self) -> Duration {
+        Duration::from_secs(self.arguments.patience)
+    }
+
     fn meet_server(&mut self, host: &str) -> Result<(), Failure> {
         let start = format!("roxe pingpong {} -d …", self.arguments.kind.name());
-        let mut channel = SideChannel::connect(host, self.arguments.port, &start)?;
+        let mut channel = SideChannel::connect(host, self.arguments.port, &start, self.patience())?;
         self.say(&mut channel)?;
         let peers = self.hear(&mut channel)?;
         channel.say(DONE)?;
@@ -224,7 +229,7 @@ impl<'a> Game<'a> {
     }
 
     fn meet_client(&mut self) -> Result<(), Failure> {
-        let mut channel = Server::bind(self.arguments.port)?.accept()?;
+        let mut channel = Server::bind(self.arguments.port)?.accept(self.patience())?;
         let peers = self.hear(&mut channel)?;
         self.connect(&peers)?;
         self.say(&mut channel)?;
@@ -324,7 +329,8 @@ impl<'a> Game<'a> {
                 let at = self.queue_pairs.iter().position(|qp| qp.qpn() == completion.qpn);
                 let Some(at) = at else { continue };
                 if completion.status != CompletionStatus::Success {
-                    return Err(Failure::Failed(self.queue_pairs[at].explain(completion.status)));
+                    let why = self.queue_pairs[at].explain(completion.status);
+                    return Err(Failure::failed(format_args!("{why}\n{HINT}")));
                 }
                 if completion.wr_id == SEND {
                     sent += 1;
@@ -365,7 +371,7 @@ impl<'a> Game<'a> {
         };
         let qp = &self.queue_pairs[qp];
         qp.post_send(&[request])
-            .map_err(|refused| Failure::failed(format_args!("{refused}; {}", qp.why())))
+            .map_err(|refused| Failure::failed(format_args!("{refused}; {}\n{HINT}", qp.why())))
     }
 
     /// Nothing completed.
@@ -386,13 +392,13 @@ impl<'a> Game<'a> {
             None => thread::yield_now(),
         }
         let looks = self.channel.is_some() || moved.empty.is_multiple_of(1 << 12);
-        if !looks || moved.at.elapsed() < LONG {
+        if !looks || moved.at.elapsed() < self.patience() {
             return Ok(());
         }
         Err(Failure::failed(format_args!(
             "nothing more came within {} s after {received} messages: {}. Have both sides the \
              same -n and -s, and do packets get through? UC and UD lose what the network does",
-            LONG.as_secs(),
+            self.arguments.patience,
             self.queue_pairs[0].why()
         )))
     }

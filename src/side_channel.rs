@@ -131,33 +131,84 @@ pub(crate) fn must_match(own: Gid, peer: Gid) -> Result<(), Failure> {
 }
 
 /// How long the other side may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+#[derive(Clone, Copy)]
+pub(crate) enum Patience<'a> {
     /// It has only to answer.
     Answer,
-    /// It measures for as long as it was told to; only that it is there is looked after.
-    Measurement,
+    /// It measures for as long as it was told to: meanwhile packets come.
+    Measurement(&'a dyn Fn() -> Traffic),
 }
 
-/// How long an answer may take; a peer may have to register much memory before.
-const ANSWER: Duration = Duration::from_secs(60);
+/// What has come of packets by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub(crate) packets: u64,
+    /// How often one side had no receive for what the other sent: that may go on for ever.
+    pub(crate) refused: u64,
+}
+
+/// For how long nothing has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiet {
+    since: Instant,
+    looked: Instant,
+    seen: Option<Traffic>,
+}
+
+impl Quiet {
+    pub(crate) fn begin() -> Self {
+        let now = Instant::now();
+        Self { since: now, looked: now, seen: None }
+    }
+
+    /// Looks now and then whether something came.
+    pub(crate) fn lasts(&mut self, traffic: impl FnOnce() -> Traffic) -> Duration {
+        if self.seen.is_none() || self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            let (before, now) = (self.seen, traffic());
+            self.seen = Some(now);
+            if before.is_some_and(|it| it.packets != now.packets && it.refused == now.refused) {
+                self.since = self.looked;
+            }
+        }
+        self.since.elapsed()
+    }
+}
+
+/// The time between two looks at what came.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Why nobody waits any longer.
+pub(crate) fn silent(patience: Duration) -> Failure {
+    Failure::failed(format_args!(
+        "nothing came for {} s: does the peer run the same test, with the same -q, -n, -s and -b?",
+        patience.as_secs()
+    ))
+}
 
 /// A connection to the other side.
 pub(crate) struct SideChannel {
     stream: TcpStream,
     is_client: bool,
+    /// How long it may be silent.
+    patience: Duration,
 }
 
 impl SideChannel {
     /// To a server that waits already; `start` is how one is started.
-    pub(crate) fn connect(host: &str, port: u16, start: &str) -> Result<Self, Failure> {
+    pub(crate) fn connect(
+        host: &str,
+        port: u16,
+        start: &str,
+        patience: Duration,
+    ) -> Result<Self, Failure> {
         let resolved = (host, port).to_socket_addrs();
         let addresses: Vec<SocketAddr> =
             resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?.collect();
         let mut why = None;
         for address in addresses {
             match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
-                Ok(stream) => return Self::new(stream, true),
+                Ok(stream) => return Self::new(stream, true, patience),
                 Err(error) => why = Some(error),
             }
         }
@@ -173,9 +224,10 @@ impl SideChannel {
         })
     }
 
-    fn new(stream: TcpStream, is_client: bool) -> Result<Self, Failure> {
+    fn new(stream: TcpStream, is_client: bool, patience: Duration) -> Result<Self, Failure> {
         let set = || {
             stream.set_nodelay(true)?;
+            stream.set_write_timeout(Some(patience))?;
             // A host that is gone says nothing: whoever waits for it for long has to ask.
             sockopt::set_socket_keepalive(&stream, true)?;
             sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30))?;
@@ -184,7 +236,7 @@ impl SideChannel {
             Ok(())
         };
         set().map_err(|error: io::Error| Failure::failed(format_args!("TCP: {error}")))?;
-        Ok(Self { stream, is_client })
+        Ok(Self { stream, is_client, patience })
     }
 
     /// Says something.
@@ -192,24 +244,24 @@ impl SideChannel {
         self.stream.write_all(bytes).map_err(|error| gone(&error))
     }
 
+    /// How long it may be silent.
+    pub(crate) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Hears exactly so many bytes.
-    pub(crate) fn hear(&mut self, bytes: &mut [u8], patience: Patience) -> Result<(), Failure> {
-        let start = Instant::now();
+    pub(crate) fn hear(&mut self, bytes: &mut [u8], patience: Patience<'_>) -> Result<(), Failure> {
+        let mut quiet = Quiet::begin();
+        self.stream.set_read_timeout(Some(LOOK)).map_err(|error| gone(&error))?;
         let mut have = 0;
         while have < bytes.len() {
-            let left = match patience {
-                Patience::Answer => ANSWER.saturating_sub(start.elapsed()),
-                Patience::Measurement => Duration::MAX,
+            let lasts = match patience {
+                Patience::Answer => quiet.since.elapsed(),
+                Patience::Measurement(traffic) => quiet.lasts(traffic),
             };
-            if left.is_zero() {
-                return Err(Failure::failed(format_args!(
-                    "the peer said nothing for {} s: does it run the same test with the same \
-                     options?",
-                    ANSWER.as_secs()
-                )));
+            if lasts > self.patience {
+                return Err(silent(self.patience));
             }
-            let limit = (patience == Patience::Answer).then_some(left);
-            self.stream.set_read_timeout(limit).map_err(|error| gone(&error))?;
             match self.stream.read(&mut bytes[have..]) {
                 Ok(0) => return Err(gone(&ErrorKind::UnexpectedEof.into())),
                 Ok(more) => have += more,
@@ -226,7 +278,7 @@ impl SideChannel {
     pub(crate) fn exchange<const N: usize>(
         &mut self,
         own: &[u8; N],
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<[u8; N], Failure> {
         let mut peers = [0; N];
         if self.is_client {
@@ -310,10 +362,10 @@ impl Server {
         })
     }
 
-    pub(crate) fn accept(self) -> Result<SideChannel, Failure> {
+    pub(crate) fn accept(self, patience: Duration) -> Result<SideChannel, Failure> {
         let (stream, _) =
             self.0.accept().map_err(|error| Failure::failed(format_args!("accept: {error}")))?;
-        SideChannel::new(stream, false)
+        SideChannel::new(stream, false, patience)
     }
 }
 
@@ -325,7 +377,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (other, _) = listener.accept().unwrap();
-        [SideChannel::new(stream, true).unwrap(), SideChannel::new(other, false).unwrap()]
+        let patience = Duration::from_millis(500);
+        [(stream, true), (other, false)]
+            .map(|(stream, is_client)| SideChannel::new(stream, is_client, patience).unwrap())
     }
 
     fn text(failure: Failure) -> String {
@@ -364,6 +418,27 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_measures_is_waited_for_while_packets_come() {
+        let [mut client, mut server] = pair();
+        let why = text(client.hear(&mut [0], Patience::Answer).unwrap_err());
+        assert!(why.starts_with("nothing came for 0 s: does the peer run the same test"), "{why}");
+        let count = std::cell::Cell::new(0);
+        let more = || count.replace(count.get() + 1);
+        let still = || Traffic { packets: 7, refused: 0 };
+        assert!(client.hear(&mut [0], Patience::Measurement(&still)).is_err());
+        let refused = || Traffic { packets: more(), refused: count.get() };
+        assert!(client.hear(&mut [0], Patience::Measurement(&refused)).is_err());
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(1200));
+            server.say(b"x").unwrap();
+            server
+        });
+        let flowing = || Traffic { packets: more(), refused: 0 };
+        client.hear(&mut [0], Patience::Measurement(&flowing)).unwrap();
+        other.join().unwrap();
+    }
+
+    #[test]
     fn addresses_of_two_families_do_not_meet() {
         let v4 = Gid::from_ip("192.0.2.1".parse().unwrap());
         let v6 = Gid::from_ip("2001:db8::1".parse().unwrap());
@@ -376,7 +451,9 @@ mod tests {
     #[test]
     fn a_server_that_is_not_there_is_to_be_started() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let Err(failure) = SideChannel::connect("127.0.0.1", free, "roxe perf write_bw") else {
+        let patience = Duration::from_secs(1);
+        let met = SideChannel::connect("127.0.0.1", free, "roxe perf write_bw", patience);
+        let Err(failure) = met else {
             panic!("nobody listens");
         };
         let expected =

@@ -132,3 +132,17 @@ fn a_file_names_adapters_and_what_is_wrong_in_it_is_told_by_line_and_key() {
     assert_eq!(err(&output), expected);
     std::fs::remove_dir_all(&folder).expect("it is there");
 }
+
+/// Who looks at an adapter does not begin a recording, which would take the place of an older one.
+#[test]
+fn a_recording_that_is_there_stays() {
+    let file = std::env::temp_dir().join(format!("roxe-devinfo-{}.pcapng", std::process::id()));
+    std::fs::write(&file, "recorded").expect("a file");
+    let device = format!("memory:x,capture={}", file.display());
+    for output in [run(&format!("a={device}"), &[]), run("", &["-d", &device])] {
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    }
+    let left = std::fs::read_to_string(&file).expect("it is there");
+    std::fs::remove_file(&file).expect("it is ours");
+    assert_eq!(left, "recorded");
+}

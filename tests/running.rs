@@ -1,8 +1,12 @@
 //! `roxe stat`, `top` and `capture` from outside: this process has the adapters, the program looks
 //! at them.
 
+#[path = "../crates/net/tests/namespace/mod.rs"]
+mod namespace;
+
 use std::process::{Command, Output, Stdio};
 
+use namespace::{Namespace, is_root};
 use roxe::verbs::{Buffer, Connection, Context, Mtu, Op, RKey, Wait};
 
 fn run(arguments: &[&str]) -> Output {
@@ -404,4 +408,78 @@ fn another_user_is_refused_and_told_so() {
         assert!(err(&output).contains("belongs to another user"), "{}", err(&output));
         assert_eq!(out(&output), "");
     }
+}
+
+/// Anybody may make a socket that is named as an adapter's. Whoever looks is told in the end what
+/// it does not answer, sees no more than text on the screen, and gets the others' answers.
+#[test]
+fn strangers_that_pose_as_adapters_hold_up_nobody() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    };
+
+    if !is_root() {
+        return;
+    }
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let stranger = |name: &str| {
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        UnixListener::bind_addr(&address).unwrap()
+    };
+    Namespace::new().run(|| {
+        // One that accepts nobody, one that answers a byte now and then, one whose numbers and words
+        // are not to be believed.
+        let full = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let address = SocketAddrUnix::new_abstract_name(b"roxe/1/full").unwrap();
+        bind(&full, &address).unwrap();
+        listen(&full, 0).unwrap();
+        let first = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&first, &address).unwrap();
+        let slow = stranger("roxe/1/slow");
+        std::thread::spawn(move || {
+            for mut client in slow.incoming().flatten() {
+                while client.write_all(b"{").is_ok() {
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+            }
+        });
+        let liar = stranger("roxe/1/liar");
+        std::thread::spawn(move || {
+            for mut client in liar.incoming().flatten() {
+                let requests = BufReader::new(client.try_clone().unwrap());
+                for request in requests.lines().map_while(Result::ok) {
+                    let end = "{\"kind\":\"end\",\"time_ns\":1,\"next\":null}\n";
+                    let answer = match request.split(' ').next() {
+                        Some("info") => "{\"kind\":\"info\",\"name\":\"liar\",\"pid\":1,\
+                             \"command\":\"c\",\"mode\":\"\\u001b[31m\",\"active\":true,\
+                             \"active_mtu\":1,\"addresses\":[],\"link_type\":1}\n"
+                            .to_owned(),
+                        Some("queue-pairs") => format!(
+                            "{{\"kind\":\"queue_pair\",\"qpn\":1,\"service\":\"RC\",\
+                             \"state\":\"rts\",\"send_rnr_err\":{0},\"rcvd_rnr_err\":{0}}}\n{end}",
+                            u64::MAX
+                        ),
+                        _ => end.to_owned(),
+                    };
+                    if client.write_all(answer.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+        let (_contexts, pid) = adapters();
+        for arguments in [&["stat", "-d", &pid][..], &["stat", "--qp"], &["top", "--once"]] {
+            let output = run(arguments);
+            assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", err(&output));
+            assert!(!out(&output).contains('\u{1b}') && !err(&output).contains('\u{1b}'));
+            for silent in ["roxe/1/full", "roxe/1/slow"] {
+                let told = format!("{silent}: it does not answer");
+                assert!(err(&output).contains(&told), "{arguments:?}: {}", err(&output));
+            }
+        }
+    });
 }

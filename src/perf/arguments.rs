@@ -129,6 +129,10 @@ pub(crate) struct PerfArguments {
     /// `--verify`, or what it sends cannot be right
     #[arg(long)]
     pub(crate) verify: bool,
+    /// End when nothing comes of the peer for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 20,
+          value_parser = value_parser!(u64).range(1..=86_400))]
+    pub(crate) patience: u64,
     /// JSON Lines: a flat object a size
     #[arg(long)]
     pub(crate) json: bool,
@@ -145,7 +149,7 @@ Columns:
 
 Examples:
   roxe perf write_bw -d xdp:eth1                    on one host, the server
-  roxe perf write_bw -d xdp:eth1 192.0.2.1          on the other; or ib_write_bw 192.0.2.1
+  roxe perf write_bw -d xdp:eth1 192.0.2.1          on the other; or ib_write_bw -x 1 192.0.2.1
   roxe perf send_lat -d udp:127.0.0.2 -s 64 -e --verify 127.0.0.1
 
 Exit status:

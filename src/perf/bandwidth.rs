@@ -11,7 +11,7 @@ use crate::perf::arguments::AtomicType;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::{Slots, receive_len};
 use crate::perf::plan::{Plan, Verb};
-use crate::perf::rig::Rig;
+use crate::perf::rig::{HINT, Rig};
 use crate::side_channel::{Failure, SideChannel};
 
 /// What was measured.
@@ -248,7 +248,7 @@ impl<'a> Run<'a> {
             let posted = self.rig.queue_pairs[qp].post_send(&borrowed);
             list = recycle(borrowed);
             posted.map_err(|refused| match self.rig.why() {
-                Some(why) => Failure::failed(why),
+                Some(why) => Failure::failed(format_args!("{why}\n{HINT}")),
                 None => Failure::failed(refused),
             })?;
             self.lanes[qp].posted += count;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::perf::plan::Extent;
 use crate::perf::rig::Rig;
-use crate::side_channel::{Failure, Presence, SideChannel};
+use crate::side_channel::{Failure, Presence, Quiet, SideChannel, silent};
 
 /// Waiting for completions.
 pub(crate) struct Idle<'a> {
@@ -14,6 +14,7 @@ pub(crate) struct Idle<'a> {
     /// Polls in a row that found nothing.
     empty: u32,
     since: Option<Instant>,
+    quiet: Option<Quiet>,
 }
 
 /// What was seen of the peer meanwhile.
@@ -40,18 +41,16 @@ const SHORT: Duration = Duration::from_millis(200);
 /// What comes later than this after the peer was done does not come any more.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What comes later than this does not come any more.
-const LONG: Duration = Duration::from_secs(60);
-
 impl<'a> Idle<'a> {
     pub(crate) const fn new(rig: &'a Rig, channel: &'a SideChannel) -> Self {
-        Self { rig, channel, empty: 0, since: None }
+        Self { rig, channel, empty: 0, since: None, quiet: None }
     }
 
     /// Something completed.
     pub(crate) const fn moved(&mut self) {
         self.empty = 0;
         self.since = None;
+        self.quiet = None;
     }
 
     /// Nothing did.
@@ -80,6 +79,7 @@ impl<'a> Idle<'a> {
         if elapsed < SHORT {
             return Ok(Seen::Busy);
         }
+        let quiet = self.quiet.get_or_insert_with(Quiet::begin).lasts(|| self.rig.traffic());
         match self.channel.look() {
             Presence::Gone => {
                 let gone = "the peer closed the connection too early: its own message says why";
@@ -89,11 +89,7 @@ impl<'a> Idle<'a> {
                 }))
             }
             Presence::Done if elapsed > GRACE => Ok(Seen::Done),
-            _ if elapsed > LONG => Err(Failure::failed(format_args!(
-                "nothing completed for {} s: do packets get through, and does the peer run the \
-                 same test with the same options?",
-                LONG.as_secs()
-            ))),
+            _ if quiet > self.channel.patience() => Err(silent(self.channel.patience())),
             _ => Ok(Seen::Busy),
         }
     }

@@ -13,7 +13,7 @@ use crate::perf::bandwidth::operation;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::receive_len;
 use crate::perf::plan::{Plan, Verb};
-use crate::perf::rig::{LATENCY_DEPTH, Rig};
+use crate::perf::rig::{HINT, LATENCY_DEPTH, Rig};
 use crate::side_channel::{Failure, SideChannel};
 
 /// What was measured.
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
         }
         let posted = self.rig.queue_pairs[0].post_send(&[request]);
         posted.map_err(|refused| match self.rig.why() {
-            Some(why) => Failure::failed(why),
+            Some(why) => Failure::failed(format_args!("{why}\n{HINT}")),
             None => Failure::failed(refused),
         })?;
         self.sent = number;

@@ -65,33 +65,36 @@ impl Meeting {
         rig.connect(plan, peers)?;
         let mut meeting = Self { channel, own };
         if plan.verb == Verb::Send {
-            meeting.first()?;
+            meeting.first(rig)?;
             swap(&mut meeting.channel, &meeting.own)?;
         } else {
             swap(&mut meeting.channel, &meeting.own)?;
-            meeting.first()?;
+            meeting.first(rig)?;
         }
         Ok(meeting)
     }
 
     /// Both sides are here; waits until the other one is.
-    pub(crate) fn first(&mut self) -> Result<(), Failure> {
-        let line = self.channel.exchange(&self.own[0].to_line(), Patience::Measurement)?;
+    pub(crate) fn first(&mut self, rig: &Rig) -> Result<(), Failure> {
+        let traffic = || rig.traffic();
+        let patience = Patience::Measurement(&traffic);
+        let line = self.channel.exchange(&self.own[0].to_line(), patience)?;
         Destination::parse(&line).map(drop).map_err(Failure::Failed)
     }
 
     /// Tells each other what was measured.
-    pub(crate) fn reports(&mut self, own: &Report) -> Result<Report, Failure> {
+    pub(crate) fn reports(&mut self, rig: &Rig, own: &Report) -> Result<Report, Failure> {
+        let traffic = || rig.traffic();
         let mut words = own.to_words();
         for word in &mut words {
-            *word = self.channel.exchange(word, Patience::Measurement)?;
+            *word = self.channel.exchange(word, Patience::Measurement(&traffic))?;
         }
         Ok(Report::from_words(words))
     }
 
     /// Both sides are done.
-    pub(crate) fn end(mut self) -> Result<(), Failure> {
-        self.first()?;
+    pub(crate) fn end(mut self, rig: &Rig) -> Result<(), Failure> {
+        self.first(rig)?;
         // The other side may be gone already.
         let _ = self.channel.say(wire::DONE);
         self.channel.close();

@@ -11,7 +11,7 @@ use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Metric, Plan, Verb};
 use crate::perf::wire::{Destination, Q_KEY};
-use crate::side_channel::{Failure, must_match};
+use crate::side_channel::{Failure, Traffic, must_match};
 
 /// Requests that may be outstanding while latencies are measured: completions are not waited for.
 pub(crate) const LATENCY_DEPTH: u32 = 64;
@@ -19,8 +19,13 @@ pub(crate) const LATENCY_DEPTH: u32 = 64;
 /// How long a peer waits when there is no receive, as perftest has it.
 const MIN_RNR_TIMER: u8 = 12;
 
+/// What may be behind an error of a queue pair.
+pub(crate) const HINT: &str =
+    "Are the test, -c, -s, -q, -m and -a the same on both sides? They have to be.";
+
 /// All that one side has.
 pub(crate) struct Rig {
+    context: Context,
     pub(crate) cq: CompletionQueue,
     /// Wakes who sleeps for completions.
     pub(crate) channel: Option<CompletionChannel>,
@@ -92,7 +97,20 @@ impl Rig {
         };
         let targets = vec![None; queue_pairs.len()];
         let (handles, peers) = (Vec::new(), Vec::new());
-        Ok(Self { cq, channel, queue_pairs, srq, memory, targets, handles, peers, gid, options })
+        let context = context.clone();
+        Ok(Self {
+            context,
+            cq,
+            channel,
+            queue_pairs,
+            srq,
+            memory,
+            targets,
+            handles,
+            peers,
+            gid,
+            options,
+        })
     }
 
     /// What the peer has to know of a queue pair.
@@ -152,13 +170,27 @@ impl Rig {
         posted.map_err(Failure::failed)
     }
 
+    /// What has come by now.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic { packets: 0, refused: 0 };
+        for (name, count) in self.context.counters() {
+            match name {
+                "rdma_rx_packets" => traffic.packets += count,
+                "rcvd_rnr_err" | "send_rnr_err" => traffic.refused += count,
+                _ => {}
+            }
+        }
+        traffic
+    }
+
     /// Why a completion is no success.
     pub(crate) fn explain(&self, completion: &Completion) -> Failure {
         let qp = self.queue_pairs.iter().find(|qp| qp.qpn() == completion.qpn);
-        Failure::failed(match qp {
+        let why = match qp {
             Some(qp) => qp.explain(completion.status),
             None => format!("{:?}", completion.status),
-        })
+        };
+        Failure::failed(format_args!("{why}\n{HINT}"))
     }
 
     /// Why the first queue pair that ended did.

@@ -249,6 +249,23 @@ impl Report {
         }
     }
 
+    /// Looks whether it can be one, and is not something else that a peer said.
+    ///
+    /// # Errors
+    /// In a sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let rates = [self.bw_peak, self.bw_avg, self.msg_rate];
+        let is_one = (1..=1 << 31).contains(&self.size)
+            && self.iters < 1 << 48
+            && rates.iter().all(|rate| *rate >= 0.0);
+        if is_one {
+            return Ok(());
+        }
+        Err("what the peer says that it measured cannot be: does it run the same test, with the \
+             same -q, -n, -s and -b?"
+            .to_owned())
+    }
+
     /// That of both directions.
     pub(crate) fn with(self, other: &Self) -> Self {
         Self {

@@ -71,6 +71,10 @@ pub(crate) struct PingpongArguments {
     /// Memory is never pinned here: no difference; of rc and srq
     #[arg(short, long)]
     pub(crate) odp: bool,
+    /// End when nothing comes of the peer for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 20,
+          value_parser = value_parser!(u64).range(1..=86_400))]
+    pub(crate) patience: u64,
     /// A flat JSON object instead of the last lines
     #[arg(long)]
     pub(crate) json: bool,

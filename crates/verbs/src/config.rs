@@ -60,6 +60,10 @@ fn parse(text: &str) -> Result<Vec<DeviceEntry>, Fault> {
         what: error.message().to_owned(),
     })?;
     let mut tables: Vec<_> = file.get_ref().iter().collect();
+    if tables.is_empty() {
+        let what = "it names no device: `[roxe0]` begins one, `port = \"xdp:eth1\"` says which";
+        return Err(Fault { at: 0, key: None, what: what.to_owned() });
+    }
     tables.sort_by_key(|(name, _)| name.span().start);
     tables.into_iter().map(|(name, table)| device(name, table)).collect()
 }
@@ -142,7 +146,8 @@ mod tests {
         assert_eq!(entries[0].device, "udp:127.0.0.1,gso=off,verify=off".parse().unwrap());
         assert_eq!(entries[1].device.fault.as_deref(), Some("drop packets 3,7; dup 2%"));
         assert_eq!(entries[1].device.capture, Some("a, b.pcapng".into()));
-        assert_eq!(parse("").map(|entries| entries.len()).unwrap_or(9), 0);
+        let nothing = parse("# none\n").err().map(|fault| fault.what).unwrap_or_default();
+        assert!(nothing.contains("names no device"), "{nothing}");
     }
 
     #[cfg(feature = "af_xdp")]

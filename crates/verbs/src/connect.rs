@@ -163,7 +163,7 @@ pub fn connect(
     let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     let start = Clock::now();
     loop {
-        match TcpStream::connect(addresses.as_slice()) {
+        match reach(&addresses, patience.saturating_sub(start.elapsed())) {
             Ok(stream) => {
                 let left = patience.saturating_sub(start.elapsed());
                 return meet(stream, qp, options, user, left);
@@ -175,6 +175,18 @@ pub fn connect(
             Err(_) => thread::sleep(BETWEEN_TRIES),
         }
     }
+}
+
+/// A TCP connection to one of these, within so long for each.
+fn reach(addresses: &[SocketAddr], left: Duration) -> io::Result<TcpStream> {
+    let mut outcome = Err(ErrorKind::AddrNotAvailable.into());
+    for address in addresses {
+        outcome = TcpStream::connect_timeout(address, left.max(BETWEEN_TRIES));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 /// What both sides do once they have a TCP connection.

@@ -7,7 +7,7 @@ use std::path::Path;
 use roxe_net::neighbor::{Interface, Netlink};
 
 use crate::context::Context;
-use crate::device_string::{DeviceString, begins_with_port};
+use crate::device_string::{DeviceString, DeviceStringError, begins_with_port};
 use crate::error::Error;
 
 /// An adapter that can be opened.
@@ -42,9 +42,9 @@ impl DeviceEntry {
 /// [`Error::DeviceString`]: the variable cannot be read. `Error::Config`: the file cannot.
 /// [`Error::System`]: the interfaces cannot.
 pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
-    let variable = |name| env::var(name).ok().filter(|value| !value.trim().is_empty());
-    if let Some(named) = variable(VARIABLE) {
-        return read(&named);
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(named) = variable(VARIABLE).filter(|it| !it.to_string_lossy().trim().is_empty()) {
+        return read(&named.to_string_lossy());
     }
     match variable(CONFIG_VARIABLE) {
         #[cfg(feature = "config")]
@@ -80,7 +80,16 @@ pub fn devices_in(file: &Path) -> Result<Vec<DeviceEntry>, Error> {
 /// Those of [`open`] and [`devices_in`].
 #[cfg(feature = "config")]
 pub fn open_in(file: &Path, name: &str) -> Result<Context, Error> {
-    open_of(name, || devices_in(file))
+    find_in(file, name)?.open()
+}
+
+/// The adapter of this name in a file, or that of a device string, without opening it.
+///
+/// # Errors
+/// Those of [`find`] and [`devices_in`].
+#[cfg(feature = "config")]
+pub fn find_in(file: &Path, name: &str) -> Result<DeviceEntry, Error> {
+    find_among(name, || devices_in(file))
 }
 
 /// Opens the adapter of this name, or that of a device string.
@@ -88,24 +97,34 @@ pub fn open_in(file: &Path, name: &str) -> Result<Context, Error> {
 /// # Errors
 /// [`Error::NoSuchDevice`] names those there are; else [`Error`] says what is missing.
 pub fn open(name: &str) -> Result<Context, Error> {
-    open_of(name, devices)
+    find(name)?.open()
 }
 
-fn open_of(
+/// The adapter of this name, or that of a device string, without opening it.
+///
+/// # Errors
+/// [`Error::NoSuchDevice`] names those there are; [`Error::DeviceString`].
+pub fn find(name: &str) -> Result<DeviceEntry, Error> {
+    find_among(name, devices)
+}
+
+fn find_among(
     name: &str,
     devices: impl FnOnce() -> Result<Vec<DeviceEntry>, Error>,
-) -> Result<Context, Error> {
+) -> Result<DeviceEntry, Error> {
+    let of_string = |device| DeviceEntry { name: name.to_owned(), device, interface: None };
     if begins_with_port(name) {
-        return Context::open_device(name, &name.parse()?);
+        return Ok(of_string(name.parse()?));
     }
     let devices = devices()?;
-    match devices.iter().find(|entry| entry.name == name) {
-        Some(entry) => entry.open(),
-        None => Err(Error::NoSuchDevice {
-            name: name.to_owned(),
-            others: devices.into_iter().map(|entry| entry.name).collect(),
-        }),
+    if let Some(entry) = devices.iter().find(|entry| entry.name == name) {
+        return Ok(entry.clone());
     }
+    if name.contains(':') {
+        return Ok(of_string(name.parse()?)); // What is wrong with it is said.
+    }
+    let others = devices.into_iter().map(|entry| entry.name).collect();
+    Err(Error::NoSuchDevice { name: name.to_owned(), others })
 }
 
 /// Where adapters are named.
@@ -125,13 +144,21 @@ fn read(named: &str) -> Result<Vec<DeviceEntry>, Error> {
             _ => texts.push(piece.to_owned()),
         }
     }
-    texts
-        .iter()
-        .map(|text| {
-            let (name, device) = name_and_device(text.trim_end_matches([';', ' ']));
-            Ok(DeviceEntry { name: name.to_owned(), device: device.parse()?, interface: None })
-        })
-        .collect()
+    let mut entries: Vec<DeviceEntry> = Vec::new();
+    for text in &texts {
+        let (name, device) = name_and_device(text.trim_end_matches([';', ' ']));
+        let wrong = |what: String| DeviceStringError { device: text.trim().to_owned(), what };
+        let in_variable = |error: DeviceStringError| wrong(format!("{} ({VARIABLE})", error.what));
+        if name.is_empty() {
+            return Err(wrong(format!("a name is missing before `=` ({VARIABLE})")).into());
+        }
+        if entries.iter().any(|entry| entry.name == name) {
+            return Err(wrong(format!("there are two of the name {name} ({VARIABLE})")).into());
+        }
+        let device = device.parse().map_err(in_variable)?;
+        entries.push(DeviceEntry { name: name.to_owned(), device, interface: None });
+    }
+    Ok(entries)
 }
 
 /// The two of `roxe0=xdp:eth1`. A device string without a name is its own.
@@ -174,6 +201,33 @@ mod tests {
         ];
         assert_eq!(list(named), expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
         assert!(read("eth1").is_err() && read("a=tap:x").is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_variable_is_told_with_its_name() {
+        let why = |named: &str| read(named).unwrap_err().to_string();
+        assert_eq!(
+            why("a=tap:x"),
+            "device `a=tap:x`: `tap` is none of xdp, udp, auto, memory \
+             (ROXE_DEVICES)"
+        );
+        assert_eq!(
+            why("a=memory:x;a=memory:y"),
+            "device `a=memory:y`: there are two of the name a (ROXE_DEVICES)"
+        );
+        assert_eq!(
+            why("=memory:x"),
+            "device `=memory:x`: a name is missing before `=` (ROXE_DEVICES)"
+        );
+    }
+
+    #[test]
+    fn a_device_string_of_no_kind_is_told_so_and_not_looked_for() {
+        let find = |name| find_among(name, || read("a=memory:x"));
+        assert_eq!(find("a").unwrap().device.to_string(), "memory:x");
+        assert_eq!(find("memory:y").unwrap().name, "memory:y");
+        assert!(matches!(find("xpd:eth1"), Err(Error::DeviceString(_))));
+        assert!(matches!(find("b"), Err(Error::NoSuchDevice { .. })));
     }
 
     #[test]

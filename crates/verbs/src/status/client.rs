@@ -1,11 +1,13 @@
 //! The side of whoever asks.
 
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant as Clock};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::{CounterValue, Info, Line, PREFIX, QueuePairStatus};
 
@@ -41,10 +43,15 @@ fn endpoints(table: &str) -> Vec<String> {
 /// `__SO_ACCEPTCON` of linux/net.h.
 const ACCEPTS: u32 = 1 << 16;
 
-/// A conversation with a running adapter.
+/// A conversation with a running adapter. Whoever answers may be anybody: an answer has an end in
+/// time and in bytes.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
+    /// When the answer has to be there.
+    deadline: Clock,
+    /// Bytes that the answer may still have.
+    room: usize,
 }
 
 /// A pcapng stream of what an adapter sends and receives.
@@ -74,11 +81,14 @@ impl Running {
     /// # Errors
     /// When it has gone.
     pub fn connect(&self) -> io::Result<Client> {
-        let address = SocketAddr::from_abstract_name(&self.endpoint)?;
-        let stream = UnixStream::connect_addr(&address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Client { stream: BufReader::new(stream) })
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        // One who accepts nobody would keep us waiting.
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        let address = SocketAddrUnix::new_abstract_name(self.endpoint.as_bytes())?;
+        connect(&socket, &address).map_err(|error| silence(error.into()))?;
+        let stream = BufReader::new(UnixStream::from(socket));
+        Ok(Client { stream, deadline: Clock::now(), room: 0 })
     }
 }
 
@@ -88,6 +98,7 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn info(&mut self) -> io::Result<Info> {
+        self.begin();
         self.ask("info")?;
         match self.line()? {
             Line::Info(info) => Ok(info),
@@ -100,11 +111,12 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn counters(&mut self) -> io::Result<(Vec<CounterValue>, u64)> {
+        self.begin();
         self.ask("counters")?;
         let mut counters = Vec::new();
         loop {
             match self.line()? {
-                Line::Counter(counter) if counters.len() < MOST => counters.push(counter),
+                Line::Counter(counter) => counters.push(counter),
                 Line::End { time_ns, .. } => return Ok((counters, time_ns)),
                 _ => return Err(strange()),
             }
@@ -116,13 +128,14 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn queue_pairs(&mut self) -> io::Result<(Vec<QueuePairStatus>, u64)> {
+        self.begin();
         let mut found = Vec::new();
         let mut from = 0;
         loop {
             self.ask(&format!("queue-pairs {from}"))?;
             let (next, time_ns) = loop {
                 match self.line()? {
-                    Line::QueuePair(queue_pair) if found.len() < MOST => found.push(queue_pair),
+                    Line::QueuePair(queue_pair) => found.push(queue_pair),
                     Line::End { time_ns, next } => break (next, time_ns),
                     _ => return Err(strange()),
                 }
@@ -141,7 +154,9 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn record(mut self, room: u32) -> io::Result<Recorded> {
+        self.begin();
         self.ask(&format!("record {room}"))?;
+        self.stream.get_ref().set_read_timeout(Some(PATIENCE))?;
         // Its first byte is there when it has begun. A refusal begins otherwise.
         if self.stream.fill_buf()?.first() == Some(&b'{') {
             self.line()?;
@@ -161,11 +176,27 @@ impl Client {
         }
     }
 
+    /// An answer begins.
+    fn begin(&mut self) {
+        (self.deadline, self.room) = (Clock::now() + PATIENCE, LONGEST_ANSWER);
+    }
+
     fn line(&mut self) -> io::Result<Line> {
         let mut line = Vec::new();
-        (&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        while line.last() != Some(&b'\n') {
+            let left = self.deadline.saturating_duration_since(Clock::now());
+            if left.is_zero() {
+                return Err(silence(io::ErrorKind::TimedOut.into()));
+            }
+            self.stream.get_ref().set_read_timeout(Some(left))?;
+            let bytes = self.stream.fill_buf().map_err(silence)?;
+            let len = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+            if len == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.room = self.room.checked_sub(len).ok_or_else(strange)?;
+            line.extend_from_slice(&bytes[..len]);
+            self.stream.consume(len);
         }
         match serde_json::from_slice(&line) {
             Ok(Line::Error { what }) => Err(io::Error::new(io::ErrorKind::PermissionDenied, what)),
@@ -180,14 +211,20 @@ fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "it answers what was not asked")
 }
 
+/// What an error of the socket means that has a time limit.
+fn silence(error: io::Error) -> io::Error {
+    use io::ErrorKind::{TimedOut, WouldBlock};
+    match error.kind() {
+        TimedOut | WouldBlock => io::Error::new(TimedOut, "it does not answer"),
+        _ => error,
+    }
+}
+
 /// How long an adapter may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a line.
-const LONGEST_LINE: u64 = 1 << 20;
-
-/// Counters or queue pairs of an adapter: whoever says that it has more is none.
-const MOST: usize = 1 << 24;
+/// Bytes of an answer: whoever says more is no adapter.
+const LONGEST_ANSWER: usize = 128 << 20;
 
 #[cfg(test)]
 mod tests {
