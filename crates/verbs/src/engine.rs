@@ -10,8 +10,9 @@
 //! the thread rests, so that what arrives wakes no second thread and nobody competes for the core.
 //! Every now and then it looks whether the application still does so; if not, it takes over: after
 //! 50 µs, or up to a millisecond where the application has moved the engine for longer than that
-//! and not asked for an event, as who means to sleep does. Each look takes the core that the two may
-//! share from the application for some microseconds.
+//! and not asked for an event, as who means to sleep does. Each look takes the core that the two
+//! may share from the application for some microseconds. Where an event was the last that it asked
+//! for, it sleeps, and the thread takes over at once.
 
 use std::io;
 use std::os::fd::BorrowedFd;
