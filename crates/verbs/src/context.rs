@@ -323,7 +323,7 @@ impl Context {
     }
 
     /// Runs a call of an application that polls.
-    pub(crate) fn poll<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
+    pub(crate) fn poll(&self, call: impl FnOnce(&mut Driver) -> usize) -> usize {
         self.inner.engine.poll(call)
     }
 

@@ -10,8 +10,9 @@
 //! the thread rests, so that what arrives wakes no second thread and nobody competes for the core.
 //! Every now and then it looks whether the application still does so; if not, it takes over: after
 //! 50 µs, or up to a millisecond where the application has moved the engine for longer than that
-//! and not asked for an event, as who means to sleep does. Each look takes the core that the two may
-//! share from the application for some microseconds.
+//! and not asked for an event, as who means to sleep does. Each look takes the core that the two
+//! may share from the application for some microseconds. Where an event was the last that it asked
+//! for, it sleeps, and the thread takes over at once.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -45,6 +46,8 @@ pub(crate) struct Engine {
     rests_long: AtomicBool,
     /// The application asked for an event since the engine's thread looked: it may sleep soon.
     armed: AtomicBool,
+    /// That was the last that it did, but for looks that found nothing: it probably sleeps.
+    sleeps: AtomicBool,
     /// The application waited beside the port since it asked for an event last.
     waited: AtomicBool,
     /// The engine's thread trusts the application to go on, and rests longer than it else would.
@@ -71,6 +74,7 @@ impl Engine {
             vain: AtomicU32::new(0),
             rests_long: AtomicBool::new(false),
             armed: AtomicBool::new(false),
+            sleeps: AtomicBool::new(false),
             waited: AtomicBool::new(false),
             trusts: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
@@ -93,18 +97,24 @@ impl Engine {
         result
     }
 
-    /// Runs a call of an application that polls: the engine's thread keeps out of its way.
-    pub(crate) fn poll<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
+    /// Runs a call of an application that polls: the engine's thread keeps out of its way. Says how
+    /// many completions it found.
+    pub(crate) fn poll(&self, call: impl FnOnce(&mut Driver) -> usize) -> usize {
         self.moved();
-        self.with(|driver| {
+        let found = self.with(|driver| {
             driver.drive_for_poll();
             call(driver)
-        })
+        });
+        if found > 0 {
+            self.goes_on();
+        }
+        found
     }
 
     /// Runs a call that posts requests, and sends them.
     pub(crate) fn post<R>(&self, call: impl FnOnce(&mut Driver) -> R) -> R {
         self.moved();
+        self.goes_on();
         self.with(|driver| {
             let result = call(driver);
             driver.send_posted();
@@ -119,6 +129,7 @@ impl Engine {
         if self.waited.swap(false, Ordering::Relaxed) {
             return result;
         }
+        self.sleeps.store(true, Ordering::Relaxed);
         self.armed.store(true, Ordering::SeqCst);
         if self.trusts.load(Ordering::SeqCst)
             && let Some(thread) = self.thread.get()
@@ -126,6 +137,13 @@ impl Engine {
             thread.unpark();
         }
         result
+    }
+
+    /// The application has something to do.
+    pub(crate) fn goes_on(&self) {
+        if self.sleeps.load(Ordering::Relaxed) {
+            self.sleeps.store(false, Ordering::Relaxed);
+        }
     }
 
     /// The application moves the engine.
@@ -274,7 +292,7 @@ impl Engine {
             let moved = now.wrapping_sub(std::mem::replace(&mut moves, now));
             let armed = self.armed.swap(false, Ordering::SeqCst);
             let armed_lately = std::mem::replace(&mut armed_before, armed) || armed;
-            if moved != 0 {
+            if moved != 0 && !self.sleeps.load(Ordering::Relaxed) {
                 // Who moved it all the time, and does not mean to sleep, will go on.
                 let busy_for = A_MOVE.saturating_mul(moved.try_into().unwrap_or(u32::MAX));
                 let goes_on = !armed_lately && rest < busy_for;

@@ -79,8 +79,8 @@ impl RawPair {
         })
     }
 
-    /// The median of round trips in microseconds, of frames of `frame` bytes; `sleep` by poll(). Each
-    /// way an acknowledgement's frame goes first, if `acknowledged`.
+    /// The median of round trips in microseconds, of frames of `frame` bytes; `sleep` by poll().
+    /// Each way an acknowledgement's frame goes first, if `acknowledged`.
     pub(crate) fn round_trips(
         &mut self,
         frame: usize,
