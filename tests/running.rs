@@ -431,8 +431,8 @@ fn strangers_that_pose_as_adapters_hold_up_nobody() {
         UnixListener::bind_addr(&address).unwrap()
     };
     Namespace::new().run(|| {
-        // One that accepts nobody, one that answers a byte now and then, one whose numbers and words
-        // are not to be believed.
+        // One that accepts nobody, one that answers a byte now and then, one whose numbers and
+        // words are not to be believed.
         let full = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
         let address = SocketAddrUnix::new_abstract_name(b"roxe/1/full").unwrap();
         bind(&full, &address).unwrap();
