@@ -99,13 +99,15 @@ impl Test<'_> {
             meeting.first(rig)?;
             let report = meeting.reports(rig, &Report::default())?;
             report.check().map_err(Failure::Failed)?;
-            printer.bandwidth(plan, &report)?;
             let verified = self.verify_target(&report);
+            printer.bandwidth(plan, &report, matches!(verified, Ok(true)))?;
             meeting.end(rig)?;
             printer.end()?;
-            return verified.map(|()| Outcome::Right);
+            self.tell_verified(verified?)?;
+            return Ok(Outcome::Right);
         }
         let mut outcome = Outcome::Right;
+        let mut all_verified = true;
         let mut last = Report::default();
         for size in plan.sizes() {
             let run = bandwidth::Run::new(rig, plan, size)?;
@@ -128,8 +130,9 @@ impl Test<'_> {
             if plan.all && plan.bidirectional && plan.verb != Verb::Send {
                 meeting.first(rig)?;
             }
-            self.verify(size, &measured)?;
-            last = self.tell(&mut meeting, size, &measured)?;
+            let verified = self.verify(size, &measured)?;
+            all_verified &= verified;
+            last = self.tell(&mut meeting, size, &measured, verified)?;
             if plan.all && plan.verb == Verb::Send {
                 meeting.first(rig)?;
             }
@@ -137,10 +140,34 @@ impl Test<'_> {
         printer.end()?;
         if plan.verb != Verb::Send && !plan.bidirectional {
             meeting.first(rig)?;
-            meeting.reports(rig, &last)?;
+            let peers = meeting.reports(rig, &last)?;
+            // Who only answers has nothing to tell.
+            let same = (peers.size, peers.iters) == (last.size, last.iters);
+            if same && peers.bw_avg > 0.0 {
+                complain("the peer measured its own direction too: -b is not the same there");
+                outcome = Outcome::Findings;
+            }
         }
         meeting.end(rig)?;
+        if matches!(outcome, Outcome::Right) {
+            self.tell_verified(all_verified)?;
+        }
         Ok(outcome)
+    }
+
+    /// Says whether what `--verify` asks for was done.
+    fn tell_verified(&self, verified: bool) -> Result<(), Failure> {
+        let plan = self.plan;
+        match (plan.verify, verified) {
+            (false, _) => {}
+            (true, true) => self.printer.verified()?,
+            (true, false) => complain(if Measure::new(plan.extent).by_time() {
+                "nothing was verified here: with -n --verify looks at more"
+            } else {
+                "nothing was verified here: the other side's --verify is what looks"
+            }),
+        }
+        Ok(())
     }
 
     /// Prints what was measured; of both directions what the peer measured too. Says what this side
@@ -150,17 +177,18 @@ impl Test<'_> {
         meeting: &mut Meeting,
         size: u32,
         measured: &Bandwidth,
+        verified: bool,
     ) -> Result<Report, Failure> {
         let Self { plan, rig, printer, .. } = *self;
         let own = printer.report(size, measured);
         let by_time = Measure::new(plan.extent).by_time();
         if !plan.bidirectional || (plan.verb == Verb::Send && by_time) {
-            printer.bandwidth(plan, &own)?;
+            printer.bandwidth(plan, &own, verified)?;
             return Ok(own);
         }
         let peers = meeting.reports(rig, &own)?;
         peers.check().map_err(Failure::Failed)?;
-        printer.bandwidth(plan, &own.with(&peers))?;
+        printer.bandwidth(plan, &own.with(&peers), verified)?;
         if self.both && !plan.all {
             printer.both(plan, &own, &peers)?;
         }
@@ -172,17 +200,20 @@ impl Test<'_> {
         if plan.verb.fetches() && !plan.is_client {
             meeting.end(rig)?;
             printer.end()?;
+            self.tell_verified(false)?;
             return Ok(Outcome::Right);
         }
         printer.headings(plan)?;
+        let mut all_verified = true;
         for size in plan.sizes() {
             let run = latency::Run::new(rig, plan, size)?;
             if plan.verb == Verb::Send {
                 meeting.first(rig)?;
             }
             let measured = run.go(&meeting.channel)?;
-            self.verify_latency(size, &measured)?;
-            printer.latency(plan, size, measured)?;
+            let verified = self.verify_latency(size, &measured)?;
+            all_verified &= verified;
+            printer.latency(plan, size, measured, verified)?;
         }
         printer.end()?;
         if plan.verb == Verb::Write {
@@ -190,14 +221,15 @@ impl Test<'_> {
         } else {
             meeting.end(rig)?;
         }
+        self.tell_verified(all_verified)?;
         Ok(Outcome::Right)
     }
 
-    /// Looks at what was received, or read.
-    fn verify(&self, size: u32, measured: &Bandwidth) -> Result<(), Failure> {
+    /// Looks at what was received, or read. Says whether there was something.
+    fn verify(&self, size: u32, measured: &Bandwidth) -> Result<bool, Failure> {
         let Self { plan, rig, .. } = *self;
         if !plan.verify || measured.lost > 0 {
-            return Ok(());
+            return Ok(false);
         }
         let each = measured.messages / u64::from(plan.queue_pairs);
         let ready = each.min(plan.rx_depth.into());
@@ -217,29 +249,30 @@ impl Test<'_> {
                 let by_time = Measure::new(plan.extent).by_time();
                 let found = rig.memory.fetched(0, slots.offset(last));
                 if by_time || found == expected {
-                    return Ok(());
+                    return Ok(!by_time);
                 }
                 Err(Failure::failed(format_args!(
                     "wrong data: the last atomic found {found}, and should have {expected}; does \
                      the other side have --verify too?"
                 )))
             }
-            _ => Ok(()),
+            _ => return Ok(false),
         }
+        .map(|()| true)
     }
 
-    /// Looks at what the peer did to our memory, as it says.
-    fn verify_target(&self, report: &Report) -> Result<(), Failure> {
+    /// Looks at what the peer did to our memory, as it says. Says whether there was something.
+    fn verify_target(&self, report: &Report) -> Result<bool, Failure> {
         let Self { plan, rig, .. } = *self;
         let size = u32::try_from(report.size).unwrap_or(u32::MAX);
         if !plan.verify || size == 0 || size > plan.size {
-            return Ok(());
+            return Ok(false);
         }
         let queue_pairs = u64::from(plan.queue_pairs);
         match plan.verb {
             Verb::Write => {
                 let each = report.iters / queue_pairs;
-                self.patiently(|| rig.memory.check_written(plan, size, each))
+                self.patiently(|| rig.memory.check_written(plan, size, each)).map(|()| true)
             }
             Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {
                 let slots = Slots::of(plan, size);
@@ -248,14 +281,14 @@ impl Test<'_> {
                 // By time more may have been done than was counted.
                 let by_time = Measure::new(plan.extent).by_time();
                 if found == report.iters || (by_time && found > report.iters) {
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(Failure::failed(format_args!(
                     "wrong data: {} atomics added up to {found}",
                     report.iters
                 )))
             }
-            _ => Ok(()),
+            _ => Ok(false),
         }
     }
 
@@ -272,11 +305,11 @@ impl Test<'_> {
         }
     }
 
-    fn verify_latency(&self, size: u32, measured: &Latency) -> Result<(), Failure> {
+    fn verify_latency(&self, size: u32, measured: &Latency) -> Result<bool, Failure> {
         let Self { plan, rig, .. } = *self;
-        let Latency::Each { turns, .. } = measured else { return Ok(()) };
+        let Latency::Each { turns, .. } = measured else { return Ok(false) };
         if !plan.verify {
-            return Ok(());
+            return Ok(false);
         }
         match plan.verb {
             Verb::Send => rig.memory.check_received(plan, size, 1),
@@ -285,13 +318,14 @@ impl Test<'_> {
             Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {
                 let (found, expected) = (rig.memory.fetched(0, 0), turns - 1);
                 if found == expected {
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(Failure::failed(format_args!(
                     "wrong data: the last atomic found {found}, and should have {expected}"
                 )))
             }
-            Verb::Atomic(_) => Ok(()),
+            Verb::Atomic(_) => return Ok(false),
         }
+        .map(|()| true)
     }
 }

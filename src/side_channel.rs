@@ -107,7 +107,12 @@ pub(crate) fn choose_gid(
             "{} has no address with GID index {index}: `roxe devinfo -d {0}` lists them",
             context.name()
         )),
-        None => Failure::lacking(format_args!("{} has no address", context.name())),
+        None => Failure::lacking(format_args!(
+            "{} has no address: give its interface one, by `ip address add 192.0.2.1/24 dev {}`, \
+             say",
+            context.name(),
+            context.name().trim_start_matches("xdp:")
+        )),
     })
 }
 

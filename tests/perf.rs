@@ -27,6 +27,9 @@ fn run(place: &Place, words: &str, bytes: &[u32], messages: u64) {
     let [server, client] = &ended;
     client.is_right(&format!("the client of {words}"));
     server.is_right(&format!("the server of {words}"));
+    let looked = |ended: &&Ended| ended.out.contains("# data verified");
+    let (asked, swaps) = (words.contains("--verify"), words.contains("CMP_AND_SWAP"));
+    assert!(swaps || ended.iter().any(|it| looked(&it)) == asked, "{words}: {}", server.out);
     assert_eq!(addresses(server, "local"), addresses(client, "remote"), "{words}");
     assert_eq!(addresses(client, "local"), addresses(server, "remote"), "{words}");
     assert!(!addresses(client, "local").is_empty(), "{words}");
@@ -200,8 +203,8 @@ fn it_is_measured_over_af_xdp_between_two_hosts() {
 #[test]
 fn a_bad_network_loses_nothing_or_is_told_of() {
     let place = Place::on_one_host().behind(1, ",fault=drop 2%");
-    run(&place, "perf write_bw -n 60 --verify -u 8", &[65536], 60);
-    run(&place, "perf send_bw -n 60 --verify -u 8", &[65536], 60);
+    run(&place, "perf write_bw -n 60 --verify", &[65536], 60);
+    run(&place, "perf send_bw -n 60 --verify", &[65536], 60);
     let place = Place::on_one_host().behind(1, ",fault=drop every 10");
     let [server, client] = place.both("perf send_bw -c UC -n 100 -s 64");
     client.is_right("UC sends whatever becomes of it");
@@ -365,4 +368,76 @@ fn strangers_are_told_apart() {
         client.join().expect("it does not panic")
     });
     client.complains(1, "the peer is no perftest: it says `SSH-2.0-OpenSSH_`");
+}
+
+/// Each pair of words is of two sides that do not measure the same.
+#[test]
+fn sides_that_disagree_end_and_say_so() {
+    let place = Place::on_one_host();
+    let cases = [
+        ("write_bw", "write_lat"),
+        ("write_bw -q 2", "write_bw -q 4"),
+        ("write_bw -q 4", "write_bw -q 2"),
+        ("send_bw -q 2", "send_bw -q 1"),
+        ("send_bw -n 300", "send_bw -n 500"),
+        ("write_bw -b", "write_bw"),
+        ("read_bw", "read_bw -b"),
+        ("send_bw", "write_bw"),
+        ("send_lat -c UC", "send_lat"),
+    ];
+    for (server, client) in cases {
+        let words = [server, client].map(|it| format!("perf {it} --patience 2"));
+        let start = std::time::Instant::now();
+        let ended = place.each([&words[0], &words[1]]);
+        let told = format!("{words:?}: {}{}", ended[0].err, ended[1].err);
+        assert!(ended.iter().any(|it| it.code == Some(1)), "{told}");
+        assert!(ended.iter().all(|it| !it.out.contains("347232829")), "{told}");
+        assert!(
+            ["same", "--verify", "its own message"].iter().any(|it| told.contains(it)),
+            "{told}"
+        );
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{told}");
+    }
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_not_waited_for() {
+    let place = Place::on_one_host();
+    let mut server = place.server("perf write_bw --patience 1");
+    let stranger = place.stranger();
+    server.end().complains(1, "nothing came for 1 s: does the peer run the same test");
+    drop(stranger);
+}
+
+#[test]
+fn whether_data_was_verified_is_said() {
+    let place = Place::on_one_host();
+    let [server, client] = place.both("perf write_bw -n 50 --verify --json");
+    let verified =
+        |ended: &Ended| serde_json::from_str::<Value>(&ended.out).unwrap()["verified"].clone();
+    assert_eq!((verified(&server), verified(&client)), (true.into(), false.into()));
+    let [_, client] = place.each(["perf write_bw -n 50", "perf write_bw -n 50 --verify"]);
+    let note = "nothing was verified here: the other side's --verify is what looks";
+    client.complains(0, note);
+}
+
+#[test]
+fn a_peer_that_measures_for_long_is_waited_for() {
+    let place = Place::on_one_host();
+    for test in ["write_bw", "read_lat", "send_bw -c UC"] {
+        let [server, client] = place.both(&format!("perf {test} -D 6 --patience 3"));
+        server.is_right(test);
+        client.is_right(test);
+    }
+}
+
+#[test]
+fn an_interface_without_address_is_to_be_given_one() {
+    if !is_root() {
+        return;
+    }
+    let Cable { a, b } = Cable::new(1500);
+    let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
+    place.strip_addresses(1);
+    place.client("perf write_bw").complains(3, "by `ip address add 192.0.2.1/24 dev vb`, say");
 }

@@ -127,3 +127,17 @@ fn strangers_are_told_apart() {
         let _ = stranger.read_to_end(&mut Vec::new());
     }
 }
+
+#[test]
+fn a_peer_that_says_nothing_or_plays_otherwise_is_not_waited_for() {
+    let place = Place::on_one_host();
+    let mut server = place.server("pingpong rc --patience 1");
+    let stranger = place.stranger();
+    server.end().complains(1, "nothing came for 1 s");
+    drop(stranger);
+    for other in ["pingpong ud --patience 2", "perf send_lat --patience 2"] {
+        let [server, client] = place.each([other, "pingpong rc --patience 2"]);
+        let codes = (server.code, client.code);
+        assert_eq!(codes, (Some(1), Some(1)), "{other}: {}{}", server.err, client.err);
+    }
+}

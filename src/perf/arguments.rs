@@ -125,8 +125,8 @@ pub(crate) struct PerfArguments {
     /// Of both directions, each by itself too
     #[arg(long = "report-both", requires = "bidirectional")]
     pub(crate) report_both: bool,
-    /// Look whether all bytes arrived where they should; the other side must be roxe with
-    /// `--verify`, or what it sends cannot be right
+    /// Look whether all bytes arrived where they should: whoever receives, reads or is written to
+    /// looks. The other side must be roxe, or what it sends cannot be right; give it `--verify` too
     #[arg(long)]
     pub(crate) verify: bool,
     /// End when nothing comes of the peer for so many seconds

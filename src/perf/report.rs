@@ -24,6 +24,7 @@ pub(crate) struct Printer {
     gbits: bool,
     histogram: bool,
     unsorted: bool,
+    verify: bool,
 }
 
 impl Printer {
@@ -33,6 +34,7 @@ impl Printer {
             gbits: arguments.report_gbits,
             histogram: arguments.histogram,
             unsorted: arguments.unsorted,
+            verify: arguments.verify,
         }
     }
 
@@ -90,6 +92,11 @@ impl Printer {
         self.text(&format!("{LINE}\n"))
     }
 
+    /// All that came is what was sent.
+    pub(crate) fn verified(&self) -> io::Result<()> {
+        self.text(" # data verified\n")
+    }
+
     const fn unit(&self) -> &'static str {
         if self.gbits { "Gb/sec" } else { "MB/sec" }
     }
@@ -110,7 +117,7 @@ impl Printer {
     }
 
     /// A row of bandwidth.
-    pub(crate) fn bandwidth(&self, plan: &Plan, report: &Report) -> io::Result<()> {
+    pub(crate) fn bandwidth(&self, plan: &Plan, report: &Report, verified: bool) -> io::Result<()> {
         if !self.json {
             return print(row(report, self.gbits).as_bytes());
         }
@@ -121,6 +128,9 @@ impl Printer {
         object.decimal(&format!("bw_peak_{unit}"), report.bw_peak);
         object.decimal(&format!("bw_average_{unit}"), report.bw_avg);
         object.decimal("msg_rate_mpps", report.msg_rate);
+        if self.verify {
+            object.flag("verified", verified);
+        }
         object.end();
         print(ink.bytes())
     }
@@ -136,7 +146,13 @@ impl Printer {
     }
 
     /// A row of latency.
-    pub(crate) fn latency(&self, plan: &Plan, size: u32, measured: Latency) -> io::Result<()> {
+    pub(crate) fn latency(
+        &self,
+        plan: &Plan,
+        size: u32,
+        measured: Latency,
+        verified: bool,
+    ) -> io::Result<()> {
         // A READ or an atomic is there and back by itself.
         let ways = if plan.verb.fetches() { 1.0 } else { 2.0 };
         let (iterations, samples) = match measured {
@@ -172,6 +188,9 @@ impl Printer {
         for (name, value) in found.named() {
             object.decimal(name, value);
         }
+        if self.verify {
+            object.flag("verified", verified);
+        }
         object.end();
         print(ink.bytes())
     }
@@ -197,6 +216,9 @@ impl Printer {
         object.number("iterations", turns);
         object.decimal("t_avg_us", mean);
         object.decimal("turns_per_second", rate);
+        if self.verify {
+            object.flag("verified", false);
+        }
         object.end();
         print(ink.bytes())
     }
