@@ -130,9 +130,9 @@ impl Test<'_> {
             if plan.all && plan.bidirectional && plan.verb != Verb::Send {
                 meeting.first(rig)?;
             }
-            let verified = self.verify(size, &measured)?;
+            let verified;
+            (last, verified) = self.tell(&mut meeting, size, &measured)?;
             all_verified &= verified;
-            last = self.tell(&mut meeting, size, &measured, verified)?;
             if plan.all && plan.verb == Verb::Send {
                 meeting.first(rig)?;
             }
@@ -170,29 +170,30 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Prints what was measured; of both directions what the peer measured too. Says what this side
-    /// measured.
+    /// Verifies and prints what was measured; of both directions what the peer measured too, once it
+    /// has: before, its bytes need not be here. Says what this side measured, and whether it verified.
     fn tell(
         &self,
         meeting: &mut Meeting,
         size: u32,
         measured: &Bandwidth,
-        verified: bool,
-    ) -> Result<Report, Failure> {
+    ) -> Result<(Report, bool), Failure> {
         let Self { plan, rig, printer, .. } = *self;
         let own = printer.report(size, measured);
         let by_time = Measure::new(plan.extent).by_time();
         if !plan.bidirectional || (plan.verb == Verb::Send && by_time) {
+            let verified = self.verify(size, measured)?;
             printer.bandwidth(plan, &own, verified)?;
-            return Ok(own);
+            return Ok((own, verified));
         }
         let peers = meeting.reports(rig, &own)?;
         peers.check().map_err(Failure::Failed)?;
+        let verified = self.verify(size, measured)?;
         printer.bandwidth(plan, &own.with(&peers), verified)?;
         if self.both && !plan.all {
             printer.both(plan, &own, &peers)?;
         }
-        Ok(own)
+        Ok((own, verified))
     }
 
     fn latency(&self, mut meeting: Meeting) -> Result<Outcome, Failure> {
