@@ -170,8 +170,9 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Verifies and prints what was measured; of both directions what the peer measured too, once it
-    /// has: before, its bytes need not be here. Says what this side measured, and whether it verified.
+    /// Verifies and prints what was measured; of both directions what the peer measured too, once
+    /// it has: before, its bytes need not be here. Says what this side measured, and whether it
+    /// verified.
     fn tell(
         &self,
         meeting: &mut Meeting,
