@@ -26,7 +26,7 @@ use crate::perf::plan::{Metric, Plan, Verb};
 use crate::perf::report::Printer;
 use crate::perf::rig::Rig;
 use crate::perf::wire::Report;
-use crate::side_channel::{Failure, Server, SideChannel, choose_gid, open};
+use crate::side_channel::{Failure, Server, SideChannel, choose_gid};
 
 pub(crate) mod arguments;
 mod bandwidth;
@@ -51,18 +51,18 @@ pub(crate) fn run(arguments: &PerfArguments) -> Result<Outcome> {
 }
 
 fn measure(arguments: &PerfArguments) -> Result<Outcome, Failure> {
-    let context = open(arguments.device.as_deref(), &arguments.config)?;
+    let context = arguments.side.open()?;
     let mut plan = Plan::new(arguments, context.query_device())?;
     let gid = choose_gid(&context, arguments.gid_index, arguments.ipv6)?;
     let printer = Printer::new(arguments);
-    let patience = Duration::from_secs(arguments.patience);
+    let (port, patience) = (arguments.side.port, arguments.side.patience());
     let mut channel = match &arguments.host {
         Some(host) => {
             let server = format!("roxe perf {} -d …", plan.name());
-            SideChannel::connect(host, arguments.port, &server, patience)?
+            SideChannel::connect(host, port, &server, patience)?
         }
         None => {
-            let server = Server::bind(arguments.port)?;
+            let server = Server::bind(port)?;
             printer.waiting()?;
             server.accept(patience)?
         }

@@ -19,7 +19,7 @@ use crate::explain::json::Object;
 use crate::outcome::Outcome;
 use crate::pingpong::arguments::{Kind, PingpongArguments};
 use crate::pingpong::wire::{DONE, Destination, Q_KEY, QUEUE_PAIRS};
-use crate::side_channel::{Failure, Patience, Server, SideChannel, choose_gid, must_match, open};
+use crate::side_channel::{Failure, Patience, Server, SideChannel, choose_gid, must_match};
 
 pub(crate) mod arguments;
 mod wire;
@@ -51,7 +51,7 @@ const LINGER: Duration = Duration::from_millis(140);
 
 fn play(arguments: &PingpongArguments) -> Result<(), Failure> {
     refuse(arguments)?;
-    let context = open(arguments.device.as_deref(), &arguments.config)?;
+    let context = arguments.side.open()?;
     let mut game = Game::new(&context, arguments)?;
     game.post_receives(arguments.rx_depth)?;
     game.addresses("local", &game.own)?;
@@ -215,12 +215,13 @@ impl<'a> Game<'a> {
 
     /// How long the peer may be silent.
     const fn patience(&self) -> Duration {
-        Duration::from_secs(self.arguments.patience)
+        self.arguments.side.patience()
     }
 
     fn meet_server(&mut self, host: &str) -> Result<(), Failure> {
         let start = format!("roxe pingpong {} -d …", self.arguments.kind.name());
-        let mut channel = SideChannel::connect(host, self.arguments.port, &start, self.patience())?;
+        let mut channel =
+            SideChannel::connect(host, self.arguments.side.port, &start, self.patience())?;
         self.say(&mut channel)?;
         let peers = self.hear(&mut channel)?;
         channel.say(DONE)?;
@@ -229,7 +230,7 @@ impl<'a> Game<'a> {
     }
 
     fn meet_client(&mut self) -> Result<(), Failure> {
-        let mut channel = Server::bind(self.arguments.port)?.accept(self.patience())?;
+        let mut channel = Server::bind(self.arguments.side.port)?.accept(self.patience())?;
         let peers = self.hear(&mut channel)?;
         self.connect(&peers)?;
         self.say(&mut channel)?;
@@ -398,7 +399,7 @@ impl<'a> Game<'a> {
         Err(Failure::failed(format_args!(
             "nothing more came within {} s after {received} messages: {}. Have both sides the \
              same -n and -s, and do packets get through? UC and UD lose what the network does",
-            self.arguments.patience,
+            self.patience().as_secs(),
             self.queue_pairs[0].why()
         )))
     }

@@ -6,11 +6,56 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
+use clap::{Args, value_parser};
 use roxe_verbs::{Context, Error, Gid};
 use rustix::net::sockopt;
 
 use crate::cli::ConfigArgument;
 use crate::outcome::{Outcome, complain};
+
+/// What every program that measures is told: its adapter, and how the other side is met.
+#[derive(Debug, Args)]
+pub(crate) struct SideArguments {
+    /// The adapter: a name, or a device string (see `roxe devinfo --help`)
+    ///
+    /// Without it, the first that a file or ROXE_DEVICES names.
+    #[arg(short, long = "ib-dev", value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// The TCP port over which the two sides tell each other their queue pairs
+    #[arg(short, long, default_value_t = 18515, value_parser = value_parser!(u16).range(1..))]
+    pub(crate) port: u16,
+    /// The adapter's port: it has one
+    #[arg(short, long, default_value_t = 1, value_parser = value_parser!(u8).range(1..=1))]
+    pub(crate) ib_port: u8,
+    /// End when nothing comes of the peer for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 20,
+          value_parser = value_parser!(u64).range(1..=86_400))]
+    patience: u64,
+}
+
+impl SideArguments {
+    /// How long the peer may say nothing.
+    pub(crate) const fn patience(&self) -> Duration {
+        Duration::from_secs(self.patience)
+    }
+
+    /// Opens the adapter that is named, or the first that a file or ROXE_DEVICES names.
+    pub(crate) fn open(&self) -> Result<Context, Failure> {
+        if let Some(name) = &self.device {
+            return Ok(self.config.open(name)?);
+        }
+        let devices = self.config.devices()?;
+        match devices.iter().find(|entry| entry.interface.is_none()) {
+            Some(entry) => Ok(entry.open()?),
+            None => Err(Failure::usage(
+                "name an adapter: -d xdp:eth1, say, or -d udp:10.0.0.1; or name some in \
+                 ROXE_DEVICES or a file",
+            )),
+        }
+    }
+}
 
 /// Why a program that measures ends without what it was asked for.
 #[derive(Debug)]
@@ -71,21 +116,6 @@ impl From<Error> for Failure {
             Error::OpenXdp(_) => Self::lacking(error),
             _ => Self::failed(error),
         }
-    }
-}
-
-/// Opens the adapter that a command line names, or the first that a file or ROXE_DEVICES does.
-pub(crate) fn open(device: Option<&str>, config: &ConfigArgument) -> Result<Context, Failure> {
-    if let Some(name) = device {
-        return Ok(config.open(name)?);
-    }
-    let devices = config.devices()?;
-    match devices.iter().find(|entry| entry.interface.is_none()) {
-        Some(entry) => Ok(entry.open()?),
-        None => Err(Failure::usage(
-            "name an adapter: -d xdp:eth1, say, or -d udp:10.0.0.1; or name some in \
-             ROXE_DEVICES or a file",
-        )),
     }
 }
 

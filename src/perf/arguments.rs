@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum, value_parser};
 use roxe_verbs::{Mtu, ServiceType};
 
-use crate::cli::ConfigArgument;
+use crate::side_channel::SideArguments;
 
 /// Measures bandwidth or latency, as perftest does: a server here, a client there.
 ///
@@ -18,19 +18,8 @@ pub(crate) struct PerfArguments {
     pub(crate) test: Test,
     /// The server's host; without it, this is the server
     pub(crate) host: Option<String>,
-    /// The adapter: a name, or a device string (see `roxe devinfo --help`)
-    ///
-    /// Without it, the first that a file or ROXE_DEVICES names.
-    #[arg(short, long = "ib-dev", value_name = "DEVICE")]
-    pub(crate) device: Option<String>,
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
-    /// The TCP port over which the two sides tell each other their queue pairs
-    #[arg(short, long, default_value_t = 18515, value_parser = value_parser!(u16).range(1..))]
-    pub(crate) port: u16,
-    /// The adapter's port: it has one
-    #[arg(short, long, default_value_t = 1, value_parser = value_parser!(u8).range(1..=1))]
-    pub(crate) ib_port: u8,
+    pub(crate) side: SideArguments,
     /// The service: RC; UC for SEND and WRITE; UD for SEND
     #[arg(short, long, value_name = "SERVICE", default_value = "RC", value_parser = service)]
     pub(crate) connection: ServiceType,
@@ -129,10 +118,6 @@ pub(crate) struct PerfArguments {
     /// looks. The other side must be roxe, or what it sends cannot be right; give it `--verify` too
     #[arg(long)]
     pub(crate) verify: bool,
-    /// End when nothing comes of the peer for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 20,
-          value_parser = value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
     /// JSON Lines: a flat object a size
     #[arg(long)]
     pub(crate) json: bool,

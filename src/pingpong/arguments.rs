@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum, value_parser};
 use roxe_verbs::{Mtu, ServiceType};
 
-use crate::cli::ConfigArgument;
 use crate::perf::arguments::path_mtu;
+use crate::side_channel::SideArguments;
 
 /// Sends messages to and fro, as ibv_rc_pingpong and its like do: a server here, a client there.
 ///
@@ -18,19 +18,8 @@ pub(crate) struct PingpongArguments {
     pub(crate) kind: Kind,
     /// The server's host; without it, this is the server
     pub(crate) host: Option<String>,
-    /// The adapter: a name, or a device string (see `roxe devinfo --help`)
-    ///
-    /// Without it, the first that a file or ROXE_DEVICES names.
-    #[arg(short, long = "ib-dev", value_name = "DEVICE")]
-    pub(crate) device: Option<String>,
     #[command(flatten)]
-    pub(crate) config: ConfigArgument,
-    /// The TCP port over which the two sides tell each other their queue pairs
-    #[arg(short, long, default_value_t = 18515, value_parser = value_parser!(u16).range(1..))]
-    pub(crate) port: u16,
-    /// The adapter's port: it has one
-    #[arg(short, long, default_value_t = 1, value_parser = value_parser!(u8).range(1..=1))]
-    pub(crate) ib_port: u8,
+    pub(crate) side: SideArguments,
     /// Bytes of a message [default: 4096, of ud 1024]
     #[arg(short, long, value_name = "BYTES",
           value_parser = value_parser!(u32).range(1..=1 << 30))]
@@ -71,10 +60,6 @@ pub(crate) struct PingpongArguments {
     /// Memory is never pinned here: no difference; of rc and srq
     #[arg(short, long)]
     pub(crate) odp: bool,
-    /// End when nothing comes of the peer for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 20,
-          value_parser = value_parser!(u64).range(1..=86_400))]
-    pub(crate) patience: u64,
     /// A flat JSON object instead of the last lines
     #[arg(long)]
     pub(crate) json: bool,

@@ -17,8 +17,9 @@ pub struct Conduct {
     /// A request asks for an acknowledgement when so many packets before it did not. `None` is a
     /// quarter of the window.
     pub ask_after: Option<u32>,
-    /// So does the last packet of each message; else only that of the last message posted, behind
-    /// which nobody else would ask.
+    /// So does the last packet of each message; else only of one behind which no other message
+    /// follows at once and asks for both. Where the queue pair is drained before that one leaves,
+    /// the ACK timer asks.
     pub asks_for_each_message: bool,
     /// When an acknowledgement that was asked for is sent.
     pub acknowledge: Acknowledge,
@@ -82,6 +83,9 @@ impl Conduct {
         least_timeout: Duration::from_millis(130),
         ..Self::DEFAULT
     };
+
+    /// Ours where messages are posted many at a time: one acknowledgement answers them.
+    pub const ADAPTER: Self = Self { asks_for_each_message: false, ..Self::DEFAULT };
 
     /// As Linux rxe behaves. 06-6.1
     pub const RXE: Self = Self {

@@ -380,9 +380,7 @@ fn a_message_has_at_most_2_gigabytes() {
 fn the_last_of_what_is_posted_asks_for_all() {
     for (each, asking) in [(true, vec![1000, 1002, 1003]), (false, vec![1003])] {
         let mut end = requester();
-        let mut conduct = Conduct::DEFAULT;
-        conduct.asks_for_each_message = each;
-        end.qp.set_conduct(conduct);
+        end.qp.set_conduct(if each { Conduct::DEFAULT } else { Conduct::ADAPTER });
         end.post(0, Write(REMOTE), 1);
         end.post(1, Write(REMOTE), 300);
         end.post(2, Write(REMOTE), 1);
@@ -394,4 +392,38 @@ fn the_last_of_what_is_posted_asks_for_all() {
         end.post(3, Write(REMOTE), 1);
         assert!(end.leave()[0].contains("ack-req"), "nobody else would");
     }
+}
+
+/// What waits for a message to be acknowledged does not ask for it.
+#[test]
+fn a_message_asks_where_the_next_one_has_to_wait() {
+    let requester = || {
+        let mut end = requester();
+        end.qp.set_conduct(Conduct::ADAPTER);
+        end
+    };
+    let asked = |end: &mut world::End| -> Vec<bool> {
+        end.leave().iter().map(|line| line.contains("ack-req")).collect()
+    };
+    // Behind a fence, for the READ.
+    let mut end = requester();
+    end.post(0, Read(REMOTE), 8);
+    end.post(1, Write(REMOTE), 1);
+    end.post_request(2, Write(REMOTE), 1, |request| request.fence = true);
+    assert_eq!(asked(&mut end), [false, true]);
+    // A local operation, for everything.
+    let mut end = requester();
+    end.post(0, Write(REMOTE), 1);
+    let invalidate = SendOperation::Local(LocalOperation::Invalidate(RKey(KEY)));
+    end.post_request(1, invalidate, 0, |request| request.data = Data::Regions(&[]));
+    end.post(2, Write(REMOTE), 1);
+    assert_eq!(asked(&mut end), [true]);
+    // A SEND, for the peer's receives: every message asks how many there are.
+    let mut end = requester();
+    end.post(0, Send, 1);
+    assert_eq!(asked(&mut end), [true]);
+    end.take(ack(1000).credits(5, 1));
+    end.post(1, Send, 1);
+    end.post(2, Send, 1);
+    assert_eq!(asked(&mut end), [true, true]);
 }

@@ -129,9 +129,7 @@ impl Context {
         let mut limits = Limits::DEFAULT;
         limits.port_mtu = capabilities.path_mtu;
         let mut device = Device::new(limits, seed(), RegisteredMemory::default());
-        let mut conduct = Conduct::DEFAULT;
-        conduct.asks_for_each_message = false;
-        device.set_conduct(conduct);
+        device.set_conduct(Conduct::ADAPTER);
         let pd = device.alloc_pd()?;
         let router = Router::new()?;
         let events = AsyncEvents(Arc::clone(&router.events));

@@ -145,7 +145,6 @@ impl Requester {
         let follows = |next: &Wqe| {
             let may_begin = !draining
                 && next.failed.is_none()
-                && !next.fence
                 && !matches!(next.operation, SendOperation::Local(_))
                 && self.rc.credits.limit.is_none()
                 && self.may_begin(next, attributes);

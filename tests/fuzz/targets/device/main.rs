@@ -233,7 +233,8 @@ impl World {
 /// How queue pairs behave where they have a choice.
 fn conduct(choice: u8) -> Conduct {
     let mut conduct = match choice & 3 {
-        0 | 1 => Conduct::DEFAULT,
+        0 => Conduct::DEFAULT,
+        1 => Conduct::ADAPTER,
         2 => Conduct::CONNECT_X,
         _ => Conduct::RXE,
     };
