@@ -2,7 +2,8 @@
 //! field have made another one than ours.
 //!
 //! A peer is a device that we cannot change: to know that we get along with it, ours must be able
-//! to behave like it. Data and completions never depend on anything here.
+//! to behave like it. What arrives, and how requests complete that go well, never depends on
+//! anything here.
 
 use core::time::Duration;
 
@@ -18,8 +19,8 @@ pub struct Conduct {
     /// quarter of the window.
     pub ask_after: Option<u32>,
     /// So does the last packet of each message; else only of one behind which no other message
-    /// follows at once and asks for both. Where the queue pair is drained before that one leaves,
-    /// the ACK timer asks.
+    /// follows at once and asks for both. Where that one does not leave after all (the queue pair is
+    /// drained, its memory is gone), the ACK timer asks; where that one has no try left, each does.
     pub asks_for_each_message: bool,
     /// When an acknowledgement that was asked for is sent.
     pub acknowledge: Acknowledge,

@@ -209,9 +209,9 @@ pub enum Rule {
 /// Why a message could not be stored where its receive said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveFailure {
-    /// A datagram does not fit, with the 40 bytes before it.
+    /// A message does not fit; before a datagram's data 40 bytes count too.
     TooLong {
-        /// So many bytes with them.
+        /// So many bytes, as far as they are known.
         len: u32,
     },
     /// The receive's memory cannot be written.

@@ -11,10 +11,9 @@
 //! | what an application asks for, and how it ends | [`work`] |
 //! | what the adapter has to do | [`adapter`] |
 //! | what it does where it has a choice | [`conduct`] |
-//! | how messages become packets | [`segment`] |
 //! | why a queue pair ended | [`ending`] |
 //! | what happened last | [`history`] |
-//! | what the requesters of all services share | `requester`, `request` |
+//! | what the requesters of all services share | `requester`, `request`, `segment` |
 //! | what the responders do | `responder`, `inbound` |
 //! | what each service does by itself | `rc`, `uc`, `ud` |
 #![forbid(unsafe_code)]
@@ -33,7 +32,7 @@ mod rc;
 mod request;
 mod requester;
 mod responder;
-pub mod segment;
+mod segment;
 mod send_queue;
 mod uc;
 mod ud;

@@ -113,6 +113,7 @@ impl QueuePair {
 
     /// Behaves otherwise from now on. To be called in state Reset.
     pub fn set_conduct(&mut self, conduct: Conduct) {
+        debug_assert_eq!(self.state, QpState::Reset, "what is under way goes on as it began");
         self.requester.conduct = conduct;
         self.responder = Responder::new(self.service, conduct);
     }
@@ -173,7 +174,7 @@ impl QueuePair {
     //= 05-5.2
     fn reset(&mut self, adapter: &mut impl Adapter) {
         self.requester.reset();
-        self.responder.forget(adapter);
+        self.responder.forget_message(adapter);
         self.responder = Responder::new(self.service, self.requester.conduct);
         self.established = false;
         self.notify_drained = false;
@@ -201,7 +202,7 @@ impl QueuePair {
         self.state = QpState::Error;
         self.history.state(QpState::Error);
         self.requester.fail(failure, &self.attributes, adapter);
-        self.responder.flush(&self.attributes, adapter);
+        self.responder.flush_message(&self.attributes, adapter);
         adapter.flush_receives();
     }
 

@@ -43,12 +43,11 @@ impl SendRequest<'_> {
         }
         let len = self.data.len();
         match *operation {
-            SendOperation::CompareSwap { remote, .. } | SendOperation::FetchAdd { remote, .. }
-                if len != 8 || remote.va % 8 != 0 =>
+            SendOperation::CompareSwap { remote, .. }
+            | SendOperation::FetchAdd { remote, .. }
+            | SendOperation::AtomicWrite(remote)
+                if len != 8 || !remote.va.is_multiple_of(8) =>
             {
-                Err(PostError::BadAtomic)
-            }
-            SendOperation::AtomicWrite(remote) if len != 8 || remote.va % 8 != 0 => {
                 Err(PostError::BadAtomic)
             }
             SendOperation::Flush { len: flushed, .. } if flushed > MAX_MESSAGE_LEN => {
@@ -73,19 +72,14 @@ pub(crate) fn request_headers(
     headers: &mut Headers,
 ) -> Option<Segment> {
     let mtu = attributes.path_mtu;
+    let part = segment::segment(wqe.len, mtu, index);
     let whole = Segment { offset: 0, len: 0, position: Position::Only };
     let (operation, variant, segment) = match wqe.operation {
-        SendOperation::Send => (Operation::Send, None, segment::segment(wqe.len, mtu, index)?),
-        SendOperation::SendWithImm(_) => {
-            (Operation::Send, Some(Header::ImmDt), segment::segment(wqe.len, mtu, index)?)
-        }
-        SendOperation::SendWithInv(_) => {
-            (Operation::Send, Some(Header::Ieth), segment::segment(wqe.len, mtu, index)?)
-        }
-        SendOperation::Write(_) => (Operation::Write, None, segment::segment(wqe.len, mtu, index)?),
-        SendOperation::WriteWithImm(..) => {
-            (Operation::Write, Some(Header::ImmDt), segment::segment(wqe.len, mtu, index)?)
-        }
+        SendOperation::Send => (Operation::Send, None, part?),
+        SendOperation::SendWithImm(_) => (Operation::Send, Some(Header::ImmDt), part?),
+        SendOperation::SendWithInv(_) => (Operation::Send, Some(Header::Ieth), part?),
+        SendOperation::Write(_) => (Operation::Write, None, part?),
+        SendOperation::WriteWithImm(..) => (Operation::Write, Some(Header::ImmDt), part?),
         SendOperation::Read(_) => (Operation::ReadRequest, None, whole),
         SendOperation::CompareSwap { .. } => (Operation::CompareSwap, None, whole),
         SendOperation::FetchAdd { .. } => (Operation::FetchAdd, None, whole),

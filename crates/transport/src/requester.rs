@@ -59,7 +59,6 @@ impl Requester {
     pub(crate) fn reset(&mut self) {
         self.queue.clear();
         self.sending = 0;
-        self.rc.reset();
     }
 
     /// Whether every begun request has completed.
@@ -172,6 +171,5 @@ impl Requester {
             index += 1;
         }
         self.sending = 0;
-        self.rc.nothing_outstanding();
     }
 }

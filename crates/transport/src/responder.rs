@@ -34,19 +34,19 @@ impl Responder {
     }
 
     /// The queue pair goes to error: receives in hand are flushed.
-    pub(crate) fn flush(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
+    pub(crate) fn flush_message(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
         match self {
             Self::Rc(responder) => responder.flush_message(attributes, adapter),
-            Self::Uc(responder) => responder.flush(attributes, adapter),
+            Self::Uc(responder) => responder.flush_message(attributes, adapter),
             Self::Ud => {}
         }
     }
 
     /// The queue pair is reset: receives in hand go back.
-    pub(crate) fn forget(&mut self, adapter: &mut impl Adapter) {
+    pub(crate) fn forget_message(&mut self, adapter: &mut impl Adapter) {
         match self {
             Self::Rc(responder) => responder.forget_message(adapter),
-            Self::Uc(responder) => responder.forget(adapter),
+            Self::Uc(responder) => responder.forget_message(adapter),
             Self::Ud => {}
         }
     }

@@ -7,18 +7,18 @@ use roxe_wire::{Mtu, packets_for};
 
 /// One packet of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub(crate) struct Segment {
     /// Where its payload begins in the message, in bytes.
-    pub offset: u32,
+    pub(crate) offset: u32,
     /// Bytes of payload.
-    pub len: u32,
+    pub(crate) len: u32,
     /// Its place among the message's packets.
-    pub position: Position,
+    pub(crate) position: Position,
 }
 
 /// The packet with number `index` (from 0) of a message of `len` bytes. `None` beyond the last.
 //= BC-075
-pub const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
+pub(crate) const fn segment(len: u32, mtu: Mtu, index: u32) -> Option<Segment> {
     let packets = packets_for(len, mtu.bytes());
     if index >= packets {
         return None;

@@ -3,7 +3,7 @@
 //! IBA vol 1 §9.8.2. A PSN that does not come next means that the message in progress is lost; the
 //! next First or Only begins afresh, and a receive that was taken for the lost message serves it.
 
-use roxe_wire::opcode::{Header, Operation, Position, Service};
+use roxe_wire::opcode::{Header, Operation, Service};
 use roxe_wire::{Headers, MAX_MESSAGE_LEN, Packet, Psn};
 
 use crate::adapter::{Access, Adapter, Count, Receive};
@@ -48,8 +48,8 @@ impl Responder {
         if psn != self.expected {
             adapter.count(Count::OutOfSequence);
         }
-        if psn != self.expected || starts {
-            self.drop_message(adapter);
+        if (psn != self.expected || starts) && self.message.is_some() {
+            self.lose(adapter); // It will not be completed.
         }
         if psn != self.expected && !starts {
             return;
@@ -57,13 +57,6 @@ impl Responder {
         self.expected = psn.next();
         self.is_lost &= !starts;
         if !self.is_lost && self.take_in(attributes, packet, adapter).is_err() {
-            self.lose(adapter);
-        }
-    }
-
-    /// The message in progress will not be completed.
-    fn drop_message(&mut self, adapter: &mut impl Adapter) {
-        if self.message.is_some() {
             self.lose(adapter);
         }
     }
@@ -195,7 +188,7 @@ impl Responder {
     }
 
     /// The queue pair is reset: receives in hand go back.
-    pub(crate) fn forget(&mut self, adapter: &mut impl Adapter) {
+    pub(crate) fn forget_message(&mut self, adapter: &mut impl Adapter) {
         self.keep_receive();
         if let Some(receive) = self.spare.take() {
             adapter.forget_receive(receive);
@@ -203,7 +196,7 @@ impl Responder {
     }
 
     /// The queue pair goes to error: receives in hand are flushed.
-    pub(crate) fn flush(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
+    pub(crate) fn flush_message(&mut self, attributes: &Attributes, adapter: &mut impl Adapter) {
         self.keep_receive();
         if let Some(receive) = self.spare.take() {
             adapter.count(Count::ResponderFlushed);
@@ -257,7 +250,7 @@ impl Requester {
         };
         self.queue.get_mut(0)?.begun = true;
         self.sent_unreliably();
-        if matches!(payload.position, Position::Last | Position::Only) {
+        if payload.position.ends() {
             self.complete_finished(attributes, adapter);
         }
         Some(emitted)

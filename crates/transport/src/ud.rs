@@ -102,8 +102,7 @@ impl Requester {
         }
         let target = self.queue.front_target()?;
         if !adapter.has_handle(target.path) {
-            self.queue.get_mut(0)?.failed = Some(LocalFailure::NoHandle);
-            return None;
+            return self.failed_here(LocalFailure::NoHandle);
         }
         let imm = match wqe.operation {
             SendOperation::SendWithImm(imm) => Some(imm),

@@ -7,13 +7,18 @@ mod peer;
 mod world;
 
 use peer::{
-    NOW, REMOTE, ack, at_deadline, nak, packet, psns, request, requester, response, with, writes,
+    NOW, REMOTE, ack, at_deadline, behaving, nak, packet, psns, request, requester, response, with,
+    writes,
 };
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState};
-use roxe_transport::work::{CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge};
-use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome};
+use roxe_transport::work::{
+    Attributes, CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge,
+};
+use roxe_wire::{
+    AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome,
+};
 use world::{KEY, attributes, sge};
 
 use CompletionStatus::{
@@ -375,55 +380,110 @@ fn a_message_has_at_most_2_gigabytes() {
     assert_eq!(post(&pieces[..2]), Ok(()));
 }
 
+/// Which of the packets that leave now ask for an acknowledgement.
+fn asked(end: &mut world::End) -> Vec<bool> {
+    end.leave().iter().map(|line| line.contains("ack-req")).collect()
+}
+
 /// Of messages posted together only the last asks, if it is told so: one acknowledgement for all.
 #[test]
 fn the_last_of_what_is_posted_asks_for_all() {
-    for (each, asking) in [(true, vec![1000, 1002, 1003]), (false, vec![1003])] {
-        let mut end = requester();
-        end.qp.set_conduct(if each { Conduct::DEFAULT } else { Conduct::ADAPTER });
+    for (conduct, expected) in [
+        (Conduct::DEFAULT, [true, false, true, true]),
+        (Conduct::ADAPTER, [false, false, false, true]),
+    ] {
+        let mut end = behaving(conduct, |_| {});
         end.post(0, Write(REMOTE), 1);
         end.post(1, Write(REMOTE), 300);
         end.post(2, Write(REMOTE), 1);
-        let lines = end.leave();
-        let asked = (1000..).zip(&lines).filter(|(_, line)| line.contains("ack-req"));
-        assert_eq!(asked.map(|(psn, _)| psn).collect::<Vec<_>>(), asking, "{lines:?}");
+        assert_eq!(asked(&mut end), expected, "{conduct:?}");
         end.take(ack(1003));
         assert_eq!(end.sent(), [(0, Success), (1, Success), (2, Success)]);
         end.post(3, Write(REMOTE), 1);
-        assert!(end.leave()[0].contains("ack-req"), "nobody else would");
+        assert_eq!(asked(&mut end), [true], "nobody else would");
     }
 }
 
 /// What waits for a message to be acknowledged does not ask for it.
 #[test]
 fn a_message_asks_where_the_next_one_has_to_wait() {
-    let requester = || {
-        let mut end = requester();
-        end.qp.set_conduct(Conduct::ADAPTER);
-        end
-    };
-    let asked = |end: &mut world::End| -> Vec<bool> {
-        end.leave().iter().map(|line| line.contains("ack-req")).collect()
-    };
     // Behind a fence, for the READ.
-    let mut end = requester();
+    let mut end = behaving(Conduct::ADAPTER, |_| {});
     end.post(0, Read(REMOTE), 8);
     end.post(1, Write(REMOTE), 1);
     end.post_request(2, Write(REMOTE), 1, |request| request.fence = true);
     assert_eq!(asked(&mut end), [false, true]);
     // A local operation, for everything.
-    let mut end = requester();
+    let mut end = behaving(Conduct::ADAPTER, |_| {});
     end.post(0, Write(REMOTE), 1);
     let invalidate = SendOperation::Local(LocalOperation::Invalidate(RKey(KEY)));
     end.post_request(1, invalidate, 0, |request| request.data = Data::Regions(&[]));
     end.post(2, Write(REMOTE), 1);
     assert_eq!(asked(&mut end), [true]);
-    // A SEND, for the peer's receives: every message asks how many there are.
-    let mut end = requester();
-    end.post(0, Send, 1);
-    assert_eq!(asked(&mut end), [true]);
-    end.take(ack(1000).credits(5, 1));
-    end.post(1, Send, 1);
-    end.post(2, Send, 1);
-    assert_eq!(asked(&mut end), [true, true]);
+}
+
+/// SENDs may come to wait for the peer's receives until it has said that it does not count them:
+/// every message before one asks how many there are.
+//= 04-4.10 test
+#[test]
+fn a_message_before_a_send_asks_until_the_peer_does_not_count_receives() {
+    let post = |end: &mut world::End| {
+        end.post(0, Write(REMOTE), 1);
+        end.post(1, Write(REMOTE), 1);
+        end.post(2, Send, 1);
+        end.post(3, Send, 1);
+        end.post(4, Write(REMOTE), 1);
+        asked(end)
+    };
+    let mut end = behaving(Conduct::ADAPTER, |_| {});
+    let every = [false, true, true, false, true];
+    assert_eq!(post(&mut end), every);
+    end.take(ack(1004).credits(5, 5));
+    assert_eq!(post(&mut end), every);
+    end.take(ack(1009));
+    assert_eq!(post(&mut end), [false, false, false, false, true]);
+    let mut deaf = Conduct::ADAPTER;
+    deaf.obeys_credits = false;
+    assert_eq!(post(&mut behaving(deaf, |_| {})), [false, false, false, false, true]);
+}
+
+/// The message that was to ask may be held back after all, and then only the ACK timer asks. Where
+/// it could not, nobody relies on it.
+//= 04-4.9 test
+#[test]
+fn a_message_asks_where_the_ack_timer_could_not() {
+    for (change, expected) in [
+        ((|_| {}) as fn(&mut _), [false, false, true]),
+        (|own: &mut Attributes| own.retry_cnt = 0, [true; 3]),
+        (|own| own.timeout = AckTimeout::new(0).unwrap(), [true; 3]),
+    ] {
+        let mut end = behaving(Conduct::ADAPTER, change);
+        (0..3).for_each(|wr_id| end.post(wr_id, Write(REMOTE), 1));
+        assert_eq!(asked(&mut end), expected);
+    }
+    // On the last try, too.
+    let mut end = behaving(Conduct::ADAPTER, |own| own.retry_cnt = 1);
+    (0..2).for_each(|wr_id| end.post(wr_id, Write(REMOTE), 1));
+    assert_eq!(asked(&mut end), [false, true]);
+    assert_eq!(at_deadline(&mut end).1, [1000, 1001]);
+    assert_eq!(end.qp.state(), QpState::Rts);
+}
+
+/// A message that failed in its middle never asks for the one before it.
+#[test]
+fn a_message_asks_where_the_next_one_failed_under_way() {
+    let mut end = behaving(Conduct::ADAPTER, |_| {});
+    end.post(0, Write(REMOTE), 1);
+    end.post(1, Write(REMOTE), 300);
+    let first = end.poll(NOW).expect("a packet leaves");
+    assert!(!peer::line(&first).contains("ack-req"), "the other one asks");
+    end.poll(NOW).expect("its first packet leaves");
+    end.adapter.memory.truncate(1100);
+    assert_eq!(end.leave(), Vec::<String>::new(), "its second is not there any more");
+    let deadline = end.qp.deadline().expect("the first one waits");
+    end.qp.handle_timeout(deadline, &mut end.adapter);
+    let again = end.leave_at(deadline);
+    assert!(again[0].contains("ack-req"), "{again:?}");
+    end.take(ack(1000));
+    assert_eq!(end.sent(), [(0, Success), (1, LocalProtectionError)]);
 }

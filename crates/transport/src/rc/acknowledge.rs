@@ -63,8 +63,10 @@ impl Owed {
         self.each.push_back(newest);
     }
 
-    /// A packet is refused. Its NAK acknowledges everything before.
-    pub(crate) const fn refuse(&mut self, psn: Psn, syndrome: Syndrome) {
+    /// A packet is refused. Its NAK acknowledges everything before, and nothing behind it is
+    /// acknowledged any more.
+    pub(crate) fn refuse(&mut self, psn: Psn, syndrome: Syndrome) {
+        self.each.retain(|answer| answer.psn.since(psn) < 0);
         self.refusal = Some((psn, syndrome));
         self.done();
     }
@@ -210,6 +212,21 @@ mod tests {
         assert_eq!(take(&mut owed, answer(2)), Some(answer(1)));
         assert_eq!(take(&mut owed, answer(2)), Some(answer(2)));
         assert_eq!((take(&mut owed, answer(2)), owed.any()), (None, false));
+    }
+
+    //= 06-6.1 test
+    #[test]
+    fn nothing_behind_what_is_refused_is_acknowledged() {
+        let mut owed = Owed::default();
+        for psn in [9, 11] {
+            owed.acknowledge(Acknowledge::Each, START, answer(psn));
+        }
+        let nak = Syndrome::Nak(NakCode::RemoteAccessError);
+        owed.refuse(Psn::new(10), nak);
+        assert_eq!(take(&mut owed, answer(11)), Some(answer(9)));
+        let refusal = Answer { psn: Psn::new(10), syndrome: nak, ..answer(11) };
+        assert_eq!(take(&mut owed, answer(11)), Some(refusal));
+        assert!(!owed.any());
     }
 
     //= 06-6.1 test

@@ -36,7 +36,7 @@ struct CreditLimit {
     sequence: Msn,
     /// The newest message that the responder has a buffer for; `None` is without limit.
     limit: Option<Msn>,
-    /// The responder said once that it does not count.
+    /// The responder said once that it does not count, or is not heard.
     never: bool,
 }
 
@@ -58,19 +58,9 @@ impl Reliability {
         *self = Self {
             window: self.window,
             retry: Retry::new(attributes, conduct.least_timeout),
+            credits: CreditLimit { never: !conduct.obeys_credits, ..CreditLimit::default() },
             ..Self::default()
         };
-    }
-
-    /// The queue pair is reset: nothing is outstanding, no timer runs.
-    pub(crate) fn reset(&mut self) {
-        self.nothing_outstanding();
-        self.retry = Retry::default();
-    }
-
-    /// No request is left.
-    pub(crate) const fn nothing_outstanding(&mut self) {
-        self.outstanding = 0;
     }
 
     /// How many packets may be unacknowledged at once: at the least one, and few enough that their
@@ -96,7 +86,7 @@ impl Requester {
         outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
-        if !self.rc.retry.may_send() {
+        if !self.rc.may_send() {
             return None;
         }
         self.do_local_operations(attributes, draining, adapter)?;
@@ -140,17 +130,20 @@ impl Requester {
         !wqe.operation.consumes_receive() || self.rc.credits.allow()
     }
 
-    /// Whether another message follows at once, and asks for an acknowledgement for both.
+    /// Whether another message follows at once, and asks for an acknowledgement for both. Where the
+    /// ACK timer could not ask once more, should that one be held back after all, each asks.
+    //= 04-4.9
     fn another_asks(&self, attributes: &Attributes, draining: bool) -> bool {
-        let follows = |next: &Wqe| {
-            let may_begin = !draining
-                && next.failed.is_none()
+        let may_begin = |next: &Wqe| {
+            !draining
                 && !matches!(next.operation, SendOperation::Local(_))
-                && self.rc.credits.limit.is_none()
-                && self.may_begin(next, attributes);
-            next.begun || may_begin
+                && self.rc.credits.cannot_hold(next.operation.consumes_receive())
+                && self.may_begin(next, attributes)
         };
-        !self.conduct.asks_for_each_message && self.queue.get(self.sending + 1).is_some_and(follows)
+        let follows = |next: &Wqe| next.failed.is_none() && (next.begun || may_begin(next));
+        !self.conduct.asks_for_each_message
+            && self.rc.retry.may_try_again(attributes)
+            && self.queue.get(self.sending + 1).is_some_and(follows)
     }
 
     fn in_flight(&self, psn: Psn) -> u32 {
@@ -190,11 +183,11 @@ impl Requester {
         let mut headers = Headers::default();
         let payload = request_headers(Service::Rc, attributes, wqe, index, &mut headers)?;
         let last = payload.position.ends();
-        self.rc.unasked += 1;
+        let unasked = self.rc.unasked + 1;
         let window_closes = in_flight + 1 >= self.rc.window;
         let ask_after = self.conduct.ask_after.unwrap_or_else(|| self.rc.window.div_ceil(4));
         let asks = last && !self.another_asks(attributes, draining);
-        headers.bth.ack_req = asks || window_closes || self.rc.unasked >= ask_after;
+        headers.bth.ack_req = asks || window_closes || unasked >= ask_after;
         headers.bth.mig_req = self.conduct.mig_req;
         let emitted = emit(outlet, &mut headers, payload.len as usize, |place| {
             fill(&self.queue, wqe, &payload, place, adapter)
@@ -203,9 +196,7 @@ impl Requester {
             Ok(emitted) => emitted,
             Err(violation) => return self.unreadable(violation),
         };
-        if headers.bth.ack_req {
-            self.rc.unasked = 0;
-        }
+        self.rc.unasked = if headers.bth.ack_req { 0 } else { unasked };
         if retransmitted {
             adapter.count(Count::Retransmitted);
         }
@@ -228,9 +219,7 @@ impl Requester {
 
     /// What the responder said of its receive buffers.
     pub(super) fn take_credits(&mut self, credits: Credits, msn: Msn) {
-        if self.conduct.obeys_credits {
-            self.rc.credits.take(credits, msn);
-        }
+        self.rc.credits.take(credits, msn);
     }
 }
 
@@ -240,6 +229,11 @@ impl CreditLimit {
     //= Q17, 04-4.10
     fn allow(&self) -> bool {
         self.limit.is_none_or(|limit| self.sequence.since(limit) <= 0)
+    }
+
+    /// Whether a message may begin next whatever the responder says until then.
+    const fn cannot_hold(&self, uses_buffer: bool) -> bool {
+        self.never || !uses_buffer
     }
 
     /// A message begins. One that uses no buffer moves the limit along.

@@ -187,7 +187,7 @@ impl Responder {
     ) -> Result<(), Refusal> {
         self.check_sequence(packet)?;
         check_queue_pair_access(attributes, packet)?;
-        self.check_resources(attributes, packet, adapter)?;
+        self.check_resources(packet, adapter)?;
         self.check_length(attributes, packet)?;
         self.check_key(packet, adapter)?;
         self.execute(attributes, packet, adapter)
@@ -208,12 +208,7 @@ impl Responder {
 
     /// A receive buffer for what needs one, a place to keep the answer of what is answered late.
     //= R23, R25, R30
-    fn check_resources(
-        &self,
-        attributes: &Attributes,
-        packet: &Packet<'_>,
-        adapter: &impl Adapter,
-    ) -> Result<(), Refusal> {
+    fn check_resources(&self, packet: &Packet<'_>, adapter: &impl Adapter) -> Result<(), Refusal> {
         let opcode = packet.opcode;
         let needs_receive = match opcode.operation {
             Operation::Send => opcode.position.starts(),
@@ -224,7 +219,7 @@ impl Responder {
             return Err(Refusal::NotReady);
         }
         let keeps_answer = !matches!(opcode.operation, Operation::Send | Operation::Write);
-        if keeps_answer && (attributes.max_dest_rd_atomic == 0 || !self.resources.has_room()) {
+        if keeps_answer && !self.resources.has_room() {
             return Err(Rule::Resources.into());
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! A peer made of packets: what it sends, written by name, and what it sees, as one line of text.
 
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
     AccessFlags, Attributes, CompletionStatus, Data, Remote, SendOperation, SendRequest,
@@ -251,9 +252,14 @@ pub(crate) fn requester() -> End {
 
 /// An end of a reliable connection with something changed.
 pub(crate) fn with(change: impl FnOnce(&mut Attributes)) -> End {
+    behaving(Conduct::DEFAULT, change)
+}
+
+/// An end of a reliable connection that behaves like this, with something changed.
+pub(crate) fn behaving(conduct: Conduct, change: impl FnOnce(&mut Attributes)) -> End {
     let mut own = attributes(1, 2);
     change(&mut own);
-    End::new(ServiceType::Rc, own)
+    End::behaving(conduct, ServiceType::Rc, own)
 }
 
 /// A response to a READ: `FIRST`, `MIDDLE`, `LAST` or `ONLY`.
@@ -281,7 +287,7 @@ pub(crate) fn writes(end: &mut End, count: u64) {
 }
 
 /// A packet in words: name, PSN, what it asks and says.
-fn line(bytes: &[u8]) -> String {
+pub(crate) fn line(bytes: &[u8]) -> String {
     let packet = Packet::parse(Body::whole(bytes)).unwrap();
     let Headers { bth, reth, aeth, atomic_ack_eth, .. } = packet.headers;
     let mut line = format!("{} {}", packet.opcode.short_name(), bth.psn.get());

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use roxe_transport::adapter::{
     Access, Adapter, Count, KeyViolation, Place, QpEvent, Receive, SgeList,
 };
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
     AccessFlags, Attributes, Completion, CompletionStatus, LocalOperation, PathId, Sge, Span,
@@ -271,11 +272,17 @@ pub(crate) const fn attributes(own: u32, peer: u32) -> Attributes {
 
 impl End {
     pub(crate) fn new(service: ServiceType, attributes: Attributes) -> Self {
+        Self::behaving(Conduct::DEFAULT, service, attributes)
+    }
+
+    /// One that behaves like this.
+    pub(crate) fn behaving(conduct: Conduct, service: ServiceType, attributes: Attributes) -> Self {
         let capacity = SendCapacity { depth: 64, max_sge: 4, max_inline: 64 };
         let mut end = Self {
             qp: QueuePair::new(service, capacity, false, attributes),
             adapter: FakeAdapter::new(),
         };
+        end.qp.set_conduct(conduct);
         let rc = service == ServiceType::Rc;
         let ud = service == ServiceType::Ud;
         let key = if ud { A::Qkey } else { A::AccessFlags };
