@@ -13,7 +13,7 @@ use roxe_transport::adapter::QpEvent;
 use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState};
 use roxe_transport::work::{CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge};
-use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome};
+use roxe_wire::{AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome};
 use world::{KEY, attributes, sge};
 
 use CompletionStatus::{
@@ -426,4 +426,63 @@ fn a_message_asks_where_the_next_one_has_to_wait() {
     end.post(1, Send, 1);
     end.post(2, Send, 1);
     assert_eq!(asked(&mut end), [true, true]);
+}
+
+/// One that left the asking to the next one asks after all where that cannot follow: no timer need
+/// run, and the peer need not answer what did not ask.
+#[test]
+fn a_message_asks_again_where_the_next_one_does_not_follow() {
+    let never = AckTimeout::new(0).unwrap();
+    let counting = |next: SendOperation, len| {
+        let mut end = with(|own| own.timeout = never);
+        end.qp.set_conduct(Conduct::ADAPTER);
+        end.post(0, Write(REMOTE), 1);
+        end.post(1, Send, 1);
+        end.post(2, next, len);
+        for psn in 1000..1002 {
+            let bytes = end.poll(NOW).expect("a packet");
+            assert_eq!((bytes[8] & 0x80, &bytes[10..12]), (0, &u16::to_be_bytes(psn)[..]));
+        }
+        end
+    };
+    let again = ["SEND_ONLY 1001 1 bytes from 0 ack-req"];
+    // It is held back while the queue is drained.
+    let mut end = counting(Write(REMOTE), 1);
+    let notify = AttributeMask::of(&[A::EnSqdAsyncNotify]);
+    end.qp.modify(QpState::SqDrain, notify, &attributes(1, 2), &mut end.adapter).unwrap();
+    assert_eq!(end.leave(), again);
+    assert_eq!(end.leave(), [] as [String; 0], "once");
+    end.take(ack(1001));
+    assert_eq!(end.adapter.events, [QpEvent::SqDrained]);
+    end.qp.modify(QpState::Rts, AttributeMask::NONE, &attributes(1, 2), &mut end.adapter).unwrap();
+    assert_eq!(end.leave(), ["WRITE_ONLY 1002 va 0 len 1 1 bytes from 0 ack-req"]);
+    // Its memory cannot be read: all of it, what is left of it, or where the responses go.
+    for (next, len, gone) in [(Write(REMOTE), 1, 1), (Send, 600, 300), (Read(REMOTE), 600, 300)] {
+        let mut end = counting(next, len);
+        end.adapter.memory.truncate(2000 + len as usize - gone);
+        assert_eq!(end.leave(), again);
+        assert_eq!(end.sent(), []);
+        end.take(ack(1001));
+        assert_eq!(end.sent(), [(0, Success), (1, Success), (2, LocalProtectionError)]);
+    }
+    // It goes away when some of it is sent.
+    let mut end = counting(Write(REMOTE), 600);
+    let first = end.poll(NOW).expect("the first packet");
+    assert_eq!(first[8] & 0x80, 0);
+    end.adapter.memory.truncate(2300);
+    assert_eq!(end.leave(), again);
+    end.take(ack(1002));
+    assert_eq!(end.sent(), [(0, Success), (1, Success), (2, LocalProtectionError)]);
+    // The peer has a receive for it or has none, as it says only now.
+    let mut end = counting(Send, 1);
+    end.post(3, Send, 1);
+    end.take(ack(1000).credits(1, 1));
+    assert_eq!(end.leave(), ["SEND_ONLY 1002 1 bytes from 0 ack-req"]);
+    let mut end = counting(Send, 1);
+    end.take(ack(1000).credits(0, 1));
+    assert_eq!(end.leave(), again);
+    // One that has an answer of its own need not ask.
+    let mut end = counting(Read(REMOTE), 1);
+    end.post_request(3, Write(REMOTE), 1, |request| request.fence = true);
+    assert_eq!(end.leave(), ["READ_REQUEST 1002 va 0 len 1"]);
 }

@@ -25,6 +25,9 @@ pub(crate) struct Reliability {
     window: u32,
     /// Packets sent since one asked for an acknowledgement.
     unasked: u32,
+    /// The last packet of a message did not ask, as the message behind it was to; no packet has
+    /// asked since.
+    counts_on_next: bool,
     pub(super) retry: Retry,
     credits: CreditLimit,
 }
@@ -46,6 +49,7 @@ impl Default for Reliability {
             outstanding: 0,
             window: DEFAULT_WINDOW,
             unasked: 0,
+            counts_on_next: false,
             retry: Retry::default(),
             credits: CreditLimit::default(),
         }
@@ -93,35 +97,62 @@ impl Requester {
         now: Instant,
         attributes: &Attributes,
         draining: bool,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         if !self.rc.retry.may_send() {
             return None;
         }
         self.do_local_operations(attributes, draining, adapter)?;
-        let wqe = self.queue.get(self.sending)?;
-        if wqe.failed.is_some() {
-            return None;
-        }
-        if !wqe.begun {
-            if draining {
-                return None;
-            }
-            if wqe.operation.takes_responder_resource() && attributes.max_rd_atomic == 0 {
-                return self.failed_here(LocalFailure::NoResources); // It would wait for ever.
-            }
-            if !self.may_begin(wqe, attributes) {
-                return None;
-            }
-            let writes = wqe.operation.fetches();
-            // What fits a packet is checked when the packet is filled.
-            let whole = writes || wqe.len > attributes.path_mtu.bytes();
-            if whole && let Err(violation) = adapter.check_local(self.queue.sges(wqe), writes) {
-                return self.failed_here(LocalFailure::Memory { write: writes, violation });
+        if self.next_may_go(attributes, draining, adapter)? {
+            let emitted = self.send(now, attributes, draining, outlet.reborrow(), adapter);
+            if emitted.is_some() || self.queue.get(self.sending)?.failed.is_none() {
+                return emitted;
             }
         }
+        self.go_back(self.counting_on_next()?);
         self.send(now, attributes, draining, outlet, adapter)
+    }
+
+    /// Whether a packet of the next request may be sent, as far as can be told without filling it.
+    /// `None` when there is no request.
+    fn next_may_go(
+        &mut self,
+        attributes: &Attributes,
+        draining: bool,
+        adapter: &impl Adapter,
+    ) -> Option<bool> {
+        let wqe = self.queue.get(self.sending)?;
+        if wqe.failed.is_some() || !wqe.begun && draining {
+            return Some(false);
+        }
+        if wqe.begun {
+            return Some(true);
+        }
+        if wqe.operation.takes_responder_resource() && attributes.max_rd_atomic == 0 {
+            self.failed_here(LocalFailure::NoResources); // It would wait for ever.
+            return Some(false);
+        }
+        if !self.may_begin(wqe, attributes) {
+            return Some(false);
+        }
+        let writes = wqe.operation.fetches();
+        // What fits a packet is checked when the packet is filled.
+        let whole = writes || wqe.len > attributes.path_mtu.bytes();
+        if whole && let Err(violation) = adapter.check_local(self.queue.sges(wqe), writes) {
+            self.failed_here(LocalFailure::Memory { write: writes, violation });
+            return Some(false);
+        }
+        Some(true)
+    }
+
+    /// The last packet before the next request, if it left the asking to that: as this cannot be
+    /// sent, nobody else would ask, and the peer need not answer. One that is answered by itself
+    /// has that answer.
+    fn counting_on_next(&self) -> Option<Psn> {
+        let before = self.queue.get(self.sending.checked_sub(1)?)?;
+        let asks = self.rc.counts_on_next && !before.operation.takes_responder_resource();
+        asks.then(|| before.end().previous())
     }
 
     /// Whether the next request may be begun.
@@ -144,11 +175,10 @@ impl Requester {
     fn another_asks(&self, attributes: &Attributes, draining: bool) -> bool {
         let follows = |next: &Wqe| {
             let may_begin = !draining
-                && next.failed.is_none()
                 && !matches!(next.operation, SendOperation::Local(_))
                 && self.rc.credits.limit.is_none()
                 && self.may_begin(next, attributes);
-            next.begun || may_begin
+            next.failed.is_none() && (next.begun || may_begin)
         };
         !self.conduct.asks_for_each_message && self.queue.get(self.sending + 1).is_some_and(follows)
     }
@@ -206,6 +236,7 @@ impl Requester {
         if headers.bth.ack_req {
             self.rc.unasked = 0;
         }
+        self.rc.counts_on_next = !headers.bth.ack_req && (last || self.rc.counts_on_next);
         if retransmitted {
             adapter.count(Count::Retransmitted);
         }
