@@ -13,7 +13,9 @@ use roxe_transport::adapter::QpEvent;
 use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState};
 use roxe_transport::work::{CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge};
-use roxe_wire::{AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome};
+use roxe_wire::{
+    AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome,
+};
 use world::{KEY, attributes, sge};
 
 use CompletionStatus::{
