@@ -23,9 +23,10 @@ mod stat;
 mod table;
 mod top;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser as _;
 use clap::error::ContextKind;
 
@@ -33,26 +34,7 @@ use crate::cli::{Arguments, Command};
 use crate::outcome::{Outcome, complain, is_closed_pipe};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|mut error| {
-        // That what looks like an option may be a file's name is no help to anybody.
-        error.remove(ContextKind::Suggested);
-        error.exit()
-    });
-    let result = match arguments.command {
-        Command::Explain(arguments) => explain::run(&arguments),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Replay(arguments) => replay::run(&arguments),
-        Command::Script(arguments) => script::run(&arguments),
-        Command::Sim(arguments) => sim::run(&arguments),
-        Command::Devinfo(arguments) => devinfo::run(&arguments),
-        Command::Stat(arguments) => stat::run(&arguments),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Capture(arguments) => capture_live::run(&arguments),
-        Command::Perf(arguments) => perf::run(&arguments),
-        Command::Pingpong(arguments) => pingpong::run(&arguments),
-    };
-    match result {
+    match Arguments::try_parse().map_or_else(instead, |arguments| run(&arguments.command)) {
         Ok(outcome) => outcome.into(),
         Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Outcome::Right.into(),
         // Files that are read, and what is wrong with them, are told by name before.
@@ -64,5 +46,35 @@ fn main() -> ExitCode {
             complain(format_args!("{error:#}"));
             Outcome::Unreadable.into()
         }
+    }
+}
+
+/// What is told where no command is to run: a mistake on the command line, or the help or version
+/// that was asked for.
+fn instead(mut error: clap::Error) -> Result<Outcome> {
+    // That what looks like an option may be a file's name is no help to anybody.
+    error.remove(ContextKind::Suggested);
+    let told = error.print().and_then(|()| io::stdout().flush());
+    if error.use_stderr() {
+        return Ok(Outcome::Unreadable);
+    }
+    told?;
+    Ok(Outcome::Right)
+}
+
+fn run(command: &Command) -> Result<Outcome> {
+    match command {
+        Command::Explain(arguments) => explain::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
+        Command::Replay(arguments) => replay::run(arguments),
+        Command::Script(arguments) => script::run(arguments),
+        Command::Sim(arguments) => sim::run(arguments),
+        Command::Devinfo(arguments) => devinfo::run(arguments),
+        Command::Stat(arguments) => stat::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Capture(arguments) => capture_live::run(arguments),
+        Command::Perf(arguments) => perf::run(arguments),
+        Command::Pingpong(arguments) => pingpong::run(arguments),
     }
 }

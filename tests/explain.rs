@@ -690,10 +690,33 @@ fn errors_say_what_they_are_about() {
     let output = run(&["check", "--color", "rc_send.pcap"]);
     let errors = text(&output.stderr);
     assert!(errors.contains("'--color'") && !errors.contains("as a value"), "{errors}");
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = roxe().args(["explain", "rc_send.pcap"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).starts_with("roxe: standard output: "));
+}
+
+/// Nobody shall take half of an output for all of it.
+#[test]
+fn output_that_cannot_be_written_is_said_once() {
+    for arguments in [
+        &["explain", "rc_send.pcap"][..],
+        &["--help"],
+        &["--version"],
+        &["help", "sim"],
+        &["script", "-h"],
+        &["script", "--words"],
+        &["sim", "--profiles"],
+        &["sim", "--seed", "1", "--profile", "clean", "--verbose"],
+        &["replay", "rc_send.pcap"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = roxe().args(arguments).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let told = text(&output.stderr);
+        assert!(told.starts_with("roxe: standard output: "), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    let output = roxe().arg("--help").stdout(write).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
 
 /// A file that is longer than what is measured before the first line.

@@ -233,3 +233,24 @@ fn a_refusal_says_why() {
         assert_eq!(error.to_string(), said);
     }
 }
+
+/// What opens nothing is in nobody's way where there is nothing to be read or written.
+//= 05-5.6 test
+#[test]
+fn no_bytes_need_no_key() {
+    let (table, key) = table(ALL);
+    let mut host = Asked::default();
+    let wrong = Sge { va: VA, len: 64, l_key: LKey(key.0 ^ 1) };
+    for list in [&[wrong][..], &[wrong, wrong], &[]] {
+        let list = SgeList(list, &[]);
+        for payload in [Payload::bytes(&[]), Payload::Elided { len: 0, digest: 0 }] {
+            assert_eq!(table.scatter(PD, list, 0, payload, &mut host), Ok(()));
+        }
+        let room = Place::Bytes { first: &mut [], second: &mut [] };
+        assert_eq!(table.gather(PD, list, 0, room, &host), Ok(()));
+    }
+    assert_eq!(host.0, [] as [&str; 0]);
+    let list = SgeList(&[wrong], &[]);
+    let one = table.scatter(PD, list, 0, Payload::bytes(&[1]), &mut host);
+    assert_eq!(one, Err(KeyViolation::NoSuchKey));
+}

@@ -342,7 +342,10 @@ fn parse_rule(text: &str, column: usize) -> Result<Rule, ParseError> {
             _ if digits => {
                 let times = positive(word)
                     .ok_or_else(|| wrong(at, format!("{word:?} means nothing here")))?;
-                words.value("`times`", |word| (word == "times").then_some(()))?;
+                if words.next().is_none_or(|(word, _)| word != "times") {
+                    let what = format!("{word} what? `{word} times`, `{word}%` or `psn {word}`");
+                    return Err(wrong(at, what));
+                }
                 which.times = times;
             }
             _ => {

@@ -70,7 +70,7 @@ pub struct PlayedFrame {
     pub outbound: bool,
     /// From its Ethernet header on.
     pub bytes: Vec<u8>,
-    /// Which line of the script it passed at.
+    /// Which line of the script speaks of it, or at which it passed.
     pub comment: String,
 }
 

@@ -1,6 +1,6 @@
 //! What a script that does not come true says.
 
-use roxe_sim::script::{Failure, Options, Outcome, run_text};
+use roxe_sim::script::{Failure, Options, Outcome, play, run_text};
 
 fn failure(text: &str) -> Failure {
     match run_text("x.roce", text, &Options::default()) {
@@ -244,4 +244,26 @@ fn exit_statuses_are_those_of_all_commands() {
     assert_eq!(statuses, [0, 1, 2]);
     let missing = roxe_sim::script::run_file("no such file".as_ref(), &Options::default());
     assert_eq!(missing.exit_status(), 2);
+}
+
+/// Frames that leave at once are told apart by the lines that speak of them.
+#[test]
+fn a_frame_has_the_line_that_speaks_of_it() {
+    let text = "qp q1 rc  expect-psn 100 send-psn 500\n\
+                +0 post write q1 id 1 va 0 rkey 7 \"a\"\n\
+                +0 post write q1 id 2 va 0 rkey 7 \"b\"\n\
+                +0 > q1 WRITE_ONLY psn 500 va 0 rkey 7 len 1 ack-req \"a\"\n\
+                +0 > q1 WRITE_ONLY psn 501 va 0 rkey 7 len 1 ack-req \"b\"\n\
+                +0 < q1 ACK psn 501 msn 2\n\
+                +0 completion send id 1 ok ; completion send id 2 ok\n\
+                +0 < q1 SEND_ONLY psn 101 \"gap\"";
+    let played = play("x.roce", text, &Options { frames: true, ..Options::default() });
+    let lines: Vec<(bool, &str)> = played
+        .frames
+        .iter()
+        .map(|frame| (frame.outbound, frame.comment.split(": ").next().unwrap()))
+        .collect();
+    let expected = [(true, "line 4"), (true, "line 5"), (false, "line 6"), (false, "line 8")];
+    assert_eq!(lines[..4], expected);
+    assert_eq!(lines[4..], [(true, "behind the last line")]);
 }

@@ -19,8 +19,8 @@ pub struct Conduct {
     /// quarter of the window.
     pub ask_after: Option<u32>,
     /// So does the last packet of each message; else only of one behind which no other message
-    /// follows at once and asks for both. Where that one does not leave after all (the queue pair is
-    /// drained, its memory is gone), the ACK timer asks; where that one has no try left, each does.
+    /// follows at once and asks for both. Where that one cannot leave after all, the last packet is
+    /// sent again and asks.
     pub asks_for_each_message: bool,
     /// When an acknowledgement that was asked for is sent.
     pub acknowledge: Acknowledge,

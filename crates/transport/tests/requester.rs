@@ -13,9 +13,7 @@ use peer::{
 use roxe_transport::adapter::QpEvent;
 use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState};
-use roxe_transport::work::{
-    Attributes, CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge,
-};
+use roxe_transport::work::{CompletionStatus, Data, LocalOperation, PostError, SendOperation, Sge};
 use roxe_wire::{
     AckTimeout, FlushPlacement, FlushSelectivity, ImmDt, LKey, NakCode, Psn, RKey, Syndrome,
 };
@@ -420,70 +418,70 @@ fn a_message_asks_where_the_next_one_has_to_wait() {
     end.post_request(1, invalidate, 0, |request| request.data = Data::Regions(&[]));
     end.post(2, Write(REMOTE), 1);
     assert_eq!(asked(&mut end), [true]);
+    // A SEND, for the peer's receives: every message asks how many there are.
+    let mut end = behaving(Conduct::ADAPTER, |_| {});
+    end.post(0, Send, 1);
+    assert_eq!(asked(&mut end), [true]);
+    end.take(ack(1000).credits(5, 1));
+    end.post(1, Send, 1);
+    end.post(2, Send, 1);
+    assert_eq!(asked(&mut end), [true, true]);
 }
 
-/// SENDs may come to wait for the peer's receives until it has said that it does not count them:
-/// every message before one asks how many there are.
-//= 04-4.10 test
+/// One that left the asking to the next one asks after all where that cannot follow: no timer need
+/// run, and the peer need not answer what did not ask.
 #[test]
-fn a_message_before_a_send_asks_until_the_peer_does_not_count_receives() {
-    let post = |end: &mut world::End| {
+fn a_message_asks_again_where_the_next_one_does_not_follow() {
+    let never = AckTimeout::new(0).unwrap();
+    let counting = |next: SendOperation, len| {
+        let mut end = behaving(Conduct::ADAPTER, |own| own.timeout = never);
         end.post(0, Write(REMOTE), 1);
-        end.post(1, Write(REMOTE), 1);
-        end.post(2, Send, 1);
-        end.post(3, Send, 1);
-        end.post(4, Write(REMOTE), 1);
-        asked(end)
+        end.post(1, Send, 1);
+        end.post(2, next, len);
+        for psn in 1000..1002 {
+            let bytes = end.poll(NOW).expect("a packet");
+            assert_eq!((bytes[8] & 0x80, &bytes[10..12]), (0, &u16::to_be_bytes(psn)[..]));
+        }
+        end
     };
-    let mut end = behaving(Conduct::ADAPTER, |_| {});
-    let every = [false, true, true, false, true];
-    assert_eq!(post(&mut end), every);
-    end.take(ack(1004).credits(5, 5));
-    assert_eq!(post(&mut end), every);
-    end.take(ack(1009));
-    assert_eq!(post(&mut end), [false, false, false, false, true]);
-    let mut deaf = Conduct::ADAPTER;
-    deaf.obeys_credits = false;
-    assert_eq!(post(&mut behaving(deaf, |_| {})), [false, false, false, false, true]);
-}
-
-/// The message that was to ask may be held back after all, and then only the ACK timer asks. Where
-/// it could not, nobody relies on it.
-//= 04-4.9 test
-#[test]
-fn a_message_asks_where_the_ack_timer_could_not() {
-    for (change, expected) in [
-        ((|_| {}) as fn(&mut _), [false, false, true]),
-        (|own: &mut Attributes| own.retry_cnt = 0, [true; 3]),
-        (|own| own.timeout = AckTimeout::new(0).unwrap(), [true; 3]),
-    ] {
-        let mut end = behaving(Conduct::ADAPTER, change);
-        (0..3).for_each(|wr_id| end.post(wr_id, Write(REMOTE), 1));
-        assert_eq!(asked(&mut end), expected);
+    let again = ["SEND_ONLY 1001 1 bytes from 0 ack-req"];
+    // It is held back while the queue is drained.
+    let mut end = counting(Write(REMOTE), 1);
+    let notify = AttributeMask::of(&[A::EnSqdAsyncNotify]);
+    end.qp.modify(QpState::SqDrain, notify, &attributes(1, 2), &mut end.adapter).unwrap();
+    assert_eq!(end.leave(), again);
+    assert_eq!(end.leave(), [] as [String; 0], "once");
+    end.take(ack(1001));
+    assert_eq!(end.adapter.events, [QpEvent::SqDrained]);
+    end.qp.modify(QpState::Rts, AttributeMask::NONE, &attributes(1, 2), &mut end.adapter).unwrap();
+    assert_eq!(end.leave(), ["WRITE_ONLY 1002 va 0 len 1 1 bytes from 0 ack-req"]);
+    // Its memory cannot be read: all of it, what is left of it, or where the responses go.
+    for (next, len, gone) in [(Write(REMOTE), 1, 1), (Send, 600, 300), (Read(REMOTE), 600, 300)] {
+        let mut end = counting(next, len);
+        end.adapter.memory.truncate(2000 + len as usize - gone);
+        assert_eq!(end.leave(), again);
+        assert_eq!(end.sent(), []);
+        end.take(ack(1001));
+        assert_eq!(end.sent(), [(0, Success), (1, Success), (2, LocalProtectionError)]);
     }
-    // On the last try, too.
-    let mut end = behaving(Conduct::ADAPTER, |own| own.retry_cnt = 1);
-    (0..2).for_each(|wr_id| end.post(wr_id, Write(REMOTE), 1));
-    assert_eq!(asked(&mut end), [false, true]);
-    assert_eq!(at_deadline(&mut end).1, [1000, 1001]);
-    assert_eq!(end.qp.state(), QpState::Rts);
-}
-
-/// A message that failed in its middle never asks for the one before it.
-#[test]
-fn a_message_asks_where_the_next_one_failed_under_way() {
-    let mut end = behaving(Conduct::ADAPTER, |_| {});
-    end.post(0, Write(REMOTE), 1);
-    end.post(1, Write(REMOTE), 300);
-    let first = end.poll(NOW).expect("a packet leaves");
-    assert!(!peer::line(&first).contains("ack-req"), "the other one asks");
-    end.poll(NOW).expect("its first packet leaves");
-    end.adapter.memory.truncate(1100);
-    assert_eq!(end.leave(), Vec::<String>::new(), "its second is not there any more");
-    let deadline = end.qp.deadline().expect("the first one waits");
-    end.qp.handle_timeout(deadline, &mut end.adapter);
-    let again = end.leave_at(deadline);
-    assert!(again[0].contains("ack-req"), "{again:?}");
-    end.take(ack(1000));
-    assert_eq!(end.sent(), [(0, Success), (1, LocalProtectionError)]);
+    // It goes away when some of it is sent.
+    let mut end = counting(Write(REMOTE), 600);
+    let first = end.poll(NOW).expect("the first packet");
+    assert_eq!(first[8] & 0x80, 0);
+    end.adapter.memory.truncate(2300);
+    assert_eq!(end.leave(), again);
+    end.take(ack(1002));
+    assert_eq!(end.sent(), [(0, Success), (1, Success), (2, LocalProtectionError)]);
+    // The peer has a receive for it or has none, as it says only now.
+    let mut end = counting(Send, 1);
+    end.post(3, Send, 1);
+    end.take(ack(1000).credits(1, 1));
+    assert_eq!(end.leave(), ["SEND_ONLY 1002 1 bytes from 0 ack-req"]);
+    let mut end = counting(Send, 1);
+    end.take(ack(1000).credits(0, 1));
+    assert_eq!(end.leave(), again);
+    // One that has an answer of its own need not ask.
+    let mut end = counting(Read(REMOTE), 1);
+    end.post_request(3, Write(REMOTE), 1, |request| request.fence = true);
+    assert_eq!(end.leave(), ["READ_REQUEST 1002 va 0 len 1"]);
 }

@@ -10,9 +10,9 @@ use peer::{Sent, count, only, packet};
 use roxe_transport::adapter::{Access, Count, QpEvent};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation,
+    AccessFlags, Attributes, CompletionOpcode, CompletionStatus, Extra, SendOperation, Sge,
 };
-use roxe_wire::{Bth, ImmDt, Instant, Psn, RKey, RnrTimer};
+use roxe_wire::{Bth, ImmDt, Instant, LKey, Psn, RKey, RnrTimer};
 use world::{End, KEY, attributes};
 
 use CompletionStatus::{Flushed, LocalLengthError, LocalQpOperationError, Success};
@@ -479,4 +479,18 @@ fn each_connection_begins_with_its_own_psns() {
     let left = end.leave();
     let (answer, request) = ("ACKNOWLEDGE 77 ack msn 1", "SEND_ONLY 88 8 bytes from 0 ack-req");
     assert!(left.contains(&answer.to_owned()) && left.contains(&request.to_owned()), "{left:?}");
+}
+
+//= 05-5.6 test
+#[test]
+fn a_message_of_no_bytes_does_not_touch_its_receive() {
+    let mut end = responder();
+    let closed = Sge { va: 0, len: 64, l_key: LKey(KEY + 1) };
+    end.adapter.receives.push_back((1, closed));
+    end.take(packet("RC_SEND_ONLY", 1000).ack_req());
+    assert_eq!(end.received(), [(1, Success, 0)]);
+    assert_eq!(end.leave(), ["ACKNOWLEDGE 1000 ack msn 1"]);
+    end.adapter.receives.push_back((2, closed));
+    end.take(send(1001, &[7]));
+    assert_eq!(end.received()[1].1, CompletionStatus::LocalProtectionError);
 }

@@ -128,9 +128,17 @@ pub(super) struct Pending {
 
 #[derive(Debug)]
 pub(super) enum Done {
-    Frame { qp: Option<String>, seen: Result<Seen, String> },
+    Frame {
+        qp: Option<String>,
+        seen: Result<Seen, String>,
+        /// Which of the frames that are kept it is.
+        kept: Option<usize>,
+    },
     Completion(Completion),
-    Event { object: String, name: &'static str },
+    Event {
+        object: String,
+        name: &'static str,
+    },
 }
 
 impl Bench {
@@ -241,10 +249,12 @@ impl Bench {
             Some(addressing) => frame_out::see(packet, addressing),
             None => Err("it has no path".to_owned()),
         };
+        let mut kept = None;
         if let (Some(frames), Some(addressing)) = (&mut self.frames, &addressing)
             && let Some(bytes) = on_the_wire(packet, addressing)
         {
             let time = self.now;
+            kept = Some(frames.len());
             frames.push(PlayedFrame { time, outbound: true, bytes, comment: String::new() });
         }
         let datagram = seen.as_ref().ok().and_then(Seen::source_qp);
@@ -258,7 +268,7 @@ impl Bench {
             },
             _ => false,
         });
-        Done::Frame { qp: sender.map(|(name, _)| name.clone()), seen }
+        Done::Frame { qp: sender.map(|(name, _)| name.clone()), seen, kept }
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
@@ -318,12 +328,12 @@ impl Bench {
     /// Something that happened, in one line.
     pub(super) fn show(&self, done: &Done) -> String {
         match done {
-            Done::Frame { qp, seen: Ok(seen) } => {
+            Done::Frame { qp, seen: Ok(seen), .. } => {
                 let name = qp.as_deref().unwrap_or("?");
                 let ours = qp.as_deref().and_then(|qp| self.our_side(qp).ok());
                 format!("> {name} {}", seen.show(ours.as_ref()))
             }
-            Done::Frame { qp, seen: Err(why) } => {
+            Done::Frame { qp, seen: Err(why), .. } => {
                 format!("> {} a packet that cannot be read: {why}", qp.as_deref().unwrap_or("?"))
             }
             Done::Completion(completion) => self.show_completion(completion),

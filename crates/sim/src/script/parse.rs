@@ -154,6 +154,11 @@ impl<'a> Cursor<'a> {
             return Err(self.wrong("a time with its unit: ns, us, ms or s"));
         }
         let Some(when) = parse_when(word) else {
+            if looks_like_time(word) {
+                return Err(self.wrong(
+                    "a time of whole nanoseconds, up to 18446744073s, A..B with B not before A",
+                ));
+            }
             let objects = OBJECTS.iter().map(|(name, _)| *name);
             let expected = "a time (+0, +1us, 1ms..2ms) or what to set up";
             return Err(self.wrong_word(expected, objects.chain(["device"])));
@@ -677,6 +682,18 @@ fn parse_when(word: &str) -> Option<When> {
     }
 }
 
+/// Whether a word that is no time was meant as one: only numbers with their units.
+fn looks_like_time(word: &str) -> bool {
+    let is_time = |word: &str| {
+        let unit = word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        word == "0" || unit.len() < word.len() && matches!(unit, "ns" | "us" | "ms" | "s")
+    };
+    match word.split_once("..") {
+        Some((from, to)) => is_time(from) && is_time(to),
+        None => word.strip_prefix('+').is_some_and(is_time),
+    }
+}
+
 /// `0`, `10us`, `4.096us`, `1s`.
 fn parse_duration(word: &str) -> Option<Duration> {
     if word == "0" {
@@ -693,7 +710,7 @@ fn parse_duration(word: &str) -> Option<Duration> {
     let (whole, fraction) = word[..unit].split_once('.').unwrap_or((&word[..unit], ""));
     let mut nanos = whole.parse::<u64>().ok()?.checked_mul(nanos_of_unit)?;
     let mut place = nanos_of_unit;
-    for digit in fraction.chars() {
+    for digit in fraction.trim_end_matches('0').chars() {
         if !place.is_multiple_of(10) {
             return None;
         }

@@ -80,8 +80,10 @@ fn play<'a>(
     for line in &script.lines {
         let come = bench.frames.as_ref().map_or(0, Vec::len);
         bench.line(line).map_err(|stop| (line, stop))?;
-        for frame in bench.frames.iter_mut().flat_map(|frames| &mut frames[come..]) {
-            frame.comment = format!("line {}: {}", line.number, line.text);
+        // What a line speaks of has its comment. The rest came when time passed here.
+        let rest = bench.frames.iter_mut().flat_map(|frames| &mut frames[come..]);
+        for frame in rest.filter(|frame| frame.comment.is_empty()) {
+            frame.comment = comment(line);
         }
         // A line of several statements is one line.
         if shown.replace(line.number) != Some(line.number) {
@@ -93,6 +95,8 @@ fn play<'a>(
         }
     }
     bench.collect();
+    let rest = bench.frames.iter_mut().flatten().filter(|frame| frame.comment.is_empty());
+    rest.for_each(|frame| frame.comment.push_str("behind the last line"));
     match (script.lines.last(), leftover(bench, Instant::MAX)) {
         (Some(last), Some(what)) => {
             let what = format!("the script ends here, but the device did more: {what}");
@@ -100,6 +104,11 @@ fn play<'a>(
         }
         _ => Ok(()),
     }
+}
+
+/// What is kept with the frames of a line.
+fn comment(line: &Line) -> String {
+    format!("line {}: {}", line.number, line.text)
 }
 
 fn failure(file: &str, line: &Line, what: String, bench: &Bench, before: usize) -> Failure {
@@ -186,7 +195,9 @@ impl Bench {
                     Done::Frame { qp: Some(sender), .. } => sender == qp,
                     _ => false,
                 });
-                self.check_frame(qp, forms, pending?)
+                let pending = pending?;
+                self.comment(&pending, line);
+                self.check_frame(qp, forms, pending)
             }
             Statement::Completion { qp, receive, arguments } => {
                 let qpn = qp.as_ref().map(|qp| self.qp(qp).map(|qp| qp.qpn)).transpose()?;
@@ -217,6 +228,15 @@ impl Bench {
                 }
                 self.act(&line.statement)
             }
+        }
+    }
+
+    /// A line speaks of what the device sent, perhaps at a line before.
+    fn comment(&mut self, pending: &Pending, line: &Line) {
+        if let Done::Frame { kept: Some(kept), .. } = pending.what
+            && let Some(frame) = self.frames.as_mut().and_then(|frames| frames.get_mut(kept))
+        {
+            frame.comment = comment(line);
         }
     }
 

@@ -137,9 +137,12 @@ impl RequestFailure {
                     Some(time) => write!(f, "; the last answer came {time:?} ago")?,
                     None => f.write_str("; the peer never answered any frame")?,
                 }
-                match heard {
-                    Some(time) => write!(f, ", but sent a request of its own {time:?} ago"),
-                    None => Ok(()),
+                match (silence, heard) {
+                    (_, None) => Ok(()),
+                    (Some(_), Some(time)) => write!(f, ", the peer's last request {time:?} ago"),
+                    (None, Some(time)) => {
+                        write!(f, ", but sent a request of its own {time:?} ago")
+                    }
                 }
             }
             Self::NotReady { psn, naks, wait } => {

@@ -25,6 +25,9 @@ pub(crate) struct Reliability {
     window: u32,
     /// Packets sent since one asked for an acknowledgement.
     unasked: u32,
+    /// The last packet of a message did not ask, as the message behind it was to; no packet has
+    /// asked since.
+    counts_on_next: bool,
     pub(super) retry: Retry,
     credits: CreditLimit,
 }
@@ -36,7 +39,7 @@ struct CreditLimit {
     sequence: Msn,
     /// The newest message that the responder has a buffer for; `None` is without limit.
     limit: Option<Msn>,
-    /// The responder said once that it does not count, or is not heard.
+    /// The responder said once that it does not count.
     never: bool,
 }
 
@@ -46,6 +49,7 @@ impl Default for Reliability {
             outstanding: 0,
             window: DEFAULT_WINDOW,
             unasked: 0,
+            counts_on_next: false,
             retry: Retry::default(),
             credits: CreditLimit::default(),
         }
@@ -58,7 +62,6 @@ impl Reliability {
         *self = Self {
             window: self.window,
             retry: Retry::new(attributes, conduct.least_timeout),
-            credits: CreditLimit { never: !conduct.obeys_credits, ..CreditLimit::default() },
             ..Self::default()
         };
     }
@@ -83,35 +86,62 @@ impl Requester {
         now: Instant,
         attributes: &Attributes,
         draining: bool,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         if !self.rc.may_send() {
             return None;
         }
         self.do_local_operations(attributes, draining, adapter)?;
-        let wqe = self.queue.get(self.sending)?;
-        if wqe.failed.is_some() {
-            return None;
-        }
-        if !wqe.begun {
-            if draining {
-                return None;
-            }
-            if wqe.operation.takes_responder_resource() && attributes.max_rd_atomic == 0 {
-                return self.failed_here(LocalFailure::NoResources); // It would wait for ever.
-            }
-            if !self.may_begin(wqe, attributes) {
-                return None;
-            }
-            let writes = wqe.operation.fetches();
-            // What fits a packet is checked when the packet is filled.
-            let whole = writes || wqe.len > attributes.path_mtu.bytes();
-            if whole && let Err(violation) = adapter.check_local(self.queue.sges(wqe), writes) {
-                return self.failed_here(LocalFailure::Memory { write: writes, violation });
+        if self.next_may_go(attributes, draining, adapter)? {
+            let emitted = self.send(now, attributes, draining, outlet.reborrow(), adapter);
+            if emitted.is_some() || self.queue.get(self.sending)?.failed.is_none() {
+                return emitted;
             }
         }
+        self.go_back(self.counting_on_next()?);
         self.send(now, attributes, draining, outlet, adapter)
+    }
+
+    /// Whether a packet of the next request may be sent, as far as can be told without filling it.
+    /// `None` when there is no request.
+    fn next_may_go(
+        &mut self,
+        attributes: &Attributes,
+        draining: bool,
+        adapter: &impl Adapter,
+    ) -> Option<bool> {
+        let wqe = self.queue.get(self.sending)?;
+        if wqe.failed.is_some() || !wqe.begun && draining {
+            return Some(false);
+        }
+        if wqe.begun {
+            return Some(true);
+        }
+        if wqe.operation.takes_responder_resource() && attributes.max_rd_atomic == 0 {
+            self.failed_here(LocalFailure::NoResources); // It would wait for ever.
+            return Some(false);
+        }
+        if !self.may_begin(wqe, attributes) {
+            return Some(false);
+        }
+        let writes = wqe.operation.fetches();
+        // What fits a packet is checked when the packet is filled.
+        let whole = writes || wqe.len > attributes.path_mtu.bytes();
+        if whole && let Err(violation) = adapter.check_local(self.queue.sges(wqe), writes) {
+            self.failed_here(LocalFailure::Memory { write: writes, violation });
+            return Some(false);
+        }
+        Some(true)
+    }
+
+    /// The last packet before the next request, if it left the asking to that: as this cannot be
+    /// sent, nobody else would ask, and the peer need not answer. One that is answered by itself
+    /// has that answer.
+    fn counting_on_next(&self) -> Option<Psn> {
+        let before = self.queue.get(self.sending.checked_sub(1)?)?;
+        let asks = self.rc.counts_on_next && !before.operation.takes_responder_resource();
+        asks.then(|| before.end().previous())
     }
 
     /// Whether the next request may be begun.
@@ -130,20 +160,16 @@ impl Requester {
         !wqe.operation.consumes_receive() || self.rc.credits.allow()
     }
 
-    /// Whether another message follows at once, and asks for an acknowledgement for both. Where the
-    /// ACK timer could not ask once more, should that one be held back after all, each asks.
-    //= 04-4.9
+    /// Whether another message follows at once, and asks for an acknowledgement for both.
     fn another_asks(&self, attributes: &Attributes, draining: bool) -> bool {
-        let may_begin = |next: &Wqe| {
-            !draining
+        let follows = |next: &Wqe| {
+            let may_begin = !draining
                 && !matches!(next.operation, SendOperation::Local(_))
-                && self.rc.credits.cannot_hold(next.operation.consumes_receive())
-                && self.may_begin(next, attributes)
+                && self.rc.credits.limit.is_none()
+                && self.may_begin(next, attributes);
+            next.failed.is_none() && (next.begun || may_begin)
         };
-        let follows = |next: &Wqe| next.failed.is_none() && (next.begun || may_begin(next));
-        !self.conduct.asks_for_each_message
-            && self.rc.retry.may_try_again(attributes)
-            && self.queue.get(self.sending + 1).is_some_and(follows)
+        !self.conduct.asks_for_each_message && self.queue.get(self.sending + 1).is_some_and(follows)
     }
 
     fn in_flight(&self, psn: Psn) -> u32 {
@@ -197,6 +223,7 @@ impl Requester {
             Err(violation) => return self.unreadable(violation),
         };
         self.rc.unasked = if headers.bth.ack_req { 0 } else { unasked };
+        self.rc.counts_on_next = !headers.bth.ack_req && (last || self.rc.counts_on_next);
         if retransmitted {
             adapter.count(Count::Retransmitted);
         }
@@ -219,7 +246,9 @@ impl Requester {
 
     /// What the responder said of its receive buffers.
     pub(super) fn take_credits(&mut self, credits: Credits, msn: Msn) {
-        self.rc.credits.take(credits, msn);
+        if self.conduct.obeys_credits {
+            self.rc.credits.take(credits, msn);
+        }
     }
 }
 
@@ -229,11 +258,6 @@ impl CreditLimit {
     //= Q17, 04-4.10
     fn allow(&self) -> bool {
         self.limit.is_none_or(|limit| self.sequence.since(limit) <= 0)
-    }
-
-    /// Whether a message may begin next whatever the responder says until then.
-    const fn cannot_hold(&self, uses_buffer: bool) -> bool {
-        self.never || !uses_buffer
     }
 
     /// A message begins. One that uses no buffer moves the limit along.

@@ -54,11 +54,6 @@ impl Retry {
         self.rnr_until.is_none()
     }
 
-    /// Whether the ACK timer would send once more what nobody answers.
-    pub(super) fn may_try_again(&self, attributes: &Attributes) -> bool {
-        self.tries != 0 && attributes.timeout.duration().is_some()
-    }
-
     /// A packet was sent: somebody has to answer.
     //= IBA o9-85, BC-027
     pub(super) fn sent(&mut self, now: Instant, attributes: &Attributes) {

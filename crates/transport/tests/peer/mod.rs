@@ -287,7 +287,7 @@ pub(crate) fn writes(end: &mut End, count: u64) {
 }
 
 /// A packet in words: name, PSN, what it asks and says.
-pub(crate) fn line(bytes: &[u8]) -> String {
+fn line(bytes: &[u8]) -> String {
     let packet = Packet::parse(Body::whole(bytes)).unwrap();
     let Headers { bth, reth, aeth, atomic_ack_eth, .. } = packet.headers;
     let mut line = format!("{} {}", packet.opcode.short_name(), bth.psn.get());

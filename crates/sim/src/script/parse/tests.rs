@@ -26,6 +26,21 @@ fn errors_say_where_and_what_was_expected() {
     );
     let wrong_time = error("1us quiet");
     assert!(wrong_time.starts_with("x.roce:1:1: expected a time (+0, +1us, 1ms..2ms)"));
+    let whole = "a time of whole nanoseconds, up to 18446744073s, A..B with B not before A";
+    for time in [
+        "+0.0001us",
+        "+1.5ns",
+        "+99999999999999999999s",
+        "+18446744074s",
+        "0..18446744073.9999999999s",
+        "2us..1us",
+    ] {
+        assert_eq!(
+            error(&format!("{time} quiet")),
+            format!("x.roce:1:1: expected {whole}, found `{time}`")
+        );
+    }
+    assert!(parse("x.roce", "+1.0000us quiet").is_ok(), "zeros are no further digits");
     assert!(error("+0 post recv q1 id").contains("expected a number"));
     assert!(error("+0 post recv q1 id 1 id 2").ends_with("`id` stands here twice"));
     assert!(error("+0 > q1 NAK psn 1 code nonsense").contains("sequence-error"));
