@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use roxe_net::capture_file::{LinkType, NewRecord, PcapWriter};
+use roxe_wire::{
+    Aeth, Bth, Credits, FrameTemplate, Headers, IpPair, MacAddress, Msn, Opcode, Packet, Payload,
+    Psn, Qpn, Room, Syndrome, TrafficClass,
+};
 
 fn roxe() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
@@ -237,4 +241,62 @@ fn names_cannot_command_the_terminal() {
     let told = String::from_utf8(output.stdout).unwrap();
     assert_eq!(told.lines().count(), 1, "{told:?}");
     assert!(told.starts_with("forged\\n\\u{7}line.pcap: 8 RoCE frames"), "{told:?}");
+}
+
+/// A packet of a connection between two hosts, the first or the second of which sends it.
+fn packet(opcode: &str, psn: u32, back: bool, payload: &[u8]) -> Vec<u8> {
+    let opcode = Opcode::by_name(opcode).unwrap();
+    let bth = Bth {
+        opcode: opcode.code,
+        dest_qp: Qpn::new(if back { 0x200 } else { 0x100 }),
+        psn: Psn::new(psn),
+        ack_req: opcode.position.ends() && !back,
+        ..Bth::default()
+    };
+    let aeth = back.then(|| Aeth { syndrome: Syndrome::Ack(Credits::INVALID), msn: Msn::new(0) });
+    let headers = Headers { bth, aeth, ..Headers::default() };
+    let packet = Packet { opcode, headers, payload: Payload::bytes(payload) };
+    let (mut source, mut destination) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    if back {
+        std::mem::swap(&mut source, &mut destination);
+    }
+    let template = FrameTemplate::new(&roxe_wire::Path {
+        ethernet: (MacAddress([2; 6]), MacAddress([4; 6])),
+        vlan: None,
+        ip: IpPair::V4 { source, destination },
+        traffic_class: TrafficClass(0),
+        hop_limit: 64,
+        flow_label: 0,
+        source_port: 0xc000,
+    });
+    let at = template.headers_len();
+    let mut bytes = vec![0; at + packet.len()];
+    let cover = template.write(u16::try_from(packet.len()).unwrap(), 0, &mut bytes).unwrap();
+    packet.emit(Room::whole(&mut bytes[at..]), &cover).unwrap();
+    bytes
+}
+
+/// Two packets of a message may be said to be 16 MB apart, and a capture holds thousands of such
+/// messages.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_replay_takes_no_memory_for_what_a_capture_says_and_does_not_have() {
+    let mut frames = Vec::new();
+    for message in 0..150 {
+        let (first, last) = (message * 5000, message * 5000 + 4000);
+        frames.push(packet("RC_SEND_FIRST", first, false, &[7; 4096]));
+        frames.push(packet("RC_ACKNOWLEDGE", first, true, &[]));
+        frames.push(packet("RC_SEND_LAST", last, false, &[8; 8]));
+        frames.push(packet("RC_ACKNOWLEDGE", last, true, &[]));
+    }
+    let file = capture("far-apart.pcap", &frames);
+    let limited = "ulimit -v 1000000; exec \"$0\" replay \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_roxe")])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let told = text(&output.stdout);
+    assert!(told.ends_with(": 600 RoCE frames, 2 sides played, no difference\n"), "{output:?}");
+    assert_eq!(output.status.code(), Some(0));
 }

@@ -45,13 +45,14 @@ pub(super) fn play(connection: &Connection<'_>) -> Side {
 }
 
 /// A message that the recorded application posted.
-struct Message {
+struct Message<'a> {
     at: i64,
     end: i64,
     operation: SendOperation,
     solicited: bool,
-    /// What is sent, as far as it is recorded.
-    bytes: Vec<u8>,
+    /// What is sent, as far as it is recorded: where in it, and the bytes. What is missing between
+    /// takes no room, for two packets may be said to be far apart.
+    parts: Vec<(usize, &'a [u8])>,
     /// How many bytes are sent, or fetched.
     len: u32,
     /// Whether it waits for an answer of its own.
@@ -137,14 +138,18 @@ fn play_session(
 }
 
 /// The messages of a session, put together from the first good copy of each packet.
-fn messages(connection: &Connection<'_>, session: &Session<'_>, places: &[i64]) -> Vec<Message> {
-    let mut packets: BTreeMap<i64, &Item> = BTreeMap::new();
+fn messages<'a>(
+    connection: &Connection<'_>,
+    session: &Session<'a>,
+    places: &[i64],
+) -> Vec<Message<'a>> {
+    let mut packets: BTreeMap<i64, &'a Item> = BTreeMap::new();
     for (item, at) in session.requests.iter().zip(places) {
         if !item.is_bad() {
             packets.entry(*at).or_insert(item);
         }
     }
-    let mut messages: Vec<Message> = Vec::new();
+    let mut messages: Vec<Message<'a>> = Vec::new();
     let mut end = packets.keys().next().copied().unwrap_or_default();
     while let Some((&at, item)) = packets.range(end..).find(|(_, i)| i.opcode.position.starts()) {
         let Some(mut message) = message(connection, &packets, at, item) else {
@@ -158,19 +163,19 @@ fn messages(connection: &Connection<'_>, session: &Session<'_>, places: &[i64]) 
     messages
 }
 
-fn message(
+fn message<'a>(
     connection: &Connection<'_>,
-    packets: &BTreeMap<i64, &Item>,
+    packets: &BTreeMap<i64, &'a Item>,
     at: i64,
-    first: &Item,
-) -> Option<Message> {
+    first: &'a Item,
+) -> Option<Message<'a>> {
     let mtu = connection.path_mtu;
     let headers = &first.headers;
     let remote = headers.reth.map(|reth| Remote { va: reth.va, r_key: reth.r_key });
-    let single = |operation, bytes, len, span| {
+    let single = |operation, parts, len, span| {
         let solicited = headers.bth.solicited;
         let end = at + i64::from(span);
-        Some(Message { at, end, operation, solicited, bytes, len, fetches: true, anew: false })
+        Some(Message { at, end, operation, solicited, parts, len, fetches: true, anew: false })
     };
     match first.opcode.operation {
         Operation::ReadRequest => {
@@ -193,8 +198,8 @@ fn message(
         }
         Operation::AtomicWrite => {
             let operation = SendOperation::AtomicWrite(remote?);
-            let bytes = first.payload().get(..8)?.to_vec();
-            return single(operation, bytes, 8, 1);
+            let bytes = first.payload().get(..8)?;
+            return single(operation, vec![(0, bytes)], 8, 1);
         }
         Operation::Flush => {
             let (feth, reth) = headers.feth.zip(headers.reth)?;
@@ -209,7 +214,8 @@ fn message(
         Operation::Send | Operation::Write => {}
         _ => return None,
     }
-    let mut bytes = Vec::new();
+    let mut parts = Vec::new();
+    let mut known = 0;
     let mut last = first;
     let mut end = at;
     let reach = headers.reth.map_or(FAR, |reth| i64::from(packets_for(reth.dma_len, mtu.bytes())));
@@ -220,15 +226,16 @@ fn message(
             break;
         }
         // What is missing in the recording is not compared.
-        bytes.resize((place - at) as usize * mtu.bytes() as usize, 0);
-        bytes.extend_from_slice(item.payload());
+        let offset = (place - at) as usize * mtu.bytes() as usize;
+        parts.push((offset, item.payload()));
+        known = offset + item.payload().len();
         last = item;
         end = place + 1;
         if item.opcode.position.ends() {
             break;
         }
     }
-    let known = u32::try_from(bytes.len()).ok()?;
+    let known = u32::try_from(known).ok()?;
     let len = match (last.opcode.position.ends(), headers.reth) {
         (true, _) => known,
         // Its end was never sent, or is not recorded: nobody will see what is put there.
@@ -246,7 +253,7 @@ fn message(
         _ => SendOperation::Write(remote?),
     };
     let solicited = last.headers.bth.solicited;
-    Some(Message { at, end, operation, solicited, bytes, len, fetches: false, anew: false })
+    Some(Message { at, end, operation, solicited, parts, len, fetches: false, anew: false })
 }
 
 /// How our requester came to send a packet.
@@ -266,7 +273,7 @@ struct Player<'a> {
     setup: Setup,
     qpn: Qpn,
     first: Psn,
-    messages: Vec<Message>,
+    messages: Vec<Message<'a>>,
     posted: usize,
     /// How many of them are done with.
     done: usize,
@@ -468,7 +475,12 @@ impl Player<'_> {
             }
             let len = message.len;
             let mut bytes = vec![0; len as usize];
-            bytes[..message.bytes.len()].copy_from_slice(&message.bytes);
+            for (offset, part) in &message.parts {
+                // One longer than the path MTU, which is none, ends where the next one begins.
+                let room = bytes.get_mut(*offset..).unwrap_or_default();
+                let len = room.len().min(part.len());
+                room[..len].copy_from_slice(&part[..len]);
+            }
             let access = AccessFlags::LOCAL_WRITE;
             let (host, l_key): (HostRegion, LKey) = self.rig.register(LOCAL, bytes, access)?;
             let sges = [Sge { va: LOCAL, len, l_key }];

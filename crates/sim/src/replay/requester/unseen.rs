@@ -127,7 +127,7 @@ fn times_gone_back(steps: &[(&Item, i64, i64)]) -> Vec<(usize, i64)> {
 
 /// An answer that is missing in the recording, as one like another that is there. What it carries
 /// nobody knows.
-fn made_up(message: &Message, at: i64, psn: Psn, mtu: u32, like: &Item) -> Option<Item> {
+fn made_up(message: &Message<'_>, at: i64, psn: Psn, mtu: u32, like: &Item) -> Option<Item> {
     let is_read = matches!(message.operation, SendOperation::Read(_));
     let position = match (at == message.at, at + 1 == message.end) {
         _ if !is_read => Position::Only,
