@@ -59,13 +59,11 @@ fn check_msn(requests: &mut Requests, packet: &Packet<'_>, frame: u64) -> Option
         && sent.opcode.operation != Operation::ReadRequest;
     let own = u64::from(sent.opcode.position.ends() && !is_complete);
     let at_least = sent.ends - own;
-    // Nor is what comes behind a refused one.
+    // Nor is what comes behind a refused one, unless that is a READ: its memory may go away when
+    // requests behind it have been carried out. BC-055
     let is_refused = !matches!(aeth.syndrome, Syndrome::Ack(_)) && !requests.is_acknowledged(psn);
-    let at_most = match sent.opcode.operation {
-        Operation::ReadRequest if is_refused => sent.ends,
-        _ if is_refused => at_least,
-        _ => requests.ends(),
-    };
+    let accepted = sent.opcode.operation == Operation::ReadRequest;
+    let at_most = if is_refused && !accepted { at_least } else { requests.ends() };
     let is_newest = packet.opcode.operation == Operation::Acknowledge;
     let (msn, request) = (aeth.msn, sent.frame);
     let answer = Counted { psn, msn, frame, request, at_least, at_most, is_newest };

@@ -327,6 +327,13 @@ fn a_refused_message_is_not_complete() {
         |msn| [X.send(0), X.ack(0, 1), X.send(1), X.nak(NakCode::RemoteAccessError, 1, msn)];
     assert_eq!(broken(&refused(1)), []);
     assert_eq!(broken(&refused(2)), [(4, Rule::Msn)]);
+    // A READ is accepted before its memory goes away: what is behind it may be complete.
+    let refused = |msn| {
+        let nak = X.nak(NakCode::RemoteAccessError, 2, msn);
+        [X.read(1, 0, 2048), X.send(3), X.data("FIRST", 1, 1024, 1), nak]
+    };
+    assert_eq!(broken(&refused(2)), []);
+    assert_eq!(broken(&refused(3)), [(4, Rule::Msn)]);
 }
 
 #[test]
