@@ -20,7 +20,7 @@ use roxe_wire::Instant;
 
 use crate::link::Link;
 use crate::rng::Rng;
-use crate::workload::{Action, Workload};
+use crate::workload::{Action, Workload, is_in_error};
 use crate::world::{Due, World};
 
 use shrink::shrink;
@@ -73,7 +73,10 @@ fn attempt(options: Options, conditions: &Conditions, record: bool) -> Outcome {
         let each = world.nodes.iter().filter_map(|node| node.device.counters().by_name(name));
         each.sum()
     };
-    let still_ended = world.nodes.iter().map(|node| node.device.ended_queue_pairs().count() as u64);
+    let in_error = world.nodes.iter().map(|node| {
+        let device = &node.device;
+        device.queue_pair_numbers().filter(|qpn| is_in_error(device, *qpn)).count() as u64
+    });
     let (link, bad_for) = conditions.links(&options);
     let mut outcome = Outcome {
         options,
@@ -83,7 +86,7 @@ fn attempt(options: Options, conditions: &Conditions, record: bool) -> Outcome {
         requests: workload.posted,
         retransmissions: counted("retrans_pkts"),
         rnr_naks: counted("send_rnr_err"),
-        ended: workload.ended + still_ended.sum::<u64>(),
+        ended: workload.ended + in_error.sum::<u64>(),
         impairments: world.impairments,
         time: world.now.since(Instant::ZERO),
         digest: world.digest,

@@ -28,6 +28,7 @@ use crate::phrase;
 use crate::rng::Rng;
 use crate::swarm::{Feature as F, Options};
 use crate::world;
+pub(crate) use connection::is_in_error;
 pub use disturb::Disturbance;
 use host::{Host, Region, everything, local, register};
 pub(crate) use plan::MOST_STRETCH;

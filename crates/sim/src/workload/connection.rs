@@ -7,7 +7,7 @@ use roxe_device::{Device, QueuePairInit, ReceiveCapacity, VecMemory};
 use roxe_transport::SendCapacity;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::Attributes;
-use roxe_wire::{Gid, PKey, Psn, Qpn, StaticRate};
+use roxe_wire::{Gid, PKey, Psn, Qpn};
 
 use crate::rng::Rng;
 use crate::swarm::Feature as F;
@@ -74,14 +74,12 @@ impl Workload {
                 rnr_retry: pair.rnr_retry,
                 min_rnr_timer: plan::rnr_timer(rng.between(1, longest_rnr) as u8, world.stretch),
             };
+            let destination = Gid::from_ip(world.nodes[peer.0].addresses[pair.family]);
             let vector = AddressVector {
-                source_gid: pair.family as u32,
-                destination: Gid::from_ip(world.nodes[peer.0].addresses[pair.family]),
                 traffic_class: 2,
                 hop_limit: 64,
                 flow_label: rng.below(1 << 20) as u32,
-                service_level: 0,
-                static_rate: StaticRate::MAX,
+                ..AddressVector::new(pair.family as u32, destination)
             };
             let device = &mut world.nodes[end.device].device;
             for (state, given) in steps(pair.service) {
@@ -228,7 +226,7 @@ impl Workload {
             return Ok(());
         }
         let device = &mut world.nodes[end.device].device;
-        self.ended += u64::from(has_ended(device, end.qpn));
+        self.ended += u64::from(is_in_error(device, end.qpn));
         if let Some(group) = end.joined.take() {
             if device.destroy_queue_pair(end.qpn).is_ok() {
                 return Err("a member of a group was destroyed".to_owned());
@@ -268,7 +266,7 @@ impl Workload {
 }
 
 /// Whether a queue pair is in state Error.
-fn has_ended(device: &Device<VecMemory>, qpn: Qpn) -> bool {
+pub(crate) fn is_in_error(device: &Device<VecMemory>, qpn: Qpn) -> bool {
     device.query_queue_pair(qpn).is_ok_and(|info| info.state == QpState::Error)
 }
 
