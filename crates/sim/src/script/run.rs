@@ -4,7 +4,6 @@ use std::fmt;
 
 use roxe_device::HostMemory;
 use roxe_transport::work::{Completion, Extra};
-use roxe_wire::opcode::Service as WireService;
 use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
@@ -327,11 +326,7 @@ impl Bench {
     fn inject(&mut self, name: &str, form: &PacketForm) -> Result<(), Mistake> {
         let qp = self.qp(name)?;
         let peer = PeerSide {
-            service: match qp.service {
-                ServiceType::Rc => WireService::Rc,
-                ServiceType::Uc => WireService::Uc,
-                ServiceType::Ud => WireService::Ud,
-            },
+            service: qp.service.on_the_wire(),
             dest_qp: qp.qpn,
             source_qp: qp.values.dest_qp,
             q_key: qp.values.q_key,
@@ -475,7 +470,6 @@ impl Bench {
         })
     }
 
-    /// What queue pairs that ended say of it, a line each.
     /// When the next timer of a queue pair ends.
     fn next_deadline(&self) -> Option<Instant> {
         let qps = self.objects.values().filter_map(|object| match object {
@@ -485,6 +479,7 @@ impl Bench {
         qps.min()
     }
 
+    /// What queue pairs that ended say of it, a line each.
     fn ended(&self) -> Vec<String> {
         let told = self.objects.iter().filter_map(|(name, object)| {
             let Object::Qp(qp) = object else { return None };

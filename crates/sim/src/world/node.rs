@@ -9,8 +9,8 @@ use roxe_transport::conduct::Conduct;
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
 use roxe_wire::{
-    Addressing, Body, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress, NakCode,
-    Packet, Path, Qpn, Room, Syndrome, icrc,
+    Addressing, Body, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, NakCode, Packet,
+    Path, Qpn, Room, Syndrome, icrc,
 };
 
 use crate::peer::{self, Peer};
@@ -173,12 +173,7 @@ fn pad(kind: Peer, (start, end): (usize, usize), room: &mut [u8]) -> (usize, usi
 pub(crate) fn path_of(to: &Addressing) -> Option<Path> {
     Some(Path {
         ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
-        vlan: to.vlan,
-        ip: IpPair::new(to.source, to.destination)?,
-        traffic_class: to.traffic_class,
-        hop_limit: to.hop_limit,
-        flow_label: to.flow_label,
-        source_port: to.source_port,
+        ..to.path()?
     })
 }
 
