@@ -50,9 +50,9 @@ impl Workload {
             Psn::new((value.wrapping_add(half) & 0xff_ffff) as u32)
         };
         // Another connection needs other PSNs: late frames of the last one must not fit.
-        let wrap = self.options.features.has(F::Wrap) && pair.epoch == 0;
+        let wrap = self.recipe.features.has(F::Wrap) && pair.epoch == 0;
         let psns = [first(&mut rng, wrap), first(&mut rng, wrap)];
-        let longest_rnr = if self.options.features.has(F::LateReceives) { 18 } else { 10 };
+        let longest_rnr = if self.recipe.features.has(F::LateReceives) { 18 } else { 10 };
         for side in 0..2 {
             let other = &pair.ends[1 - side];
             let peer = (other.device, other.qpn);

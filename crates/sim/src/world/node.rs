@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use roxe_device::gid_table::GidEntry;
 use roxe_device::{Device, Limits, VecMemory};
 use roxe_transport::Outlet;
-use roxe_transport::conduct::Conduct;
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
 use roxe_wire::{
@@ -79,11 +78,7 @@ impl Node {
         ];
         let mut device =
             Device::new(Limits::DEFAULT, seed.wrapping_add(index as u64), VecMemory::new());
-        // Ours as it is behind a port, not as scripts want it.
-        device.set_conduct(match kind {
-            Peer::Roxe => Conduct::ADAPTER,
-            Peer::ConnectX | Peer::Rxe => kind.conduct(),
-        });
+        device.set_conduct(kind.conduct());
         for address in addresses {
             let gid = Gid::from_ip(address);
             let added = device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None });
