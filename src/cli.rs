@@ -187,7 +187,7 @@ pub(crate) struct ReplayArguments {
     /// pcap or pcapng, may be compressed with gzip or zstd; `-` is standard input
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// What our adapter behaves like: roxe, rxe or connectx
+    /// What our adapter behaves like: roxe, adapter, rxe or connectx
     ///
     /// Differences are those against that device. As roxe, those that another device is known for
     /// say so.
@@ -294,7 +294,7 @@ pub(crate) struct SimArguments {
     /// List the kinds of worlds, and what worlds may have
     #[arg(long)]
     pub(crate) profiles: bool,
-    /// What the devices behave like, in turn: roxe, connectx, rxe, with commas between
+    /// What the devices behave like, in turn: adapter, roxe, connectx, rxe, with commas between
     ///
     /// Without it, each seed chooses.
     #[arg(long, value_name = "LIST")]
@@ -323,7 +323,7 @@ pub(crate) struct SimArguments {
     /// Stop after so many that fail
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(crate) failures: u64,
-    /// What a failure's line says to change, such as "requests=3 peers=roxe without=drop"
+    /// What a failure's line says to change, such as "requests=3 peers=adapter without=drop"
     ///
     /// devices=2..254, pairs=N, requests=N, peers=LIST, without=FEATURES with commas between.
     #[arg(long, value_name = "CHANGE", default_value = "")]

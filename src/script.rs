@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use roxe_net::capture_file::Direction;
-use roxe_sim::script::{self, Options, Outcome as Ended, Played};
+use roxe_sim::script::{self, Play, Played};
 
 use crate::capture::{self, Frame};
 use crate::cli::ScriptArguments;
@@ -63,16 +63,18 @@ fn play(file: &Path, arguments: &ScriptArguments) -> Played {
     // A transcript has all that was before.
     let before = if arguments.verbose { 0 } else { arguments.before };
     let (transcript, frames) = (arguments.verbose, arguments.capture.is_some());
-    let options = Options { before, transcript, frames };
+    let how = Play { before, transcript, frames };
     if file == Path::new("-") {
-        return script::play_from(&name, io::stdin().lock(), &options);
+        return script::play_from(&name, io::stdin().lock(), &how);
     }
     match File::open(file) {
         Ok(_) if file.is_dir() => {
-            Ended::Unreadable(format!("{name}: is a directory; name its files")).into()
+            script::Outcome::Unreadable(format!("{name}: is a directory; name its files")).into()
         }
-        Ok(source) => script::play_from(&name, source, &options),
-        Err(error) => Ended::Unreadable(format!("{name}: cannot be read: {error}")).into(),
+        Ok(source) => script::play_from(&name, source, &how),
+        Err(error) => {
+            script::Outcome::Unreadable(format!("{name}: cannot be read: {error}")).into()
+        }
     }
 }
 
@@ -95,10 +97,10 @@ fn tell(
         }
     }
     match &played.outcome {
-        Ended::Passed { .. } => writeln!(out, "{name}: {}", played.outcome)?,
-        Ended::Failed(failure) => writeln!(out, "{failure}")?,
-        Ended::Unreadable(why) => complain(why),
-        Ended::Wrong(mistakes) => {
+        script::Outcome::Passed { .. } => writeln!(out, "{name}: {}", played.outcome)?,
+        script::Outcome::Failed(failure) => writeln!(out, "{failure}")?,
+        script::Outcome::Unreadable(why) => complain(why),
+        script::Outcome::Wrong(mistakes) => {
             mistakes.iter().take(MOST_TOLD).for_each(complain);
             match mistakes.len().saturating_sub(MOST_TOLD) {
                 0 => {}
@@ -111,26 +113,26 @@ fn tell(
 
 /// One object: how it ended, and of a script that did not come true where and why. Of several
 /// mistakes the first is told.
-fn tell_json(name: &str, ended: &Ended, ink: &mut Ink) {
+fn tell_json(name: &str, ended: &script::Outcome, ink: &mut Ink) {
     let mut object = Object::begin(ink);
     object.text("file", name);
     let (verdict, place) = match ended {
-        Ended::Passed { .. } => ("ok", None),
-        Ended::Failed(failure) => {
+        script::Outcome::Passed { .. } => ("ok", None),
+        script::Outcome::Failed(failure) => {
             ("failed", Some((failure.line, failure.column, failure.what.as_str())))
         }
-        Ended::Wrong(mistakes) => {
+        script::Outcome::Wrong(mistakes) => {
             let first = mistakes.first();
             ("wrong", first.map(|first| (first.line, first.column, first.what.as_str())))
         }
-        Ended::Unreadable(_) => ("unreadable", None),
+        script::Outcome::Unreadable(_) => ("unreadable", None),
     };
     object.text("verdict", verdict);
     match ended {
-        Ended::Passed { statements } => object.number("statements", *statements as u64),
-        Ended::Wrong(mistakes) => object.number("mistakes", mistakes.len() as u64),
-        Ended::Unreadable(why) => object.text("message", why),
-        Ended::Failed(_) => {}
+        script::Outcome::Passed { statements } => object.number("statements", *statements as u64),
+        script::Outcome::Wrong(mistakes) => object.number("mistakes", mistakes.len() as u64),
+        script::Outcome::Unreadable(why) => object.text("message", why),
+        script::Outcome::Failed(_) => {}
     }
     if let Some((line, column, message)) = place {
         object.number("line", line as u64);

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use roxe_sim::swarm::{self, Conditions, Feature, Options, Outcome as World, PROFILES, Profile};
+use roxe_sim::swarm::{self, Conditions, Feature, Life, PROFILES, Profile, Recipe};
 use roxe_sim::world::Recorded;
 
 use crate::capture::{self, Frame};
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
     let change = format!("{peers}{}", arguments.change);
     for profile in &profiles {
         // A wrong change is told before any world begins.
-        Options::new(seeds.start, profile)
+        Recipe::new(seeds.start, profile)
             .changed(&change)
             .map_err(|what| anyhow!("{what} (--peer, --change)"))?;
     }
@@ -180,10 +180,10 @@ impl Run<'_> {
     }
 
     fn seed(&self, seed: u64, tally: &Tally) {
-        let Ok(options) = Options::new(seed, tally.profile).changed(&self.change) else { return };
+        let Ok(recipe) = Recipe::new(seed, tally.profile).changed(&self.change) else { return };
         let one = self.arguments.seed.is_some() && self.tallies.len() == 1;
         let record = one && self.arguments.capture.is_some();
-        let outcome = swarm::run(options, &self.conditions, record);
+        let outcome = swarm::run(recipe, &self.conditions, record);
         tally.seeds.fetch_add(1, Ordering::Relaxed);
         tally.frames.fetch_add(outcome.frames, Ordering::Relaxed);
         tally.requests.fetch_add(outcome.requests, Ordering::Relaxed);
@@ -199,8 +199,8 @@ impl Run<'_> {
     }
 
     /// What is told of a world.
-    fn world(&self, seed: u64, outcome: &World) -> String {
-        let profile = outcome.options.profile;
+    fn world(&self, seed: u64, outcome: &Life) -> String {
+        let profile = outcome.recipe.profile;
         let failure = outcome.failure.as_ref();
         let mut told = String::new();
         if self.arguments.json && (self.arguments.verbose || failure.is_some()) {
@@ -210,8 +210,8 @@ impl Run<'_> {
             object.text("profile", profile);
             object.text("verdict", if failure.is_some() { "failed" } else { "held" });
             for (name, value) in [
-                ("devices", outcome.options.devices),
-                ("pairs", outcome.options.pairs),
+                ("devices", outcome.recipe.devices),
+                ("pairs", outcome.recipe.pairs),
                 ("frames", outcome.frames),
                 ("requests", outcome.requests),
                 ("retransmissions", outcome.retransmissions),
@@ -226,7 +226,7 @@ impl Run<'_> {
             }
             if let Some(failure) = failure {
                 object.text("message", &failure.what);
-                object.text("again", &format!("{}{}", failure.options, failure.conditions));
+                object.text("again", &format!("{}{}", failure.recipe, failure.conditions));
             }
             object.end();
             told = String::from_utf8_lossy(ink.bytes()).into_owned();

@@ -145,7 +145,7 @@ fn a_seed_is_the_same_world_every_time() {
     assert_eq!([&*first[0], &*first[1], &*first[4]], ["chaos", "1", "0"]);
     assert_eq!(counts(run(&arguments)), first);
     let like = |peer| counts(run(&[arguments.as_slice(), &["--peer", peer]].concat()));
-    assert_ne!(like("rxe"), like("roxe,connectx"));
+    assert_ne!(like("rxe"), like("adapter,connectx"));
     for wrong in [
         ["--seeds", "5..5"],
         ["--profile", "nope"],
@@ -221,7 +221,7 @@ fn links_do_what_is_said_and_their_frames_are_captured() {
 #[test]
 fn what_sim_cannot_read_is_told_with_what_it_can() {
     for (arguments, told) in [
-        (["--peer", "foo"], "\"foo\" is no device: roxe, connectx, rxe"),
+        (["--peer", "foo"], "\"foo\" is no device: roxe, adapter, connectx, rxe"),
         (["--faults", "drop, dup"], "rules have `;` between them"),
         (["--faults", "drop dup"], "rules have `;` between them"),
     ] {

@@ -179,7 +179,7 @@ fn what_a_world_recorded_replays_without_difference() {
     for (seed, profile, shows) in [("7", "lossy", " app changed"), ("3", "srq", " delivered")] {
         let path = folder.join(format!("replayed-{profile}.pcapng"));
         let path = path.to_str().unwrap();
-        let world = ["sim", "--seed", seed, "--profile", profile, "--peer", "roxe"];
+        let world = ["sim", "--seed", seed, "--profile", profile, "--peer", "adapter"];
         let mut program = Command::new(env!("CARGO_BIN_EXE_roxe"));
         let status = program.args(world).args(["--capture", path]).output().unwrap().status;
         assert_eq!(status.code(), Some(0));

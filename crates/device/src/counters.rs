@@ -175,7 +175,7 @@ pub const NAMES: &[Name] = &[
 
 /// What the rows of [`NAMES`] are about: the first of each group, and its title.
 #[rustfmt::skip]
-pub const GROUPS: &[(&str, &str)] = &[
+const GROUPS: &[(&str, &str)] = &[
     ("rdma_tx_packets",            "traffic"),
     ("rx_write_requests",          "requests received"),
     ("ack_sent",                   "answers sent"),

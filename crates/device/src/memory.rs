@@ -131,11 +131,6 @@ impl MemoryTable {
         self.windows.count
     }
 
-    /// What the region or window with this key opens now; `None` when it opens nothing.
-    pub fn range_of(&self, key: RKey) -> Option<Span> {
-        self.grant(key.0).map(|grant| Span { va: grant.start, len: grant.len })
-    }
-
     /// What a valid key opens to a peer, whatever the range.
     fn remote_grant(
         &self,

@@ -4,7 +4,6 @@
 //! counter; none is answered, and none touches a queue pair's state.
 
 use roxe_transport::check_q_key;
-use roxe_transport::qp_state::ServiceType;
 use roxe_wire::opcode::Service;
 use roxe_wire::{
     Body, Bth, DropReason, Ecn, Gid, Grh, ICRC_LEN, Instant, Packet, QKey, Qpn, Received, VlanTag,
@@ -225,13 +224,7 @@ fn check_slot(
     received: &Received<'_>,
 ) -> Result<(), DropReason> {
     let own = slot.qp.service();
-    let fits = match service {
-        Service::Rc => own == ServiceType::Rc,
-        Service::Uc => own == ServiceType::Uc,
-        Service::Ud => own == ServiceType::Ud,
-        Service::Cnp => true,
-        Service::Rd | Service::Xrc => false,
-    };
+    let fits = service == Service::Cnp || service == own.on_the_wire();
     if !fits {
         return Err(DropReason::WrongService);
     }

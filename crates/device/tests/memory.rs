@@ -122,21 +122,28 @@ fn re_registration_gives_and_takes_rights() {
     let access = Some(AccessFlags::LOCAL_WRITE.with(AccessFlags::REMOTE_WRITE));
     table.reregister(key, &Changes { access, ..Changes::default() }).unwrap();
     assert_eq!((check(&table, Access::Read), check(&table, Access::Write)), (denied, Ok(())));
-    assert_eq!(table.range_of(RKey(key.0)), Some(Span { va: VA, len: 64 }));
+    assert_opens(&table, key, Access::Write, Span { va: VA, len: 64 });
+}
+
+/// A peer may touch these bytes, and none beside them.
+fn assert_opens(table: &MemoryTable, key: LKey, access: Access, Span { va, len }: Span) {
+    let check = |va, len| table.check_remote(PD, QPN, RKey(key.0), Span { va, len }, access);
+    assert_eq!(check(va, len), Ok(Some(HostPlace { region: HOST, offset: 0 })));
+    assert_eq!(check(va, len + 1), Err(KeyViolation::OutsideRegion));
+    assert_eq!(check(va.wrapping_sub(1), 1), Err(KeyViolation::OutsideRegion));
 }
 
 /// What a region was given as its address counts again once addresses do not begin at 0.
 #[test]
 fn a_region_remembers_its_address_while_it_is_zero_based() {
     let (mut table, key) = table(ALL.with(AccessFlags::ZERO_BASED));
-    let range = |table: &MemoryTable| table.range_of(RKey(key.0)).unwrap();
-    assert_eq!(range(&table), Span { va: 0, len: 64 });
+    assert_opens(&table, key, Access::Read, Span { va: 0, len: 64 });
     let moved = Changes { range: Some((HOST, 0x5000, 32)), ..Changes::default() };
     table.reregister(key, &moved).unwrap();
-    assert_eq!(range(&table), Span { va: 0, len: 32 });
+    assert_opens(&table, key, Access::Read, Span { va: 0, len: 32 });
     let plain = Changes { access: Some(ALL), ..Changes::default() };
     table.reregister(key, &plain).unwrap();
-    assert_eq!(range(&table), Span { va: 0x5000, len: 32 });
+    assert_opens(&table, key, Access::Read, Span { va: 0x5000, len: 32 });
 }
 
 #[test]
@@ -195,7 +202,7 @@ fn the_slot_whose_index_is_0_is_passed_over() {
     for _ in 0..at + 2 {
         let key = table.register(&what).unwrap();
         assert_ne!(key.0 >> 8, 0);
-        assert_eq!(table.range_of(RKey(key.0)), Some(Span { va: VA, len: 64 }));
+        assert_opens(&table, key, Access::Read, Span { va: VA, len: 64 });
     }
     assert_eq!(table.register(&what), Err(MemoryError::TableFull { most: at + 2 }));
 }

@@ -16,9 +16,11 @@ use roxe_wire::{
 /// A kind of device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
-    /// Ours.
+    /// Ours, as scripts want it: each message asks for an acknowledgement.
     #[default]
     Roxe,
+    /// Ours behind a port.
+    Adapter,
     /// NVIDIA ConnectX, and where noted another adapter of the data centre. 06-6.2, 06-6.3
     ConnectX,
     /// Linux rxe. 06-6.1
@@ -27,12 +29,13 @@ pub enum Peer {
 
 impl Peer {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Roxe, Self::ConnectX, Self::Rxe];
+    pub const ALL: [Self; 4] = [Self::Roxe, Self::Adapter, Self::ConnectX, Self::Rxe];
 
     /// Its name on command lines and in scripts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Roxe => "roxe",
+            Self::Adapter => "adapter",
             Self::ConnectX => "connectx",
             Self::Rxe => "rxe",
         }
@@ -42,6 +45,7 @@ impl Peer {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Roxe => "roxe",
+            Self::Adapter => "roxe's adapter",
             Self::ConnectX => "ConnectX",
             Self::Rxe => "Linux rxe",
         }
@@ -56,6 +60,7 @@ impl Peer {
     pub const fn conduct(self) -> Conduct {
         match self {
             Self::Roxe => Conduct::DEFAULT,
+            Self::Adapter => Conduct::ADAPTER,
             Self::ConnectX => Conduct::CONNECT_X,
             Self::Rxe => Conduct::RXE,
         }
@@ -65,7 +70,7 @@ impl Peer {
     #[must_use]
     pub(crate) const fn path(self, mut path: Path) -> Path {
         match self {
-            Self::Roxe => {}
+            Self::Roxe | Self::Adapter => {}
             // Ports are meant to be 0xc000 and above; one adapter sends from its QPN instead.
             Self::ConnectX => path.source_port &= 0x3fff,
             Self::Rxe => path.flow_label = 0,
@@ -77,7 +82,7 @@ impl Peer {
     pub(crate) const fn identification(self, number: u64) -> u16 {
         match self {
             Self::ConnectX => (number.wrapping_mul(0x718c) & 0xffff) as u16,
-            Self::Roxe | Self::Rxe => 0,
+            Self::Roxe | Self::Adapter | Self::Rxe => 0,
         }
     }
 
@@ -92,7 +97,7 @@ impl Peer {
     pub(crate) const fn reserved_6(self) -> u8 {
         match self {
             Self::ConnectX => RESERVED_BIT,
-            Self::Roxe | Self::Rxe => 0,
+            Self::Roxe | Self::Adapter | Self::Rxe => 0,
         }
     }
 
@@ -100,7 +105,7 @@ impl Peer {
     pub(crate) const fn shortest_frame(self) -> usize {
         match self {
             Self::ConnectX => 60,
-            Self::Roxe | Self::Rxe => 0,
+            Self::Roxe | Self::Adapter | Self::Rxe => 0,
         }
     }
 
@@ -145,7 +150,7 @@ impl Peers {
 
     /// These, in turn. At least one and at most [`Peers::MOST`].
     pub const fn of(list: &[Peer]) -> Self {
-        let mut kinds = [Peer::Roxe; Self::MOST];
+        let mut kinds = [Peer::Adapter; Self::MOST];
         let mut at = 0;
         while at < list.len() && at < Self::MOST {
             kinds[at] = list[at];
@@ -156,7 +161,7 @@ impl Peers {
 
     /// The kind of the device with this number.
     pub const fn kind(self, index: usize) -> Peer {
-        if self.count == 0 { Peer::Roxe } else { self.kinds[index % self.count] }
+        if self.count == 0 { Peer::Adapter } else { self.kinds[index % self.count] }
     }
 
     /// The kinds of so many devices.

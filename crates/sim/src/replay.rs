@@ -87,6 +87,19 @@ impl Role {
             Self::Sender => "sender",
         }
     }
+
+    /// Of the two ends, that of our device, and the peer's.
+    fn ends<T>(self, requester: T, responder: T) -> (T, T) {
+        match self {
+            Self::Responder | Self::Receiver => (responder, requester),
+            Self::Requester | Self::Sender => (requester, responder),
+        }
+    }
+
+    /// The same of what one direction asks for.
+    fn ends_of(self, flow: &Flow<'_>) -> (End, End) {
+        self.ends((flow.source, flow.source_qp), (flow.destination, Some(flow.dest_qp)))
+    }
 }
 
 /// Where what was recorded and what our device did say different things.
@@ -121,6 +134,9 @@ pub struct NotComparable {
     /// Why.
     pub why: String,
 }
+
+/// An address, and a queue pair if a frame tells.
+type End = (IpAddr, Option<Qpn>);
 
 /// One side of a conversation, after it was played.
 #[derive(Clone, Debug)]
@@ -177,32 +193,20 @@ impl Side {
     fn new(connection: &Connection<'_>, role: Role) -> Self {
         let requester = (connection.source, connection.source_qp);
         let responder = (connection.destination, Some(connection.destination_qp));
-        let (own, peer) = match role {
-            Role::Responder | Role::Receiver => (responder, requester),
-            Role::Requester | Role::Sender => (requester, responder),
-        };
-        let service = match connection.service {
-            ServiceType::Rc => Service::Rc,
-            ServiceType::Uc => Service::Uc,
-            ServiceType::Ud => Service::Ud,
-        };
-        Self::empty(connection.conversation, service, role, own, peer)
+        let service = connection.service.on_the_wire();
+        Self::empty(connection.conversation, service, role, role.ends(requester, responder))
     }
 
     fn of_datagrams(datagrams: &Datagrams<'_>, role: Role) -> Self {
-        let (own, peer) = match role {
-            Role::Receiver | Role::Responder => (datagrams.destination, datagrams.source),
-            Role::Sender | Role::Requester => (datagrams.source, datagrams.destination),
-        };
-        Self::empty(datagrams.conversation, Service::Ud, role, own, peer)
+        let ends = role.ends(datagrams.source, datagrams.destination);
+        Self::empty(datagrams.conversation, Service::Ud, role, ends)
     }
 
     const fn empty(
         conversation: Option<NonZeroU32>,
         service: Service,
         role: Role,
-        own: (IpAddr, Option<Qpn>),
-        peer: (IpAddr, Option<Qpn>),
+        (own, peer): (End, End),
     ) -> Self {
         Self {
             conversation,
@@ -324,34 +328,16 @@ impl Recording {
         for flow in &flows {
             match flow.service {
                 Service::Rc | Service::Uc if flow.is_unclear => unclear(flow, &mut sides),
-                Service::Rc => {
-                    connected(
-                        flow,
-                        &by_conversation,
-                        &shared,
-                        ServiceType::Rc,
-                        conduct,
-                        &mut sides,
-                    );
-                }
-                Service::Uc => {
-                    connected(
-                        flow,
-                        &by_conversation,
-                        &shared,
-                        ServiceType::Uc,
-                        conduct,
-                        &mut sides,
-                    );
+                Service::Rc | Service::Uc => {
+                    connected(flow, &by_conversation, &shared, conduct, &mut sides);
                 }
                 _ => {}
             }
         }
         play_datagrams(&flows, &mut sides);
         for flow in flows.iter().filter(|flow| !is_played(flow.service)) {
-            let own = (flow.destination, Some(flow.dest_qp));
-            let peer = (flow.source, flow.source_qp);
-            let mut side = Side::empty(flow.conversation, flow.service, Role::Responder, own, peer);
+            let role = Role::Responder;
+            let mut side = Side::empty(flow.conversation, flow.service, role, role.ends_of(flow));
             let number = flow.items.first().map_or(0, |item| item.number);
             side.not_comparable(number, format!("the device has no {}", flow.service.name()));
             sides.push(side);
@@ -374,12 +360,8 @@ fn unclear(flow: &Flow<'_>, sides: &mut Vec<Side>) {
     let Some(first) = flow.items.iter().find(|item| item.opcode.operation.is_request()) else {
         return;
     };
-    let (requester, responder) =
-        ((flow.source, flow.source_qp), (flow.destination, Some(flow.dest_qp)));
-    for (role, own, peer) in
-        [(Role::Responder, responder, requester), (Role::Requester, requester, responder)]
-    {
-        let mut side = Side::empty(flow.conversation, flow.service, role, own, peer);
+    for role in [Role::Responder, Role::Requester] {
+        let mut side = Side::empty(flow.conversation, flow.service, role, role.ends_of(flow));
         let why = "which answers are its own cannot be told: other connections between these hosts \
                    have the same PSNs";
         side.not_comparable(first.number, why.to_owned());
@@ -392,7 +374,6 @@ fn connected(
     flow: &Flow<'_>,
     flows: &ByConversation<'_>,
     shared: &Shared,
-    service: ServiceType,
     conduct: Conduct,
     sides: &mut Vec<Side>,
 ) {
@@ -401,6 +382,7 @@ fn connected(
         return;
     }
     let back = flows.peer_of(flow);
+    let service = if flow.service == Service::Uc { ServiceType::Uc } else { ServiceType::Rc };
     let connection = Connection {
         conversation: flow.conversation,
         service,

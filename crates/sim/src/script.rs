@@ -17,9 +17,7 @@ mod vocabulary;
 mod words;
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use roxe_wire::Instant;
 
@@ -29,7 +27,7 @@ pub use vocabulary::words;
 
 /// How scripts are run.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct Play {
     /// How much of what happened before a failure is told.
     pub before: usize,
     /// Whether all that happens is kept in [`Played::history`], and not only that much.
@@ -38,7 +36,7 @@ pub struct Options {
     pub frames: bool,
 }
 
-impl Default for Options {
+impl Default for Play {
     fn default() -> Self {
         Self { before: 12, transcript: false, frames: false }
     }
@@ -117,21 +115,12 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs the script in a file.
-pub fn run_file(path: &Path, options: &Options) -> Outcome {
-    let name = path.display().to_string();
-    match File::open(path) {
-        Ok(file) => play_from(&name, file, options).outcome,
-        Err(error) => Outcome::Unreadable(format!("{name}: cannot be read: {error}")),
-    }
-}
-
 /// The longest text that is a script.
 const MOST_TEXT: usize = 1 << 24;
 
 /// Runs the script that `source` holds, and keeps what happened. Some sources have no end: no more
 /// is read than a script may have.
-pub fn play_from(name: &str, source: impl Read, options: &Options) -> Played {
+pub fn play_from(name: &str, source: impl Read, how: &Play) -> Played {
     let mut bytes = Vec::new();
     let why = match source.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes) {
         Ok(_) if bytes.len() > MOST_TEXT => {
@@ -140,7 +129,7 @@ pub fn play_from(name: &str, source: impl Read, options: &Options) -> Played {
         // Some editors begin a text with a byte order mark.
         Ok(_) => {
             match str::from_utf8(bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes)) {
-                Ok(text) => return play(name, text, options),
+                Ok(text) => return play(name, text, how),
                 Err(_) => "no script: it is no text in UTF-8".to_owned(),
             }
         }
@@ -150,20 +139,16 @@ pub fn play_from(name: &str, source: impl Read, options: &Options) -> Played {
 }
 
 /// Runs a script; `name` is what failures call it.
-pub fn run_text(name: &str, text: &str, options: &Options) -> Outcome {
-    play(name, text, options).outcome
+pub fn run_text(name: &str, text: &str, how: &Play) -> Outcome {
+    play(name, text, how).outcome
 }
 
 /// Runs a script, and keeps what happened.
-pub fn play(name: &str, text: &str, options: &Options) -> Played {
+pub fn play(name: &str, text: &str, how: &Play) -> Played {
     let script = match parse::parse(name, text) {
         Ok(script) => script,
         Err(errors) => return Outcome::Wrong(errors).into(),
     };
     let mistakes = check::check(name, &script);
-    if mistakes.is_empty() {
-        run::run(name, &script, options)
-    } else {
-        Outcome::Wrong(mistakes).into()
-    }
+    if mistakes.is_empty() { run::run(name, &script, how) } else { Outcome::Wrong(mistakes).into() }
 }

@@ -6,9 +6,9 @@
 
 mod conditions;
 mod features;
-mod options;
-mod outcome;
+mod life;
 mod profiles;
+mod recipe;
 mod shrink;
 
 use std::collections::VecDeque;
@@ -20,45 +20,40 @@ use roxe_wire::Instant;
 
 use crate::link::Link;
 use crate::rng::Rng;
-use crate::workload::{Action, Workload};
+use crate::workload::{Action, Workload, is_in_error};
 use crate::world::{Due, World};
 
 use shrink::shrink;
 
 pub use conditions::Conditions;
 pub use features::{Feature, Features};
-pub use options::Options;
-pub use outcome::{Failure, Outcome};
+pub use life::{Finding, Life};
 pub use profiles::{PROFILES, Profile};
-
-/// Runs a world; makes it smaller if it fails.
-pub fn run_options(options: Options) -> Outcome {
-    run(options, &Conditions::default(), false)
-}
+pub use recipe::Recipe;
 
 /// Runs a world under other conditions than its own; makes it smaller if it fails. `record` is
 /// whether the last frames of one that holds are kept too.
-pub fn run(options: Options, conditions: &Conditions, record: bool) -> Outcome {
-    let options = conditions.admit(options);
-    let mut outcome = attempt(options, conditions, record);
-    if outcome.failure.is_some() {
+pub fn run(recipe: Recipe, conditions: &Conditions, record: bool) -> Life {
+    let recipe = conditions.admit(recipe);
+    let mut life = attempt(recipe, conditions, record);
+    if life.failure.is_some() {
         // A smaller world has the faults still that are said.
-        let fails = |options| {
-            conditions.admit(options) == options
-                && attempt(options, conditions, false).failure.is_some()
+        let fails = |recipe| {
+            conditions.admit(recipe) == recipe
+                && attempt(recipe, conditions, false).failure.is_some()
         };
-        let again = attempt(shrink(options, fails), conditions, true);
+        let again = attempt(shrink(recipe, fails), conditions, true);
         // A failure that does not come again by itself is worse than any other: keep the first.
-        outcome.failure = again.failure.or(outcome.failure);
+        life.failure = again.failure.or(life.failure);
     }
-    outcome
+    life
 }
 
 /// Runs a world once. An assertion of the engine that fails is a failure like any other.
-fn attempt(options: Options, conditions: &Conditions, record: bool) -> Outcome {
-    let mut world = build(&options, conditions);
+fn attempt(recipe: Recipe, conditions: &Conditions, record: bool) -> Life {
+    let mut world = build(&recipe, conditions);
     world.record = record.then(VecDeque::new);
-    let mut workload = Workload::new(&options);
+    let mut workload = Workload::new(&recipe);
     let ended = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut workload)));
     let what = match ended {
         Ok(Ok(())) => None,
@@ -73,31 +68,34 @@ fn attempt(options: Options, conditions: &Conditions, record: bool) -> Outcome {
         let each = world.nodes.iter().filter_map(|node| node.device.counters().by_name(name));
         each.sum()
     };
-    let still_ended = world.nodes.iter().map(|node| node.device.ended_queue_pairs().count() as u64);
-    let (link, bad_for) = conditions.links(&options);
-    let mut outcome = Outcome {
-        options,
+    let in_error = world.nodes.iter().map(|node| {
+        let device = &node.device;
+        device.queue_pair_numbers().filter(|qpn| is_in_error(device, *qpn)).count() as u64
+    });
+    let (link, bad_for) = conditions.links(&recipe);
+    let mut life = Life {
+        recipe,
         link,
         bad_for,
         frames: world.frames,
         requests: workload.posted,
         retransmissions: counted("retrans_pkts"),
         rnr_naks: counted("send_rnr_err"),
-        ended: workload.ended + still_ended.sum::<u64>(),
+        ended: workload.ended + in_error.sum::<u64>(),
         impairments: world.impairments,
         time: world.now.since(Instant::ZERO),
         digest: world.digest,
         recorded,
         failure: None,
     };
-    outcome.failure = what.map(|what| Failure {
-        options,
+    life.failure = what.map(|what| Finding {
+        recipe,
         conditions: conditions.clone(),
         what,
-        frames: std::mem::take(&mut outcome.recorded),
+        frames: std::mem::take(&mut life.recorded),
         ended: who_ended(&world),
     });
-    outcome
+    life
 }
 
 /// What the queue pairs that ended say of it. Those that applications moved to state Error did what
@@ -139,11 +137,11 @@ fn live(world: &mut World<Action>, workload: &mut Workload) -> Result<(), String
 }
 
 /// The devices and links of a world.
-fn build(options: &Options, conditions: &Conditions) -> World<Action> {
-    let (settings, bad_for) = conditions.links(options);
-    let rules = conditions.rules(options);
-    let seed = options.seed;
-    let mut world = World::new(options.devices as usize, options.peers, seed, |from, to| {
+fn build(recipe: &Recipe, conditions: &Conditions) -> World<Action> {
+    let (settings, bad_for) = conditions.links(recipe);
+    let rules = conditions.rules(recipe);
+    let seed = recipe.seed;
+    let mut world = World::new(recipe.devices as usize, recipe.peers, seed, |from, to| {
         let own = Rng::new(seed).fork(from as u64 * 1000 + to as u64).next();
         Link::new(settings, Faults::new(rules.iter().cloned(), own))
     });

@@ -26,8 +26,9 @@ use roxe_wire::{AckTimeout, Gid, Mtu, QKey, Qpn, RKey};
 use crate::checker::Outstanding;
 use crate::phrase;
 use crate::rng::Rng;
-use crate::swarm::{Feature as F, Options};
+use crate::swarm::{Feature as F, Recipe};
 use crate::world;
+pub(crate) use connection::is_in_error;
 pub use disturb::Disturbance;
 use host::{Host, Region, everything, local, register};
 pub(crate) use plan::MOST_STRETCH;
@@ -112,7 +113,7 @@ pub enum Action {
 /// All applications.
 #[derive(Debug)]
 pub struct Workload {
-    options: Options,
+    recipe: Recipe,
     rng: Rng,
     hosts: Vec<Host>,
     pairs: Vec<Pair>,
@@ -200,10 +201,10 @@ const Q_KEY: QKey = QKey(0x1234);
 
 impl Workload {
     /// The applications of a world.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(recipe: &Recipe) -> Self {
         Self {
-            options: *options,
-            rng: Rng::new(options.seed).fork(3),
+            recipe: *recipe,
+            rng: Rng::new(recipe.seed).fork(3),
             hosts: Vec::new(),
             pairs: Vec::new(),
             by_qpn: BTreeMap::new(),
@@ -215,7 +216,7 @@ impl Workload {
     }
 
     fn has(&self, feature: F) -> bool {
-        self.options.features.has(feature)
+        self.recipe.features.has(feature)
     }
 
     /// Makes everything and begins.
@@ -227,8 +228,8 @@ impl Workload {
             let host = self.make_host(world, index, None, 0)?;
             self.hosts.push(host);
         }
-        for index in 0..self.options.pairs {
-            let mut rng = Rng::new(self.options.seed).fork(10_000 + index);
+        for index in 0..self.recipe.pairs {
+            let mut rng = Rng::new(self.recipe.seed).fork(10_000 + index);
             let pair = self.make_pair(world, &mut rng)?;
             self.pairs.push(pair);
             self.connect(world, index as usize)?;

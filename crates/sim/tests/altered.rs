@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use roxe_sim::script::{Options, run_text};
+use roxe_sim::script::{Play, run_text};
 
 /// How often each script is altered.
 const TIMES: u64 = 5;
@@ -76,7 +76,7 @@ fn altered_scripts_fail_with_words() {
                     .bytes()
                     .fold(number, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
                 let altered = alter(&text, &mut Random(seed));
-                let run = || run_text(&name, &altered, &Options::default()).exit_status();
+                let run = || run_text(&name, &altered, &Play::default()).exit_status();
                 let ended = std::panic::catch_unwind(run);
                 assert!(ended.is_ok_and(|status| status <= 2), "{name}, {number}:\n{altered}");
             }

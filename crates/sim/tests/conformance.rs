@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use roxe_device::counters::{NAMES, Of, QP_DROPS};
-use roxe_sim::script::{Options, Outcome, run_text};
+use roxe_sim::script::{Outcome, Play, run_text};
 
 /// The scripts by their path below `tests/conformance`, with their text, in order.
 fn scripts() -> Vec<(String, String)> {
@@ -32,7 +32,7 @@ fn every_script_comes_true() {
     let scripts = scripts();
     let failed: Vec<_> = scripts
         .iter()
-        .map(|(name, text)| run_text(name, text, &Options::default()))
+        .map(|(name, text)| run_text(name, text, &Play::default()))
         .filter(|outcome| outcome.exit_status() != 0)
         .map(|outcome| outcome.to_string())
         .collect();
@@ -122,7 +122,7 @@ fn no_line_about_the_device_can_be_left_out() {
             let lines = text.lines().enumerate();
             let without = lines.map(|(at, line)| if at == index { "+0 turn" } else { line });
             let without: Vec<_> = without.collect();
-            let outcome = run_text(&name, &without.join("\n"), &Options::default());
+            let outcome = run_text(&name, &without.join("\n"), &Play::default());
             if matches!(outcome, Outcome::Passed { .. }) {
                 unneeded.push(format!("{name}:{}: {line}", index + 1));
             }
@@ -137,6 +137,6 @@ fn the_example_on_the_page_of_the_language_comes_true() {
     let page = include_str!("../../../tests/conformance/README.md");
     let (_, behind) = page.split_once("```text\n").expect("an example");
     let (script, _) = behind.split_once("```").expect("its end");
-    let outcome = run_text("example", script, &Options::default());
+    let outcome = run_text("example", script, &Play::default());
     assert!(matches!(outcome, Outcome::Passed { .. }), "{outcome}");
 }

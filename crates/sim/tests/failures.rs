@@ -1,9 +1,9 @@
 //! What a script that does not come true says.
 
-use roxe_sim::script::{Failure, Options, Outcome, play, run_text};
+use roxe_sim::script::{Failure, Outcome, Play, play, play_from, run_text};
 
 fn failure(text: &str) -> Failure {
-    match run_text("x.roce", text, &Options::default()) {
+    match run_text("x.roce", text, &Play::default()) {
         Outcome::Failed(failure) => failure,
         other => panic!("{other}"),
     }
@@ -130,7 +130,7 @@ const MISTAKEN: &[(&str, &str)] = &[
 #[test]
 fn mistakes_of_a_script_are_told_with_their_place_and_are_no_failures() {
     for (text, told) in MISTAKEN {
-        let outcome = run_text("x", text, &Options::default());
+        let outcome = run_text("x", text, &Play::default());
         assert_eq!(
             (outcome.exit_status(), outcome.to_string()),
             (2, format!("x:{told}")),
@@ -143,10 +143,10 @@ fn mistakes_of_a_script_are_told_with_their_place_and_are_no_failures() {
 #[test]
 fn every_mistake_is_told_before_anything_runs() {
     let text = "qp q1 rc\n+0 counter icrc_bad 1\n+0 state q2 rts\nqp q1 rc\n+0 quiet";
-    let told = run_text("x", text, &Options::default()).to_string();
+    let told = run_text("x", text, &Play::default()).to_string();
     let two = "x:3:10: q2 is no queue pair; did you mean `q1`?\nx:4:4: q1 is there already";
     assert_eq!(told, two);
-    let told = run_text("x", "+5 quiet\n+0 quiet\n+0 quite", &Options::default()).to_string();
+    let told = run_text("x", "+5 quiet\n+0 quiet\n+0 quite", &Play::default()).to_string();
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines[0], "x:1:1: expected a time with its unit: ns, us, ms or s, found `+5`");
     assert!(lines[1].starts_with("x:3:4: expected what happens"), "{told}");
@@ -170,7 +170,7 @@ fn what_happens_at_once_is_between() {
         )
     };
     for times in ["0ns..10ms", "0..0", "+0"] {
-        let outcome = run_text("x.roce", &text(times), &Options::default());
+        let outcome = run_text("x.roce", &text(times), &Play::default());
         assert_eq!(outcome.to_string(), "ok, 3 statements", "{times}");
     }
     let early = failure(&text("1ns..10ms")).what;
@@ -183,7 +183,7 @@ fn what_happens_at_once_is_between() {
 #[test]
 fn a_script_writes_no_more_bytes_than_fit() {
     let text = "+0 quiet\n".to_owned() + &"mr m1 len 8\n+0 fill m1 zeros(1048576)\n".repeat(65);
-    let outcome = run_text("x.roce", &text, &Options::default());
+    let outcome = run_text("x.roce", &text, &Play::default());
     let expected = "x.roce:131:12: expected a script of no more than 64 MiB of bytes, \
                     found `zeros(1048576)`";
     assert_eq!(outcome.to_string(), expected);
@@ -213,37 +213,34 @@ fn a_line_of_many_statements_is_not_kept_for_each_of_them() {
 
 #[test]
 fn a_long_word_is_not_repeated_whole() {
-    let outcome = run_text("x.roce", &"\0".repeat(1 << 20), &Options::default());
+    let outcome = run_text("x.roce", &"\0".repeat(1 << 20), &Play::default());
     assert_eq!((outcome.exit_status(), outcome.to_string().len() < 400), (2, true));
 }
 
 #[test]
 fn a_file_is_read_as_far_as_it_may_be_a_script() {
-    let options = Options::default();
-    let folder = std::env::temp_dir().join(format!("roxe-script-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
     let run = |bytes: &[u8]| {
-        let file = folder.join("x.roce");
-        std::fs::write(&file, bytes).unwrap();
-        let told = roxe_sim::script::run_file(&file, &options);
+        let told = play_from("x.roce", bytes, &Play::default()).outcome;
         (told.exit_status(), told.to_string())
     };
     assert_eq!(run(b"\xef\xbb\xbfqp q1 rc\r\n+0 quiet\r\n"), (0, "ok, 2 statements".to_owned()));
     let (status, told) = run(b"\xff\xfeq\0p\0");
     assert!(status == 2 && told.ends_with("x.roce: no script: it is no text in UTF-8"), "{told}");
-    std::fs::remove_dir_all(&folder).unwrap();
-    let endless = roxe_sim::script::run_file("/dev/zero".as_ref(), &options);
-    let expected = "/dev/zero: no script: it has more than 16777216 bytes";
+    let endless = play_from("zeros", std::io::repeat(0), &Play::default()).outcome;
+    let expected = "zeros: no script: it has more than 16777216 bytes";
     assert_eq!((endless.exit_status(), endless.to_string().as_str()), (2, expected));
+    // A folder opens, and cannot be read.
+    let folder = std::fs::File::open(".").unwrap();
+    let folder = play_from("folder", folder, &Play::default()).outcome;
+    assert!(folder.to_string().starts_with("folder: cannot be read: "), "{folder}");
+    assert_eq!(folder.exit_status(), 2);
 }
 
 #[test]
 fn exit_statuses_are_those_of_all_commands() {
-    let status = |text: &str| run_text("x.roce", text, &Options::default()).exit_status();
+    let status = |text: &str| run_text("x.roce", text, &Play::default()).exit_status();
     let statuses = ["+0 quiet", "+0 counter icrc_bad 1", "+0 what"].map(status);
     assert_eq!(statuses, [0, 1, 2]);
-    let missing = roxe_sim::script::run_file("no such file".as_ref(), &Options::default());
-    assert_eq!(missing.exit_status(), 2);
 }
 
 /// Frames that leave at once are told apart by the lines that speak of them.
@@ -257,7 +254,7 @@ fn a_frame_has_the_line_that_speaks_of_it() {
                 +0 < q1 ACK psn 501 msn 2\n\
                 +0 completion send id 1 ok ; completion send id 2 ok\n\
                 +0 < q1 SEND_ONLY psn 101 \"gap\"";
-    let played = play("x.roce", text, &Options { frames: true, ..Options::default() });
+    let played = play("x.roce", text, &Play { frames: true, ..Play::default() });
     let lines: Vec<(bool, &str)> = played
         .frames
         .iter()

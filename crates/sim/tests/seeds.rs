@@ -1,14 +1,14 @@
 //! Random worlds: a few of every profile on every run, those that failed once first of all.
 
-use roxe_sim::swarm::{self, Options, Outcome, PROFILES, Profile};
+use roxe_sim::swarm::{self, Conditions, Life, PROFILES, Profile, Recipe};
 
 /// Seeds of each profile: together two thousand, about.
 const SEEDS: u64 = 125;
 
-fn must_hold(options: Options) -> Outcome {
-    let outcome = swarm::run_options(options);
+fn must_hold(recipe: Recipe) -> Life {
+    let outcome = swarm::run(recipe, &Conditions::default(), false);
     if let Some(failure) = &outcome.failure {
-        panic!("seed {} of {}: {failure}", options.seed, options.profile);
+        panic!("seed {} of {}: {failure}", recipe.seed, recipe.profile);
     }
     outcome
 }
@@ -21,14 +21,13 @@ fn what_failed_once_holds() {
         let profile = words.next().and_then(Profile::by_name).expect("a profile");
         let change = words.next().expect("a change").replace(';', " ");
         assert!(words.count() > 1, "{line:?} says neither commit nor reason");
-        must_hold(Options::new(seed, profile).changed(&change).expect("a change that can be made"));
+        must_hold(Recipe::new(seed, profile).changed(&change).expect("a change that can be made"));
     }
 }
 
 fn worlds_hold(profile: &str) {
     let profile = Profile::by_name(profile).expect("a profile");
-    let outcomes =
-        (1_000_000..1_000_000 + SEEDS).map(|seed| must_hold(Options::new(seed, profile)));
+    let outcomes = (1_000_000..1_000_000 + SEEDS).map(|seed| must_hold(Recipe::new(seed, profile)));
     let (frames, requests) = outcomes.fold((0, 0), |(frames, requests), outcome| {
         (frames + outcome.frames, requests + outcome.requests)
     });
@@ -77,10 +76,10 @@ worlds! {
 #[test]
 fn a_seed_gives_one_world() {
     for profile in PROFILES {
-        let options = Options::new(7, profile);
-        let [one, other] = [options; 2].map(must_hold);
+        let recipe = Recipe::new(7, profile);
+        let [one, other] = [recipe; 2].map(must_hold);
         assert_eq!((one.digest, one.frames), (other.digest, other.frames), "{}", profile.name);
-        let another = must_hold(Options::new(8, profile));
+        let another = must_hold(Recipe::new(8, profile));
         assert_ne!(one.digest, another.digest, "{}", profile.name);
     }
 }
@@ -89,7 +88,7 @@ fn a_seed_gives_one_world() {
 #[test]
 fn a_repro_line_gives_the_same_world() {
     for seed in 0..50 {
-        let whole = Options::new(seed, &PROFILES[5]);
+        let whole = Recipe::new(seed, &PROFILES[5]);
         let smaller = whole.changed("requests=3 pairs=1 peers=rxe,connectx without=drop").unwrap();
         let line = smaller.to_string();
         let change = line.split('"').nth(1).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roxe_sim::swarm::{self, Conditions, Options, Outcome, PROFILES, Profile};
+use roxe_sim::swarm::{self, Conditions, Life, PROFILES, Profile, Recipe};
 
 /// Latencies in nanoseconds and picoseconds a byte: what is usual, what is the slowest, and both.
 const LINKS: &[(u64, u64)] = &[
@@ -25,10 +25,10 @@ fn conditions(nanos: u64, picos: u64) -> Conditions {
     conditions
 }
 
-fn must_hold(options: Options, conditions: &Conditions) -> Outcome {
-    let outcome = swarm::run(options, conditions, false);
+fn must_hold(recipe: Recipe, conditions: &Conditions) -> Life {
+    let outcome = swarm::run(recipe, conditions, false);
     if let Some(failure) = &outcome.failure {
-        panic!("seed {} of {}{conditions}: {failure}", options.seed, options.profile);
+        panic!("seed {} of {}{conditions}: {failure}", recipe.seed, recipe.profile);
     }
     outcome
 }
@@ -37,7 +37,7 @@ fn must_hold(options: Options, conditions: &Conditions) -> Outcome {
 fn worlds_of_every_kind_hold_on_slow_links() {
     for (number, profile) in (0u64..).zip(PROFILES) {
         for (seed, &(nanos, picos)) in (100 * number..).zip(LINKS) {
-            must_hold(Options::new(seed, profile), &conditions(nanos, picos));
+            must_hold(Recipe::new(seed, profile), &conditions(nanos, picos));
         }
     }
 }
@@ -49,7 +49,7 @@ fn nothing_goes_wrong_on_slow_links() {
     for seed in 0..60 {
         // Every latency up to 2 s, every rate down to 0.001 Gb/s, most of them short and fast.
         let (nanos, picos) = (1u64 << (seed % 31), 8_000_000u64 >> (seed * 7 % 20));
-        let outcome = must_hold(Options::new(seed, clean), &conditions(nanos, picos));
+        let outcome = must_hold(Recipe::new(seed, clean), &conditions(nanos, picos));
         assert_eq!(outcome.retransmissions, 0, "{nanos} ns, {picos} ps/B");
     }
 }
@@ -59,7 +59,7 @@ fn nothing_goes_wrong_on_slow_links() {
 fn slow_links_are_as_bad_as_fast_ones() {
     let lossy = Profile::by_name("lossy").expect("a profile");
     let lost = |conditions: &Conditions| -> u64 {
-        let outcomes = (0..20).map(|seed| must_hold(Options::new(seed, lossy), conditions));
+        let outcomes = (0..20).map(|seed| must_hold(Recipe::new(seed, lossy), conditions));
         outcomes.map(|outcome| outcome.impairments.by_name()[0].1).sum()
     };
     let (usual, slow) = (lost(&Conditions::default()), lost(&conditions(2_000_000_000, 80_000)));

@@ -330,10 +330,11 @@ fn a_refused_message_is_not_complete() {
     // A READ is accepted before its memory goes away: what is behind it may be complete.
     let refused = |msn| {
         let nak = X.nak(NakCode::RemoteAccessError, 2, msn);
-        [X.read(1, 0, 2048), X.send(3), X.data("FIRST", 1, 1024, 1), nak]
+        let first = X.data("FIRST", 1, 1024, 2);
+        [X.send(0), X.ack(0, 1), X.read(1, 0, 2048), X.send(3), first, nak]
     };
-    assert_eq!(broken(&refused(2)), []);
-    assert_eq!(broken(&refused(3)), [(4, Rule::Msn)]);
+    assert_eq!(broken(&refused(3)), []);
+    assert_eq!(broken(&refused(4)), [(6, Rule::Msn)]);
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 use core::fmt;
 
+use roxe_wire::opcode::Service;
+
 use Attribute as A;
 use QpState::{Error, Init, Reset, Rtr, Rts, SqDrain, SqError};
 use ServiceType::{Rc, Uc, Ud};
@@ -17,6 +19,17 @@ pub enum ServiceType {
     Uc,
     /// Unreliable datagram. Queue pair 1 is one of these.
     Ud,
+}
+
+impl ServiceType {
+    /// As packets have it.
+    pub const fn on_the_wire(self) -> Service {
+        match self {
+            Rc => Service::Rc,
+            Uc => Service::Uc,
+            Ud => Service::Ud,
+        }
+    }
 }
 
 /// The state of a queue pair: `ibv_qp_state`.

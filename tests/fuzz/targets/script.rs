@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use roxe_sim::script::{Options, Outcome, run_text};
+use roxe_sim::script::{Play, Outcome, run_text};
 
 /// Longer texts only take longer.
 const MOST: usize = 16 << 10;
@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if text.len() > MOST {
         return;
     }
-    let outcome = run_text("text", text, &Options::default());
+    let outcome = run_text("text", text, &Play::default());
     let lines = text.lines().count();
     match &outcome {
         Outcome::Passed { statements } => assert!(*statements <= 2 * text.len()),

@@ -18,7 +18,7 @@ use roxe_transport::work::{
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
     AckTimeout, Frame, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, LKey, MacAddress, Mtu, PKey,
-    Path, Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, StaticRate, icrc,
+    Path, Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, icrc,
 };
 
 /// Packets that a port takes from a device in one go.
@@ -228,15 +228,8 @@ impl End {
             rnr_retry: 7,
             min_rnr_timer: RnrTimer::from_bits(1),
         };
-        let vector = AddressVector {
-            source_gid: 0,
-            destination: Gid::from_ip(address(to)),
-            traffic_class: 0,
-            hop_limit: 64,
-            flow_label: 0,
-            service_level: 0,
-            static_rate: StaticRate::MAX,
-        };
+        let destination = Gid::from_ip(address(to));
+        let vector = AddressVector { hop_limit: 64, ..AddressVector::new(0, destination) };
         let steps: [(QpState, &[A]); 3] = [
             (QpState::Init, &[A::PkeyIndex, A::Port, A::AccessFlags]),
             (

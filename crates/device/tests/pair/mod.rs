@@ -18,7 +18,7 @@ use roxe_transport::work::{
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
     AckTimeout, Frame, FrameTemplate, Gid, GidType, Instant, LKey, MacAddress, Mtu, PKey, Path,
-    Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, StaticRate, icrc,
+    Psn, QKey, Qpn, RKey, RawFrame, RnrTimer, Room, icrc,
 };
 
 /// One end.
@@ -55,15 +55,7 @@ impl End {
     }
 
     pub(crate) fn vector(to: IpAddr) -> AddressVector {
-        AddressVector {
-            source_gid: 0,
-            destination: Gid::from_ip(to),
-            traffic_class: 0,
-            hop_limit: 64,
-            flow_label: 0,
-            service_level: 0,
-            static_rate: StaticRate::MAX,
-        }
+        AddressVector { hop_limit: 64, ..AddressVector::new(0, Gid::from_ip(to)) }
     }
 }
 

@@ -157,7 +157,7 @@ fn try_send(datagrams: &Datagrams<'_>, side: &mut Side) -> Result<(), String> {
         let path = match handles.get(&to) {
             Some(path) => *path,
             None => {
-                let vector = rig.vector(to);
+                let vector = Rig::vector(to);
                 let path = rig.device.create_address_handle(rig.pd, &vector);
                 let path = path.map_err(|error| error.to_string())?;
                 handles.insert(to, path);

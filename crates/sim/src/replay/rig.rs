@@ -29,7 +29,7 @@ use roxe_transport::work::{
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
     AckTimeout, Addressing, Body, Gid, GidType, Headers, ICRC_LEN, Instant, LKey, Mtu, Opcode,
-    PKey, Packet, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, StaticRate, icrc,
+    PKey, Packet, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, icrc,
 };
 
 use super::record::Item;
@@ -152,7 +152,7 @@ impl Rig {
             rnr_retry: setup.retries.not_ready,
             min_rnr_timer: setup.min_rnr_timer,
         };
-        let vector = self.vector(setup.peer_address);
+        let vector = Self::vector(setup.peer_address);
         let steps = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
         for pair in steps.windows(2) {
             let required = TRANSITIONS
@@ -178,16 +178,8 @@ impl Rig {
             .map_err(|error| error.to_string())
     }
 
-    pub(super) fn vector(&self, to: IpAddr) -> AddressVector {
-        AddressVector {
-            source_gid: 0,
-            destination: Gid::from_ip(to),
-            traffic_class: 0,
-            hop_limit: 0,
-            flow_label: 0,
-            service_level: 0,
-            static_rate: StaticRate::MAX,
-        }
+    pub(super) fn vector(to: IpAddr) -> AddressVector {
+        AddressVector::new(0, Gid::from_ip(to))
     }
 
     /// Memory with these bytes at this address.

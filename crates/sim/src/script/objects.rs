@@ -12,7 +12,7 @@ use roxe_device::{HostMemory, HostRegion, QueuePairInit, ReceiveCapacity, VerbEr
 use roxe_transport::SendCapacity;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType, transition};
 use roxe_transport::work::{AccessFlags, Attributes};
-use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, StaticRate};
+use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTimer};
 
 use super::bench::{Bench, Object, Qp, Region, Settings};
 use super::mistake::Mistake;
@@ -273,14 +273,14 @@ impl Bench {
     }
 
     fn vector(&self, a: &Arguments) -> Result<AddressVector, Mistake> {
+        let source_gid = self.number_or(a, "gid", 0)? as u32;
+        let destination = Gid::from_ip(a.address("to").unwrap_or(self.settings.peer));
         Ok(AddressVector {
-            source_gid: self.number_or(a, "gid", 0)? as u32,
-            destination: Gid::from_ip(a.address("to").unwrap_or(self.settings.peer)),
             traffic_class: self.number_or(a, "tclass", 0)? as u8,
             hop_limit: self.number_or(a, "hop", 0)? as u8,
             flow_label: self.number_or(a, "flow-label", 0)? as u32,
             service_level: self.number_or(a, "sl", 0)? as u8,
-            static_rate: StaticRate::MAX,
+            ..AddressVector::new(source_gid, destination)
         })
     }
 

@@ -152,7 +152,7 @@ pub(super) const DEVICE: &[Parameter] = &[
     ("address", Address),
     ("second-address", Address),
     ("peer", Address),
-    ("as", Word(&["roxe", "connectx", "rxe"])),
+    ("as", Word(&["roxe", "adapter", "connectx", "rxe"])),
     ("vlan", U12),
     ("second-vlan", U12),
 ];

@@ -4,7 +4,6 @@ use std::fmt;
 
 use roxe_device::HostMemory;
 use roxe_transport::work::{Completion, Extra};
-use roxe_wire::opcode::Service as WireService;
 use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
@@ -12,7 +11,7 @@ use roxe_transport::qp_state::ServiceType;
 use crate::peer::Peer;
 use crate::phrase;
 
-use super::{Options, Outcome, Played, PlayedFrame};
+use super::{Outcome, Play, Played, PlayedFrame};
 
 use super::bench::{Bench, Done, Numbers, Object, Pending, Settings, is_receive};
 use super::frame_in::{self, PeerSide};
@@ -53,29 +52,25 @@ impl fmt::Display for Failure {
 }
 
 /// Runs a script to its end, or to the first line that does not come true.
-pub(super) fn run(file: &str, script: &Script, options: &Options) -> Played {
+pub(super) fn run(file: &str, script: &Script, how: &Play) -> Played {
     let Some(first) = script.lines.first() else { return Outcome::Passed { statements: 0 }.into() };
     let wrong = |line: &Line, mistake| Outcome::Wrong(vec![line.place(file, mistake)]);
     let mut bench = match begin(first) {
         Ok(bench) => bench,
         Err(mistake) => return wrong(first, mistake).into(),
     };
-    bench.frames = options.frames.then(Vec::new);
-    let outcome = match play(&mut bench, script, options) {
+    bench.frames = how.frames.then(Vec::new);
+    let outcome = match play(&mut bench, script, how) {
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
         Err((line, Stop::Mistake(mistake))) => wrong(line, mistake),
         Err((line, Stop::Difference(what))) => {
-            Outcome::Failed(failure(file, line, what, &bench, options.before))
+            Outcome::Failed(failure(file, line, what, &bench, how.before))
         }
     };
     Played { outcome, history: bench.history, frames: bench.frames.unwrap_or_default() }
 }
 
-fn play<'a>(
-    bench: &mut Bench,
-    script: &'a Script,
-    options: &Options,
-) -> Result<(), (&'a Line, Stop)> {
+fn play<'a>(bench: &mut Bench, script: &'a Script, how: &Play) -> Result<(), (&'a Line, Stop)> {
     let mut shown = None;
     for line in &script.lines {
         let come = bench.frames.as_ref().map_or(0, Vec::len);
@@ -90,8 +85,8 @@ fn play<'a>(
             let told = format!("{:>9} {:>3} {}", show_instant(bench.now), line.number, line.text);
             bench.history.push(told);
         }
-        if !options.transcript {
-            bench.forget(options.before);
+        if !how.transcript {
+            bench.forget(how.before);
         }
     }
     bench.collect();
@@ -347,11 +342,7 @@ impl Bench {
     fn inject(&mut self, name: &str, form: &PacketForm) -> Result<(), Mistake> {
         let qp = self.qp(name)?;
         let peer = PeerSide {
-            service: match qp.service {
-                ServiceType::Rc => WireService::Rc,
-                ServiceType::Uc => WireService::Uc,
-                ServiceType::Ud => WireService::Ud,
-            },
+            service: qp.service.on_the_wire(),
             dest_qp: qp.qpn,
             source_qp: qp.values.dest_qp,
             q_key: qp.values.q_key,
@@ -495,7 +486,6 @@ impl Bench {
         })
     }
 
-    /// What queue pairs that ended say of it, a line each.
     /// When the next timer of a queue pair ends.
     fn next_deadline(&self) -> Option<Instant> {
         let qps = self.objects.values().filter_map(|object| match object {
@@ -505,6 +495,7 @@ impl Bench {
         qps.min()
     }
 
+    /// What queue pairs that ended say of it, a line each.
     fn ended(&self) -> Vec<String> {
         let told = self.objects.iter().filter_map(|(name, object)| {
             let Object::Qp(qp) = object else { return None };

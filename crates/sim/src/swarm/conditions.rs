@@ -9,7 +9,7 @@ use crate::link::{LONGEST, LinkSettings, SLOWEST};
 use crate::rng::Rng;
 use crate::workload::MOST_STRETCH;
 
-use super::{Feature as F, Features, Options};
+use super::{Feature as F, Features, Recipe};
 
 /// What is said of the links; what is not said, the seed makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,20 +66,20 @@ impl Conditions {
     }
 
     /// The world with the faults that are said and no others, so that it allows for them.
-    pub(super) fn admit(&self, options: Options) -> Options {
-        let Some((_, rules)) = &self.faults else { return options };
-        let quiet = FAULTS.iter().fold(options.features, |left, fault| left.without(*fault));
+    pub(super) fn admit(&self, recipe: Recipe) -> Recipe {
+        let Some((_, rules)) = &self.faults else { return recipe };
+        let quiet = FAULTS.iter().fold(recipe.features, |left, fault| left.without(*fault));
         let features =
             rules.iter().fold(quiet, |all, rule| all.with(Features::of(&[feature(rule.action)])));
-        Options { features, ..options }
+        Recipe { features, ..recipe }
     }
 
     /// What links are like, and how long they are bad.
-    pub(super) fn links(&self, options: &Options) -> (LinkSettings, Duration) {
-        let mut rng = Rng::new(options.seed).fork(2);
+    pub(super) fn links(&self, recipe: &Recipe) -> (LinkSettings, Duration) {
+        let mut rng = Rng::new(recipe.seed).fork(2);
         let latency = Duration::from_nanos(rng.between(200, LONGEST.as_nanos() as u64));
         let picos_per_byte = rng.pick(&[20, 80, 320, SLOWEST]);
-        let mut bytes = |feature, least, most| match options.features.has(feature) {
+        let mut bytes = |feature, least, most| match recipe.features.has(feature) {
             true => rng.between(least, most),
             false => u64::MAX,
         };
@@ -95,10 +95,10 @@ impl Conditions {
     }
 
     /// What links do to packets.
-    pub(super) fn rules(&self, options: &Options) -> Vec<Rule> {
+    pub(super) fn rules(&self, recipe: &Recipe) -> Vec<Rule> {
         match &self.faults {
             Some((_, rules)) => rules.clone(),
-            None => rules(options, self.links(options).0.stretch()),
+            None => rules(recipe, self.links(recipe).0.stretch()),
         }
     }
 }
@@ -136,7 +136,7 @@ const fn feature(action: Action) -> F {
 }
 
 /// What the links of a world do to packets if nothing is said.
-fn rules(options: &Options, stretch: u32) -> Vec<Rule> {
+fn rules(recipe: &Recipe, stretch: u32) -> Vec<Rule> {
     let mut all = Vec::new();
     for (feature, action, rest) in [
         (F::Drop, "drop", ""),
@@ -147,11 +147,11 @@ fn rules(options: &Options, stretch: u32) -> Vec<Rule> {
         (F::Truncate, "truncate", ""),
         (F::Mark, "mark", ""),
     ] {
-        let mut rng = Rng::new(options.seed).fork(100 + feature as u64);
+        let mut rng = Rng::new(recipe.seed).fork(100 + feature as u64);
         // Mostly some, at times a great many.
         let chance = if rng.percent(80) { rng.between(1, 500) } else { rng.between(500, 4000) };
         let by = rng.between(1, 20);
-        if options.features.has(feature) {
+        if recipe.features.has(feature) {
             let rest = if rest == "by" { format!("by {by}") } else { rest.to_owned() };
             let line = format!("{action} {}.{:02}% {rest}", chance / 100, chance % 100);
             all.extend(parse_rules(&line).unwrap_or_default());

@@ -2,45 +2,47 @@
 
 use crate::peer::{Peer, Peers};
 
-use super::Options;
+use super::Recipe;
 
 /// A smaller world that still fails: fewer requests, pairs, devices and features.
-pub(super) fn shrink(mut options: Options, fails: impl Fn(Options) -> bool) -> Options {
+pub(super) fn shrink(mut recipe: Recipe, fails: impl Fn(Recipe) -> bool) -> Recipe {
     loop {
-        let before = options;
-        for smaller in [options.requests / 2, options.requests.saturating_sub(1)] {
-            let tried = Options { requests: smaller, ..options };
+        let before = recipe;
+        for smaller in [recipe.requests / 2, recipe.requests.saturating_sub(1)] {
+            let tried = Recipe { requests: smaller, ..recipe };
             if smaller != 0 && fails(tried) {
-                options = tried;
+                recipe = tried;
                 break;
             }
         }
-        for smaller in [1, options.pairs / 2, options.pairs - 1] {
-            let tried = Options { pairs: smaller, ..options };
-            if smaller != 0 && smaller < options.pairs && fails(tried) {
-                options = tried;
+        for smaller in [1, recipe.pairs / 2, recipe.pairs - 1] {
+            let tried = Recipe { pairs: smaller, ..recipe };
+            if smaller != 0 && smaller < recipe.pairs && fails(tried) {
+                recipe = tried;
                 break;
             }
         }
-        let tried = Options { devices: 2, ..options };
-        if options.devices > 2 && fails(tried) {
-            options = tried;
+        let tried = Recipe { devices: 2, ..recipe };
+        if recipe.devices > 2 && fails(tried) {
+            recipe = tried;
         }
-        for peers in [Peers::of(&[Peer::Roxe]), Peers::of(&[Peer::Roxe, options.peers.kind(0)])] {
-            let tried = Options { peers, ..options };
-            if options.peers.kinds() > peers.kinds() && fails(tried) {
-                options = tried;
+        for peers in
+            [Peers::of(&[Peer::Adapter]), Peers::of(&[Peer::Adapter, recipe.peers.kind(0)])]
+        {
+            let tried = Recipe { peers, ..recipe };
+            if recipe.peers.kinds() > peers.kinds() && fails(tried) {
+                recipe = tried;
                 break;
             }
         }
-        for feature in options.features.iter() {
-            let tried = Options { features: options.features.without(feature), ..options };
+        for feature in recipe.features.iter() {
+            let tried = Recipe { features: recipe.features.without(feature), ..recipe };
             if fails(tried) {
-                options = tried;
+                recipe = tried;
             }
         }
-        if options == before {
-            return options;
+        if recipe == before {
+            return recipe;
         }
     }
 }

@@ -20,10 +20,10 @@ fn frames(peers: &[Peer]) -> VecDeque<Recorded> {
     let peers = Peers::of(peers);
     let mut all = VecDeque::new();
     for seed in 0..20 {
-        let options = Options { devices: 2, peers, ..Options::new(seed, profile) };
-        let mut world = build(&options, &Conditions::default());
+        let recipe = Recipe { devices: 2, peers, ..Recipe::new(seed, profile) };
+        let mut world = build(&recipe, &Conditions::default());
         world.record = Some(VecDeque::new());
-        assert_eq!(live(&mut world, &mut Workload::new(&options)), Ok(()), "{options}");
+        assert_eq!(live(&mut world, &mut Workload::new(&recipe)), Ok(()), "{recipe}");
         all.extend(world.record.unwrap_or_default());
     }
     all
@@ -77,7 +77,7 @@ fn look(frames: &VecDeque<Recorded>, of: usize) -> Look {
 //= 06-6.2 test
 #[test]
 fn frames_like_those_of_connectx_are_right_and_differ_from_ours() {
-    let frames = frames(&[Peer::Roxe, Peer::ConnectX]);
+    let frames = frames(&[Peer::Adapter, Peer::ConnectX]);
     let [ours, theirs] = [0, 1].map(|of| look(&frames, of));
     assert!(ours.shortest < 60 && ours.low_ports + ours.reserved_bits + ours.credits == 0);
     assert_eq!((ours.migrated, ours.notifications), (ours.frames, 0));
@@ -93,7 +93,7 @@ fn frames_like_those_of_connectx_are_right_and_differ_from_ours() {
 //= 06-6.1 test
 #[test]
 fn frames_like_those_of_rxe_are_right_and_differ_from_ours() {
-    let frames = frames(&[Peer::Roxe, Peer::Rxe]);
+    let frames = frames(&[Peer::Adapter, Peer::Rxe]);
     let [ours, theirs] = [0, 1].map(|of| look(&frames, of));
     assert_eq!((theirs.migrated, theirs.credits, theirs.flow_labels), (0, 0, 0));
     assert_eq!(theirs.low_ports + theirs.reserved_bits + theirs.notifications, 0);
@@ -108,19 +108,19 @@ fn frames_like_those_of_rxe_are_right_and_differ_from_ours() {
 #[test]
 fn a_failure_is_made_small_and_can_be_made_again() {
     let profile = Profile::by_name("chaos").expect("a profile");
-    let fails = |options: Options| options.requests >= 2 && options.features.has(Feature::Six);
-    let mut all = (0..).map(|seed| Options::new(seed, profile));
-    let large = |options: &Options| fails(*options) && options.devices > 2 && options.pairs > 2;
+    let fails = |recipe: Recipe| recipe.requests >= 2 && recipe.features.has(Feature::Six);
+    let mut all = (0..).map(|seed| Recipe::new(seed, profile));
+    let large = |recipe: &Recipe| fails(*recipe) && recipe.devices > 2 && recipe.pairs > 2;
     let whole = all.find(large).expect("one of many");
     let smallest = shrink(whole, fails);
     assert_eq!((smallest.requests, smallest.pairs, smallest.devices), (2, 1, 2));
     assert_eq!(smallest.features, Features::of(&[Feature::Six]));
     assert_eq!(smallest.peers.kinds(), 0);
-    let frames = frames(&[Peer::Roxe]).into_iter().take(10).collect();
+    let frames = frames(&[Peer::Adapter]).into_iter().take(10).collect();
     let mut conditions = Conditions::default();
     conditions.set_faults("drop psn 5 once").expect("a rule");
     let (what, ended) = ("x".to_owned(), Vec::new());
-    let failure = Failure { options: smallest, conditions, what, ended, frames };
+    let failure = Finding { recipe: smallest, conditions, what, ended, frames };
     let text = failure.to_string();
     let change = text.split('"').nth(1).unwrap_or_default();
     assert_eq!(whole.changed(change), Ok(smallest), "{text}");
@@ -134,35 +134,37 @@ fn a_failure_is_made_small_and_can_be_made_again() {
 /// Links do what is said, and worlds allow for it.
 #[test]
 fn what_is_said_of_links_is_done() {
-    let clean = Options::new(5, Profile::by_name("clean").expect("a profile"));
-    let lossy = Options::new(5, Profile::by_name("lossy").expect("a profile"));
+    let clean = Recipe::new(5, Profile::by_name("clean").expect("a profile"));
+    let lossy = Recipe::new(5, Profile::by_name("lossy").expect("a profile"));
     let mut conditions = Conditions::default();
     assert_eq!(run(clean, &conditions, false).retransmissions, 0);
     assert!(conditions.set_faults("lose 2%").is_err());
     conditions.set_faults("drop 10%").expect("a rule");
     conditions.set_latency(Duration::from_micros(1)).expect("a latency");
     conditions.set_picos_per_byte(80).expect("a rate");
-    let outcome = run(clean, &conditions, true);
-    assert!(outcome.failure.is_none(), "{:?}", outcome.failure.map(|failure| failure.what));
-    let told = outcome.to_string();
+    let life = run(clean, &conditions, true);
+    assert!(life.failure.is_none(), "{:?}", life.failure.map(|failure| failure.what));
+    let told = life.to_string();
     assert!(told.contains("links 1000 ns, 100 Gb/s"), "{told}");
-    assert!(outcome.recorded.iter().any(|frame| frame.passage.arrives.is_none()), "{told}");
+    assert!(life.recorded.iter().any(|frame| frame.passage.arrives.is_none()), "{told}");
     conditions.set_faults("").expect("no rule");
-    assert!(outcome.impairments.by_name()[0].1 > 0, "{told}");
+    assert!(life.impairments.by_name()[0].1 > 0, "{told}");
     assert!(told.contains(" lost, ") && told.contains(" bad for "), "{told}");
-    let outcome = run(lossy, &conditions, true);
-    assert!(!outcome.options.features.has(Feature::Drop), "{outcome}");
-    assert!(outcome.recorded.iter().all(|frame| frame.passage.arrives.is_some()), "{outcome}");
+    let life = run(lossy, &conditions, true);
+    assert!(!life.recipe.features.has(Feature::Drop), "{life}");
+    assert!(life.recorded.iter().all(|frame| frame.passage.arrives.is_some()), "{life}");
 }
 
 /// A queue pair that ended is counted, though it is reset or destroyed before the world's end.
 #[test]
 fn queue_pairs_that_ended_are_counted() {
     let errors = Profile::by_name("errors").expect("a profile");
-    let ended = |profile| run_options(Options::new(1, profile)).ended;
+    let ended = |profile| run(Recipe::new(1, profile), &Conditions::default(), false).ended;
     let clean = Profile::by_name("clean").expect("a profile");
     assert_eq!(ended(clean), 0);
-    assert!((0..10).any(|seed| run_options(Options::new(seed, errors)).ended > 1));
+    assert!(
+        (0..10).any(|seed| run(Recipe::new(seed, errors), &Conditions::default(), false).ended > 1)
+    );
 }
 
 /// What did not hold is said for people: without the names of our types.
@@ -173,7 +175,7 @@ fn failures_are_told_in_words() {
     conditions.set_faults("drop 30%; corrupt 10%").expect("rules");
     let failed = (0..20).filter_map(|seed| {
         // Nobody told this world that it would be bad.
-        attempt(Options::new(seed, profile), &conditions, true).failure
+        attempt(Recipe::new(seed, profile), &conditions, true).failure
     });
     let told: Vec<String> = failed.map(|failure| failure.to_string()).collect();
     assert!(told.len() > 10, "{}", told.len());
@@ -185,7 +187,7 @@ fn failures_are_told_in_words() {
 
 #[test]
 fn a_change_is_refused_if_no_world_can_have_it() {
-    let whole = Options::new(3, Profile::by_name("lossy").unwrap());
+    let whole = Recipe::new(3, Profile::by_name("lossy").unwrap());
     for (change, told) in [
         ("devices=0", "\"devices=0\": a number is needed from 2 to 254"),
         ("pairs=1001", "\"pairs=1001\": a number is needed from 1 to 1000"),
@@ -210,9 +212,9 @@ fn forged_frames_are_refused_for_every_lie() {
     const LIES: [&str; 5] =
         ["addr_mismatch", "bad_pkey", "bad_qkey", "wrong_service", "out_of_sequence"];
     for seed in 0..60 {
-        let options = Options::new(seed, forged).changed("without=restart,drop").unwrap();
-        let mut world = build(&options, &Conditions::default());
-        assert_eq!(live(&mut world, &mut Workload::new(&options)), Ok(()), "{options}");
+        let recipe = Recipe::new(seed, forged).changed("without=restart,drop").unwrap();
+        let mut world = build(&recipe, &Conditions::default());
+        assert_eq!(live(&mut world, &mut Workload::new(&recipe)), Ok(()), "{recipe}");
         for (sum, lie) in refused.iter_mut().zip(LIES) {
             let of = |node: &Node| node.device.counters().by_name(lie).expect(lie);
             *sum += world.nodes.iter().map(of).sum::<u64>();

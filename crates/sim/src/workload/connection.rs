@@ -7,7 +7,7 @@ use roxe_device::{Device, QueuePairInit, ReceiveCapacity, VecMemory};
 use roxe_transport::SendCapacity;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::Attributes;
-use roxe_wire::{Gid, PKey, Psn, Qpn, StaticRate};
+use roxe_wire::{Gid, PKey, Psn, Qpn};
 
 use crate::rng::Rng;
 use crate::swarm::Feature as F;
@@ -50,9 +50,9 @@ impl Workload {
             Psn::new((value.wrapping_add(half) & 0xff_ffff) as u32)
         };
         // Another connection needs other PSNs: late frames of the last one must not fit.
-        let wrap = self.options.features.has(F::Wrap) && pair.epoch == 0;
+        let wrap = self.recipe.features.has(F::Wrap) && pair.epoch == 0;
         let psns = [first(&mut rng, wrap), first(&mut rng, wrap)];
-        let longest_rnr = if self.options.features.has(F::LateReceives) { 18 } else { 10 };
+        let longest_rnr = if self.recipe.features.has(F::LateReceives) { 18 } else { 10 };
         for side in 0..2 {
             let other = &pair.ends[1 - side];
             let peer = (other.device, other.qpn);
@@ -74,14 +74,12 @@ impl Workload {
                 rnr_retry: pair.rnr_retry,
                 min_rnr_timer: plan::rnr_timer(rng.between(1, longest_rnr) as u8, world.stretch),
             };
+            let destination = Gid::from_ip(world.nodes[peer.0].addresses[pair.family]);
             let vector = AddressVector {
-                source_gid: pair.family as u32,
-                destination: Gid::from_ip(world.nodes[peer.0].addresses[pair.family]),
                 traffic_class: 2,
                 hop_limit: 64,
                 flow_label: rng.below(1 << 20) as u32,
-                service_level: 0,
-                static_rate: StaticRate::MAX,
+                ..AddressVector::new(pair.family as u32, destination)
             };
             let device = &mut world.nodes[end.device].device;
             for (state, given) in steps(pair.service) {
@@ -228,7 +226,7 @@ impl Workload {
             return Ok(());
         }
         let device = &mut world.nodes[end.device].device;
-        self.ended += u64::from(has_ended(device, end.qpn));
+        self.ended += u64::from(is_in_error(device, end.qpn));
         if let Some(group) = end.joined.take() {
             if device.destroy_queue_pair(end.qpn).is_ok() {
                 return Err("a member of a group was destroyed".to_owned());
@@ -268,7 +266,7 @@ impl Workload {
 }
 
 /// Whether a queue pair is in state Error.
-fn has_ended(device: &Device<VecMemory>, qpn: Qpn) -> bool {
+pub(crate) fn is_in_error(device: &Device<VecMemory>, qpn: Qpn) -> bool {
     device.query_queue_pair(qpn).is_ok_and(|info| info.state == QpState::Error)
 }
 

@@ -73,7 +73,7 @@ impl Workload {
 
     /// In a world where nothing goes wrong nothing may be sent twice or dropped.
     pub(super) fn check_clean(&self, node: &Node) -> Result<(), String> {
-        if self.options.profile != "clean" || self.options.features.impair() {
+        if self.recipe.profile != "clean" || self.recipe.features.impair() {
             return Ok(());
         }
         for name in [

@@ -61,7 +61,7 @@ impl Workload {
         let common = register(device, pd, bytes, 0x1000 * rng.between(1, 1000), everything())?;
         let srq = if self.has(F::Srq) {
             let areas = 24;
-            let len = 40 + plan::most_len(&self.options);
+            let len = 40 + plan::most_len(&self.recipe);
             let va = 1 << 40;
             let region = register(device, pd, vec![UNTOUCHED; areas * len], va, everything())?;
             let queue = device
@@ -94,7 +94,7 @@ impl Workload {
         }
         let restarts = self.hosts[index].restarts + 1;
         // Other numbers than before: datagrams to the old ones must not reach anybody.
-        let seed = self.options.seed.wrapping_add(restarts << 32);
+        let seed = self.recipe.seed.wrapping_add(restarts << 32);
         self.check_counters(&world.nodes[index])?;
         let memory = world.restart(index, seed);
         let bytes = |region: Region| memory.bytes(region.host).unwrap_or_default().to_vec();

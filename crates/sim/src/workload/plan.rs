@@ -9,7 +9,7 @@ use roxe_wire::{AckTimeout, Mtu, Qpn, RKey, RnrTimer};
 
 use crate::checker::{Outstanding, UNTOUCHED, fill};
 use crate::rng::Rng;
-use crate::swarm::{Feature as F, Options};
+use crate::swarm::{Feature as F, Recipe};
 
 use super::receives::Pool;
 use super::{End, Pair, Workload, World, everything, local, register};
@@ -157,21 +157,21 @@ pub(super) enum State {
 }
 
 /// The longest message of a world.
-pub(super) const fn most_len(options: &Options) -> usize {
-    if options.features.has(F::Large) { 24 << 10 } else { 6 << 10 }
+pub(super) const fn most_len(recipe: &Recipe) -> usize {
+    if recipe.features.has(F::Large) { 24 << 10 } else { 6 << 10 }
 }
 
 impl Workload {
     pub(super) fn make_pair(&self, world: &mut World, rng: &mut Rng) -> Result<Pair, String> {
-        let options = &self.options;
-        let has = |feature| options.features.has(feature);
-        let service = rng.pick(options.services());
+        let recipe = &self.recipe;
+        let has = |feature| recipe.features.has(feature);
+        let service = rng.pick(recipe.services());
         let count = world.nodes.len() as u64;
         let a = rng.below(count) as usize;
         let b = (a + 1 + rng.below(count - 1) as usize) % count as usize;
         let mtu = rng.pick(&Mtu::ALL);
         let retry_cnt = if rng.percent(80) { rng.between(5, 7) } else { rng.between(0, 4) } as u8;
-        let plans = [0, 1].map(|_| Plan::new(options, service, mtu, rng));
+        let plans = [0, 1].map(|_| Plan::new(recipe, service, mtu, rng));
         let mut ends = Vec::new();
         for (side, device) in [a, b].into_iter().enumerate() {
             let (plan, peer) = (&plans[side], &plans[1 - side]);
@@ -297,8 +297,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(options: &Options, service: ServiceType, mtu: Mtu, rng: &mut Rng) -> Self {
-        let has = |feature| options.features.has(feature);
+    fn new(recipe: &Recipe, service: ServiceType, mtu: Mtu, rng: &mut Rng) -> Self {
+        let has = |feature| recipe.features.has(feature);
         let hot_len = rng.between(1, u64::from(mtu.bytes()) * 3).min(6000) as usize;
         let mut plan = Self {
             requests: Vec::new(),
@@ -309,9 +309,9 @@ impl Plan {
             longest: 0,
             invalidations: 0,
         };
-        for number in 0..options.requests {
-            let last = number + 1 == options.requests;
-            plan.add(options, service, mtu, last, rng);
+        for number in 0..recipe.requests {
+            let last = number + 1 == recipe.requests;
+            plan.add(recipe, service, mtu, last, rng);
         }
         // A message that is too long is so for every buffer.
         let too_long = plan.longest.next_multiple_of(8) + 1;
@@ -330,15 +330,8 @@ impl Plan {
         plan
     }
 
-    fn add(
-        &mut self,
-        options: &Options,
-        service: ServiceType,
-        mtu: Mtu,
-        last: bool,
-        rng: &mut Rng,
-    ) {
-        let has = |feature| options.features.has(feature);
+    fn add(&mut self, recipe: &Recipe, service: ServiceType, mtu: Mtu, last: bool, rng: &mut Rng) {
+        let has = |feature| recipe.features.has(feature);
         let rc = service == ServiceType::Rc;
         let mut kinds = Vec::new();
         let mut may = |wanted, kind| {
@@ -359,7 +352,7 @@ impl Plan {
         may(rc && has(F::AtomicWrite), Kind::AtomicWrite);
         may(rc && has(F::Flush), Kind::Flush);
         let mut kind = if kinds.is_empty() { Kind::Send } else { rng.pick(&kinds) };
-        let mut len = length(options, service, mtu, rng);
+        let mut len = length(recipe, service, mtu, rng);
         match kind {
             Kind::CompareSwap | Kind::FetchAdd(_) | Kind::AtomicWrite => len = 8,
             Kind::Overwrite => len = self.hot.1,
@@ -438,11 +431,11 @@ impl Plan {
 /// Bytes between the places of two requests, where nobody may write.
 const GAP: usize = 8;
 
-fn length(options: &Options, service: ServiceType, mtu: Mtu, rng: &mut Rng) -> usize {
-    let has = |feature| options.features.has(feature);
+fn length(recipe: &Recipe, service: ServiceType, mtu: Mtu, rng: &mut Rng) -> usize {
+    let has = |feature| recipe.features.has(feature);
     let least = u64::from(!has(F::Empty));
     let mtu = u64::from(mtu.bytes());
-    let most = most_len(options) as u64;
+    let most = most_len(recipe) as u64;
     let near = |rng: &mut Rng, of: u64| (of + rng.below(5)).saturating_sub(2);
     let mtu = if service == ServiceType::Ud { mtu.min(1024) } else { mtu };
     let len = match rng.below(10) {

@@ -5,12 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use roxe_device::gid_table::GidEntry;
 use roxe_device::{Device, Limits, VecMemory};
 use roxe_transport::Outlet;
-use roxe_transport::conduct::Conduct;
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
 use roxe_wire::{
-    Addressing, Body, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, IpPair, MacAddress, NakCode,
-    Packet, Path, Qpn, Room, Syndrome, icrc,
+    Addressing, Body, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, NakCode, Packet,
+    Path, Qpn, Room, Syndrome, icrc,
 };
 
 use crate::peer::{self, Peer};
@@ -79,11 +78,7 @@ impl Node {
         ];
         let mut device =
             Device::new(Limits::DEFAULT, seed.wrapping_add(index as u64), VecMemory::new());
-        // Ours as it is behind a port, not as scripts want it.
-        device.set_conduct(match kind {
-            Peer::Roxe => Conduct::ADAPTER,
-            Peer::ConnectX | Peer::Rxe => kind.conduct(),
-        });
+        device.set_conduct(kind.conduct());
         for address in addresses {
             let gid = Gid::from_ip(address);
             let added = device.add_gid(GidEntry { gid, gid_type: GidType::RoceV2, vlan: None });
@@ -173,12 +168,7 @@ fn pad(kind: Peer, (start, end): (usize, usize), room: &mut [u8]) -> (usize, usi
 pub(crate) fn path_of(to: &Addressing) -> Option<Path> {
     Some(Path {
         ethernet: (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])),
-        vlan: to.vlan,
-        ip: IpPair::new(to.source, to.destination)?,
-        traffic_class: to.traffic_class,
-        hop_limit: to.hop_limit,
-        flow_label: to.flow_label,
-        source_port: to.source_port,
+        ..to.path()?
     })
 }
 

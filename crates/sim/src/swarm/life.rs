@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::link::{Impairments, LinkSettings};
 use crate::world::Recorded;
 
-use super::{Conditions, Feature, Options};
+use super::{Conditions, Feature, Recipe};
 
 /// How a world ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct Life {
     /// What it was made of.
-    pub options: Options,
+    pub recipe: Recipe,
     /// What its links were like.
     pub link: LinkSettings,
     /// How long they were bad, from the beginning.
@@ -37,13 +37,13 @@ pub struct Outcome {
     /// The last frames of a world that held, if they were to be kept.
     pub recorded: VecDeque<Recorded>,
     /// What went wrong.
-    pub failure: Option<Failure>,
+    pub failure: Option<Finding>,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for Life {
     /// What the world was and what happened in it, in a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { devices, pairs, requests, peers, features, .. } = self.options;
+        let Recipe { devices, pairs, requests, peers, features, .. } = self.recipe;
         let names: Vec<&str> = features.iter().map(Feature::name).collect();
         let rate = 8000.0 / self.link.picos_per_byte as f64;
         write!(
@@ -77,9 +77,9 @@ fn many(count: u64, what: &str) -> String {
 
 /// A world in which something did not hold.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct Finding {
     /// The smallest world found that fails.
-    pub options: Options,
+    pub recipe: Recipe,
     /// What was said of its links.
     pub conditions: Conditions,
     /// What did not hold in it.
@@ -90,12 +90,12 @@ pub struct Failure {
     pub ended: Vec<String>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.what)?;
-        writeln!(f, "  {}{}", self.options, self.conditions)?;
-        let names: Vec<&str> = self.options.features.iter().map(Feature::name).collect();
-        writeln!(f, "  of {} with {}", self.options.peers, names.join(", "))?;
+        writeln!(f, "  {}{}", self.recipe, self.conditions)?;
+        let names: Vec<&str> = self.recipe.features.iter().map(Feature::name).collect();
+        writeln!(f, "  of {} with {}", self.recipe.peers, names.join(", "))?;
         for frame in self.frames.iter().skip(self.frames.len().saturating_sub(SHOWN)) {
             writeln!(f, "  {frame}")?;
         }

@@ -12,7 +12,7 @@ use super::{Feature, Features, Profile};
 
 /// What one world is made of. Everything else follows from the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct Recipe {
     /// The seed.
     pub seed: u64,
     /// The name of its profile.
@@ -29,7 +29,7 @@ pub struct Options {
     pub peers: Peers,
 }
 
-impl Options {
+impl Recipe {
     /// What a seed makes of a profile.
     pub fn new(seed: u64, profile: &Profile) -> Self {
         let mut rng = Rng::new(seed).fork(1);
@@ -60,7 +60,7 @@ impl Options {
         Profile::by_name(self.profile).map_or(&[ServiceType::Rc], |profile| profile.services)
     }
 
-    /// These options, with some changed as a repro line says: `requests=3 without=drop,dup`.
+    /// This one, with some of it changed as a repro line says: `requests=3 without=drop,dup`.
     ///
     /// # Errors
     /// What of the line means nothing.
@@ -91,8 +91,8 @@ impl Options {
     }
 }
 
-impl fmt::Display for Options {
-    /// A line that [`Options::changed`] reads, behind seed and profile.
+impl fmt::Display for Recipe {
+    /// A line that [`Recipe::changed`] reads, behind seed and profile.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--seed {} --profile {}", self.seed, self.profile)?;
         let Some(profile) = Profile::by_name(self.profile) else { return Ok(()) };
@@ -125,14 +125,14 @@ impl fmt::Display for Options {
 
 /// What kinds of devices worlds have: ours alone most often.
 const PEERS: &[Peers] = &[
-    Peers::of(&[Peer::Roxe]),
-    Peers::of(&[Peer::Roxe]),
-    Peers::of(&[Peer::Roxe]),
-    Peers::of(&[Peer::Roxe, Peer::ConnectX]),
-    Peers::of(&[Peer::Roxe, Peer::ConnectX]),
-    Peers::of(&[Peer::Roxe, Peer::Rxe]),
-    Peers::of(&[Peer::Roxe, Peer::Rxe]),
-    Peers::of(&[Peer::Roxe, Peer::ConnectX, Peer::Rxe]),
+    Peers::of(&[Peer::Adapter]),
+    Peers::of(&[Peer::Adapter]),
+    Peers::of(&[Peer::Adapter]),
+    Peers::of(&[Peer::Adapter, Peer::ConnectX]),
+    Peers::of(&[Peer::Adapter, Peer::ConnectX]),
+    Peers::of(&[Peer::Adapter, Peer::Rxe]),
+    Peers::of(&[Peer::Adapter, Peer::Rxe]),
+    Peers::of(&[Peer::Adapter, Peer::ConnectX, Peer::Rxe]),
     Peers::of(&[Peer::ConnectX]),
     Peers::of(&[Peer::Rxe]),
 ];
