@@ -4,10 +4,11 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use roxe_verbs::{Context, Error, Gid};
+use roxe_verbs::{Context, Error, Gid, PortState};
 use rustix::net::sockopt;
 
 use crate::cli::ConfigArgument;
@@ -41,8 +42,21 @@ impl SideArguments {
         Duration::from_secs(self.patience)
     }
 
-    /// Opens the adapter that is named, or the first that a file or ROXE_DEVICES names.
+    /// Opens the adapter that is named, or the first that a file or ROXE_DEVICES names. By its port
+    /// packets must come and go.
     pub(crate) fn open(&self) -> Result<Context, Failure> {
+        let context = self.open_any()?;
+        let start = Instant::now();
+        while context.query_port().state == PortState::Down {
+            if start.elapsed() > LINK_COMES_UP {
+                return Err(Failure::Lacking(down(context.name(), context.interface())));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(context)
+    }
+
+    fn open_any(&self) -> Result<Context, Failure> {
         if let Some(name) = &self.device {
             return Ok(self.config.open(name)?);
         }
@@ -54,6 +68,20 @@ impl SideArguments {
                  ROXE_DEVICES or a file",
             )),
         }
+    }
+}
+
+/// Some cards lose their link for this long when XDP is attached.
+const LINK_COMES_UP: Duration = Duration::from_secs(5);
+
+/// That a port is down, and what to do.
+fn down(name: &str, interface: Option<&str>) -> String {
+    match interface {
+        Some(interface) => format!(
+            "the port of {name} is down: switch its interface on by `ip link set {interface} up`, \
+             and see that what is at the other end of its cable is on too"
+        ),
+        None => format!("the port of {name} is down"),
     }
 }
 
@@ -105,7 +133,7 @@ impl From<io::Error> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::DeviceString(_) => Self::usage(error),
+            Error::DeviceString(_) | Error::Config(_) => Self::usage(error),
             Error::OpenUdp(_)
             | Error::NoSuchDevice { .. }
             | Error::NoAddress(_)
@@ -427,7 +455,7 @@ mod tests {
     #[test]
     fn both_sides_hear_what_the_other_says() {
         let [mut client, mut server] = pair();
-        let other = std::thread::spawn(move || {
+        let other = thread::spawn(move || {
             let heard = server.exchange(b"from server", Patience::Answer).unwrap();
             assert_eq!(&heard, b"from client");
             server
@@ -463,8 +491,8 @@ mod tests {
         assert!(client.hear(&mut [0], Patience::Measurement(&still)).is_err());
         let refused = || Traffic { packets: more(), refused: count.get() };
         assert!(client.hear(&mut [0], Patience::Measurement(&refused)).is_err());
-        let other = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(1200));
+        let other = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(1200));
             server.say(b"x").unwrap();
             server
         });

@@ -225,7 +225,8 @@ fn a_queue_pair_that_ended_says_why() {
 fn a_peer_that_is_gone_is_noticed() {
     let place = Place::on_one_host();
     // It would take a day. What is not acknowledged completes without a peer too.
-    let all = ["write_bw", "send_lat", "send_bw", "write_bw -c UC", "send_bw -c UC", "send_bw -c UD"];
+    let all =
+        ["write_bw", "send_lat", "send_bw", "write_bw -c UC", "send_bw -c UC", "send_bw -c UD"];
     for test in all.map(|test| format!("{test} -D 86400")) {
         let mut server = place.server(&format!("perf {test}"));
         let client = std::thread::scope(|scope| {
@@ -284,6 +285,11 @@ fn what_does_not_go_together_is_refused_before_anything_is_done() {
         } else {
             place.client(&format!("perf {words}")).complains(2, why);
         }
+    }
+    let named = Place::on_one_host().with(["roxe0", "roxe0"]);
+    for test in ["perf write_bw", "pingpong rc"] {
+        let client = named.client(&format!("{test} --config /dev/zero"));
+        client.complains(2, "/dev/zero: no regular file");
     }
     for words in [
         "perf",
@@ -448,6 +454,23 @@ fn a_peer_that_measures_for_long_is_waited_for() {
         server.is_right(test);
         client.is_right(test);
     }
+}
+
+#[test]
+fn a_port_that_is_down_is_to_be_switched_on() {
+    if !is_root() {
+        return;
+    }
+    let Cable { a, b } = Cable::new(1500);
+    b.ip("link set vb down");
+    let place = Place::joined(a, b, ["udp:192.0.2.1", "udp:192.0.2.2"], "192.0.2.1");
+    let why = "the port of udp:192.0.2.2 is down: switch its interface on by `ip link set vb up`";
+    place.client("perf write_bw").complains(3, why);
+    // Nor has its cable's other end a carrier.
+    let why = "the port of udp:192.0.2.1 is down: switch its interface on by `ip link set va up`";
+    place.beside_the_server("pingpong rc", "udp:192.0.2.1").complains(3, why);
+    let place = place.with(["xdp:va", "xdp:vb"]);
+    place.client("perf write_bw").complains(3, "the port of xdp:vb is down");
 }
 
 #[test]

@@ -400,14 +400,14 @@ impl QueuePair {
 
     /// Why it ended, or its state if it goes on, in a sentence.
     pub fn why(&self) -> String {
-        let sentence = self.story().sentence();
-        if self.context().is_gone() { format!("{GONE}: {sentence}") } else { sentence }
+        let story = self.story();
+        self.context().with_port(&story, story.sentence())
     }
 
     /// Why one of its requests completed with this status, in a sentence.
     pub fn explain(&self, status: CompletionStatus) -> String {
-        let sentence = self.story().explain(status);
-        if self.context().is_gone() { format!("{GONE}: {sentence}") } else { sentence }
+        let story = self.story();
+        self.context().with_port(&story, story.explain(status))
     }
 }
 
@@ -427,6 +427,3 @@ impl Drop for Inner {
         });
     }
 }
-
-/// What is said first of everything that ended because of it.
-const GONE: &str = "the interface is gone";
