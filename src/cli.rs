@@ -531,13 +531,13 @@ pub(crate) struct ConfigArgument {
 impl ConfigArgument {
     /// The adapters there are.
     pub(crate) fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
-        self.config.as_ref().map_or_else(roxe_verbs::devices, |file| devices_in(file))
+        self.config.as_ref().map_or_else(roxe_verbs::devices, |file| named(devices_in(file)))
     }
 
     /// The one of this name, or that of a device string.
     pub(crate) fn find(&self, name: &str) -> Result<DeviceEntry, Error> {
         match &self.config {
-            Some(file) => find_in(file, name),
+            Some(file) => named(find_in(file, name)),
             None => roxe_verbs::find(name),
         }
     }
@@ -546,6 +546,14 @@ impl ConfigArgument {
     pub(crate) fn open(&self, name: &str) -> Result<Context, Error> {
         self.find(name)?.open()
     }
+}
+
+/// What is wrong with a file is told with the option that names it.
+fn named<T>(result: Result<T, Error>) -> Result<T, Error> {
+    result.map_err(|error| match error {
+        Error::Config(error) => Error::Config(error.named_by("--config")),
+        other => other,
+    })
 }
 
 /// How devices are named, and how it ends.

@@ -128,8 +128,23 @@ fn a_file_names_adapters_and_what_is_wrong_in_it_is_told_by_line_and_key() {
     std::fs::write(&file, "[one]\nport = \"udp:127.0.0.1\"\ngso = \"fast\"\n").unwrap();
     let output = run("", &["--config", path]);
     assert_eq!(output.status.code(), Some(2));
-    let expected = format!("roxe: {path}:3: one.gso: gso=fast: not one of auto, on, off\n");
+    let expected =
+        format!("roxe: {path}:3: one.gso: gso=fast: not one of auto, on, off (--config)\n");
     assert_eq!(err(&output), expected);
+    // What has no end, or is no file, is not read.
+    for file in ["/dev/zero", "/"] {
+        let output = run("", &["--config", file]);
+        let text = err(&output);
+        assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+        let expected = format!("roxe: {file}: ");
+        assert!(text.starts_with(&expected) && text.ends_with("(--config)\n"), "{text}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
+    let command = command.arg("devinfo").env_remove("ROXE_DEVICES").env("ROXE_CONFIG", "/");
+    let output = command.output().expect("roxe runs");
+    let text = err(&output);
+    let is_told = text.starts_with("roxe: /: a directory") && text.ends_with("(ROXE_CONFIG)\n");
+    assert!(output.status.code() == Some(2) && is_told, "{text}");
     std::fs::remove_dir_all(&folder).expect("it is there");
 }
 
