@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
+use roxe_verbs::connect::{is_this_host, unreachable};
 use roxe_verbs::{Context, Error, Gid, PortState};
 use rustix::net::sockopt;
 
@@ -174,12 +175,18 @@ pub(crate) fn choose_gid(
     })
 }
 
-/// Says so if two addresses cannot speak with each other.
-pub(crate) fn must_match(own: Gid, peer: Gid) -> Result<(), Failure> {
+/// Says so if two addresses cannot speak with each other; that of a peer on this host or another.
+pub(crate) fn must_match(own: Gid, peer: Gid, is_this_host: bool) -> Result<(), Failure> {
     if peer == Gid::default() {
         return Err(Failure::failed(
             "the peer names no address: tell it its GID index of RoCE v2 (-x, of pingpong -g)",
         ));
+    }
+    let address = peer.to_ip();
+    if let Some(what) = unreachable(address, is_this_host) {
+        return Err(Failure::failed(format_args!(
+            "the peer's address {address} {what}: choose another device or GID index there"
+        )));
     }
     if own.is_ipv4() != peer.is_ipv4() {
         let family = |gid: Gid| if gid.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -335,6 +342,11 @@ impl SideChannel {
             }
         }
         Ok(())
+    }
+
+    /// Whether the other side is on this host.
+    pub(crate) fn is_this_host(&self) -> bool {
+        is_this_host(&self.stream)
     }
 
     /// Both sides say as much: the client first.
@@ -505,10 +517,34 @@ mod tests {
     fn addresses_of_two_families_do_not_meet() {
         let v4 = Gid::from_ip("192.0.2.1".parse().unwrap());
         let v6 = Gid::from_ip("2001:db8::1".parse().unwrap());
-        assert!(must_match(v4, v4).is_ok() && must_match(v6, v6).is_ok());
-        let why = text(must_match(v4, v6).unwrap_err());
+        assert!(must_match(v4, v4, false).is_ok() && must_match(v6, v6, false).is_ok());
+        let why = text(must_match(v4, v6, false).unwrap_err());
         assert!(why.contains("::ffff:192.0.2.1 is of IPv4, the peer's 2001:db8::1 of IPv6"));
-        assert!(text(must_match(v4, Gid::default()).unwrap_err()).contains("names no address"));
+        assert!(
+            text(must_match(v4, Gid::default(), false).unwrap_err()).contains("names no address")
+        );
+    }
+
+    #[test]
+    fn a_peer_is_one_host_and_loopback_no_other_one() {
+        let gid = |text: &str| Gid::from_ip(text.parse().unwrap());
+        let own = gid("192.0.2.1");
+        let why = |peer, is_this_host| {
+            must_match(own, gid(peer), is_this_host).err().map(text).unwrap_or_default()
+        };
+        for (peer, what) in [
+            ("0.0.0.0", "the peer's address 0.0.0.0 is no host's: choose another device"),
+            ("224.0.0.5", "224.0.0.5 is no single host's"),
+            ("255.255.255.255", "is no single host's"),
+            ("ff02::1", "is no single host's"),
+            ("127.0.0.1", "127.0.0.1 is loopback, by which no other host is reached"),
+            ("::1", "is loopback"),
+        ] {
+            assert!(why(peer, false).contains(what), "{peer}: {}", why(peer, false));
+        }
+        assert_eq!(why("127.0.0.1", true), "");
+        let [here, _there] = pair();
+        assert!(here.is_this_host());
     }
 
     #[test]

@@ -121,9 +121,14 @@ impl Rig {
     }
 
     /// Connects each queue pair with the peer's, or learns where datagrams go.
-    pub(crate) fn connect(&mut self, plan: &Plan, peers: Vec<Destination>) -> Result<(), Failure> {
+    pub(crate) fn connect(
+        &mut self,
+        plan: &Plan,
+        peers: Vec<Destination>,
+        is_this_host: bool,
+    ) -> Result<(), Failure> {
         for (at, (qp, peer)) in self.queue_pairs.iter().zip(&peers).enumerate() {
-            must_match(self.gid.1, peer.gid)?;
+            must_match(self.gid.1, peer.gid, is_this_host)?;
             if plan.service == ServiceType::Ud {
                 qp.ready(QKey(Q_KEY))?;
                 let vector = AddressVector {

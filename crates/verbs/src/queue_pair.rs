@@ -12,6 +12,7 @@ use roxe_transport::work::{
 use roxe_wire::{AckTimeout, Gid, Mtu, PKey, Psn, QKey, Qpn, RnrTimer};
 
 use crate::completion_queue::CompletionQueue;
+use crate::connect::unreachable;
 use crate::context::{Context, seed};
 use crate::endpoint::Endpoint;
 use crate::error::{BadRequest, Error};
@@ -283,9 +284,14 @@ impl QueuePair {
     /// and UC.
     ///
     /// # Errors
-    /// [`Error`]: there is no way to the peer, or [`Error::Verb`]; [`Error::WrongService`].
+    /// [`Error`]: there is no way to the peer, or [`Error::Verb`]; [`Error::WrongService`];
+    /// [`Error::NotOneHost`].
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         self.must_be_connected(true)?;
+        // Where the peer is, only who asked it knows.
+        if let Some(what) = unreachable(peer.address, true) {
+            return Err(Error::NotOneHost { address: peer.address, what });
+        }
         if self.query().state == QpState::Reset {
             self.init(options.access)?;
         }
