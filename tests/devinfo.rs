@@ -57,6 +57,10 @@ fn programs_read_it_as_json() {
         out(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let [udp, bad] = &objects[..] else { panic!("{objects:?}") };
     assert_eq!(udp["hca_id"], "u");
+    assert_eq!((&udp["port"], &udp["netdev"]), (&1.into(), &"lo".into()));
+    assert_eq!((&udp["state"], &udp["state_code"]), (&"PORT_ACTIVE".into(), &4.into()));
+    assert_eq!((&udp["link_layer"], &udp["active_mtu"]), (&"Ethernet".into(), &4096.into()));
+    assert!(udp["mode"].as_str().unwrap().contains("UDP socket on lo"), "{udp}");
     assert_eq!(udp["verifies_icrc"], false);
     assert_eq!(udp["gids"][0], format!("::ffff:{address}"));
     assert_eq!(udp["gid_types"][0], "RoCE v2");
@@ -90,6 +94,8 @@ fn interfaces_are_shown_and_left_alone() {
         let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
         let name = object["hca_id"].as_str().unwrap().strip_prefix("roxe_").expect("a prefix");
         assert_eq!(object["device"], format!("auto:{name}"));
+        assert_eq!((&object["port"], &object["netdev"]), (&1.into(), &name.into()));
+        assert!(["PORT_ACTIVE", "PORT_DOWN"].contains(&object["state"].as_str().unwrap()));
         assert!(object.get("mode").is_none() && !object["gids"].as_array().unwrap().is_empty());
     }
     let people = run("", &[]);

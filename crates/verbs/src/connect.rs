@@ -3,7 +3,7 @@
 //! Each side says one line of text, and a second one when its queue pair is connected:
 //!
 //! ```text
-//! roxe 1 address=192.0.2.1,qpn=18,psn=4711,mtu=4096 00ff
+//! roxe 1 address=192.0.2.1,qpn=0x12,psn=4711,mtu=4096 00ff
 //! ready
 //! ```
 //!
