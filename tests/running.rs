@@ -242,8 +242,15 @@ fn a_recording_is_a_capture_that_explain_and_check_read() {
 
 #[test]
 fn a_ring_of_files_keeps_the_newest() {
+    for kib in [8, 12] {
+        a_ring_keeps_its_limit(kib);
+    }
+}
+
+fn a_ring_keeps_its_limit(kib: u64) {
     let folder = Folder::new("ring");
-    let output = capture(&["-c", "20", "-w", &folder.file("a.pcapng"), "--ring", "12Kx2"]);
+    let ring = format!("{kib}Kx2");
+    let output = capture(&["-c", "20", "-w", &folder.file("a.pcapng"), "--ring", &ring]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let mut names: Vec<_> = std::fs::read_dir(&folder.0)
         .unwrap()
@@ -254,7 +261,7 @@ fn a_ring_of_files_keeps_the_newest() {
     assert!(names[0].as_str() > "a_00001.pcapng", "{names:?}");
     for name in names {
         said(&["explain", &folder.file(&name)]);
-        assert!(std::fs::metadata(folder.file(&name)).unwrap().len() <= 12 * 1024);
+        assert!(std::fs::metadata(folder.file(&name)).unwrap().len() <= kib * 1024);
     }
 }
 
@@ -270,7 +277,7 @@ fn what_cannot_be_recorded_is_said() {
     let expected = format!("2 adapters are open: say by -d which, of {pid}/memory, {pid}/memory#2");
     assert!(several.contains(&expected), "{several}");
     assert!(usage(&["-w", "-", "--last", "3"]).contains("need a file"));
-    assert!(usage(&["-w", "x", "--ring", "1x1"]).contains("4K"));
+    assert!(usage(&["-w", "x", "--ring", "8191x1"]).contains("8K"));
     assert!(usage(&["--filter", "nosuch == 1"]).contains("--filter:"));
     let second = format!("{pid}/memory#2");
     let output = run(&["capture", "-d", &second, "-w", "/nonexistent/x.pcapng"]);
