@@ -104,7 +104,6 @@ impl Ring {
             accept()?;
         }
         let there = Remote::from_bytes(&peer.user).ok_or("the neighbour told no key")?;
-
         let own: Vec<f32> = (0..NUMBERS).map(|at| (at % 1000 + rank) as f32).collect();
         memory.write(0, &own.iter().flat_map(|one| one.to_ne_bytes()).collect::<Vec<_>>());
         for step in 0..steps {
@@ -119,10 +118,8 @@ impl Ring {
             assert_eq!(arrived.extra, Extra::Imm(ImmDt(step as u32)));
             if summing {
                 let (sum, place) = (self.before(step + 1) * chunk, (ranks + step) * chunk);
-                memory.write(
-                    sum,
-                    &add(&numbers(&memory, sum, chunk), &numbers(&memory, place, chunk)),
-                );
+                let read = |place| numbers(&memory, place, chunk);
+                memory.write(sum, &add(&read(sum), &read(place)));
             }
             to_right.wait(Wait(PATIENCE))?;
         }
