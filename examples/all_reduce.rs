@@ -14,12 +14,11 @@
 //! Four adapters run in this process, joined by memory. On N hosts, or in N network namespaces,
 //! each names its rank and all hosts in their order: `all_reduce RANK DEVICE HOST0 HOST1 …`.
 
-use std::{env, error::Error, thread, time::Duration};
+use std::{env, error::Error, process::ExitCode, thread, time::Duration};
 
 use roxe::connect::{self, Listener};
-use roxe::verbs::{
-    Buffer, ConnectOptions, Connection, Context, Extra, ImmDt, Op, Remote, Wait, open,
-};
+use roxe::verbs::{Buffer, ConnectOptions, Connection, Context, Extra, ImmDt, Op, Remote};
+use roxe::verbs::{Wait, open};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -29,7 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Numbers of a vector.
 const NUMBERS: usize = 65536;
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
+    let told = run().map_err(|error| eprintln!("all_reduce: {error}"));
+    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn run() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => in_this_process(),
@@ -100,7 +104,6 @@ impl Ring {
             accept()?;
         }
         let there = Remote::from_bytes(&peer.user).ok_or("the neighbour told no key")?;
-
         let own: Vec<f32> = (0..NUMBERS).map(|at| (at % 1000 + rank) as f32).collect();
         memory.write(0, &own.iter().flat_map(|one| one.to_ne_bytes()).collect::<Vec<_>>());
         for step in 0..steps {
@@ -111,17 +114,15 @@ impl Ring {
             let (va, r_key) = (there.va + to as u64, there.r_key);
             let write = Op::WriteWithImm { va, r_key, imm: step as u32 };
             to_right.post(step as u64, write, &region, from as u64, chunk as u32)?;
-
             let arrived = from_left.wait(Wait(PATIENCE))?;
             assert_eq!(arrived.extra, Extra::Imm(ImmDt(step as u32)));
             if summing {
                 let (sum, place) = (self.before(step + 1) * chunk, (ranks + step) * chunk);
-                let added = add(&numbers(&memory, sum, chunk), &numbers(&memory, place, chunk));
-                memory.write(sum, &added);
+                let read = |place| numbers(&memory, place, chunk);
+                memory.write(sum, &add(&read(sum), &read(place)));
             }
             to_right.wait(Wait(PATIENCE))?;
         }
-
         let sum = numbers(&memory, 0, ranks * chunk);
         let expected = |at: usize| (at % 1000 * ranks + ranks * (ranks - 1) / 2) as f32;
         if let Some(at) = (0..sum.len()).find(|&at| sum[at] != expected(at)) {

@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +34,12 @@ const TICKETS: usize = 1000;
 /// Requests of a client that are not answered yet: as many as its peer lets it have.
 const IN_FLIGHT: usize = 16;
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
+    let told = run().map_err(|error| eprintln!("counter: {error}"));
+    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn run() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => in_this_process(),

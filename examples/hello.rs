@@ -11,6 +11,7 @@
 
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -26,7 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a message, at most.
 const ROOM: u32 = 256;
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
+    let told = run().map_err(|error| eprintln!("hello: {error}"));
+    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn run() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => in_this_process(),

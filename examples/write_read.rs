@@ -13,6 +13,7 @@
 
 use std::env;
 use std::error::Error as StdError;
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +34,12 @@ const LEN: u32 = 4096;
 /// What they begin with.
 const TEXT: &str = "RDMA moves memory, not messages";
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
+    let told = run().map_err(|error| eprintln!("write_read: {error}"));
+    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+fn run() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => in_this_process(),

@@ -216,8 +216,8 @@ impl Load {
 /// The other end of a queue pair.
 pub(crate) fn peer(queue_pair: &QueuePairStatus) -> String {
     match (queue_pair.peer, queue_pair.peer_qpn) {
-        (Some(IpAddr::V6(address)), Some(qpn)) => format!("[{address}]:{qpn}"),
-        (Some(address), Some(qpn)) => format!("{address}:{qpn}"),
+        (Some(IpAddr::V6(address)), Some(qpn)) => format!("[{address}]:{qpn:#x}"),
+        (Some(address), Some(qpn)) => format!("{address}:{qpn:#x}"),
         _ => String::new(),
     }
 }

@@ -433,7 +433,8 @@ pub(crate) struct CaptureArguments {
     /// Files of at most SIZE, of which the newest N are kept, such as 64Mx10; FILE gets a number
     ///
     /// x.pcapng becomes x_00001.pcapng and so on, behind those that are there. K, M and G are
-    /// powers of 1024.
+    /// powers of 1024. The next file begins before a frame that has no room any more; only a file
+    /// with a single frame that is longer than SIZE, which none of a path MTU is, has more.
     #[arg(long, value_name = "SIZExN", value_parser = ring, requires = "write")]
     pub(crate) ring: Option<(u64, u32)>,
     /// Keep the last N frames in memory, and write them when it ends
@@ -470,9 +471,9 @@ fn ring(text: &str) -> Result<(u64, u32), String> {
         };
         let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
         let count = count.parse::<u32>().ok()?;
-        (bytes >= 4096 && count > 0).then_some((bytes, count))
+        (bytes >= 8192 && count > 0).then_some((bytes, count))
     };
-    read().ok_or_else(|| "a size of at least 4K and a count are expected, as 64Mx10".to_owned())
+    read().ok_or_else(|| "a size of at least 8K and a count are expected, as 64Mx10".to_owned())
 }
 
 /// Looks for what this machine lacks for an adapter, and says what to do about it.
@@ -531,13 +532,13 @@ pub(crate) struct ConfigArgument {
 impl ConfigArgument {
     /// The adapters there are.
     pub(crate) fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
-        self.config.as_ref().map_or_else(roxe_verbs::devices, |file| devices_in(file))
+        self.config.as_ref().map_or_else(roxe_verbs::devices, |file| named(devices_in(file)))
     }
 
     /// The one of this name, or that of a device string.
     pub(crate) fn find(&self, name: &str) -> Result<DeviceEntry, Error> {
         match &self.config {
-            Some(file) => find_in(file, name),
+            Some(file) => named(find_in(file, name)),
             None => roxe_verbs::find(name),
         }
     }
@@ -546,6 +547,14 @@ impl ConfigArgument {
     pub(crate) fn open(&self, name: &str) -> Result<Context, Error> {
         self.find(name)?.open()
     }
+}
+
+/// What is wrong with a file is told with the option that names it.
+fn named<T>(result: Result<T, Error>) -> Result<T, Error> {
+    result.map_err(|error| match error {
+        Error::Config(error) => Error::Config(error.named_by("--config")),
+        other => other,
+    })
 }
 
 /// How devices are named, and how it ends.

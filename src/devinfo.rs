@@ -97,6 +97,12 @@ fn left_alone(entry: &DeviceEntry, interface: &Interface, json: bool) -> Ink {
         let mut object = Object::begin(&mut ink);
         object.text("hca_id", &entry.name);
         object.text("device", &entry.device.to_string());
+        object.number("port", 1);
+        object.text("netdev", &interface.name);
+        let now = if interface.has_carrier { PortState::Active } else { PortState::Down };
+        object.text("state", state(now).0);
+        object.number("state_code", state(now).1.into());
+        object.text("link_layer", "Ethernet");
         if let Some(mtu) = mtu {
             object.number("active_mtu", mtu.bytes().into());
         }
@@ -160,7 +166,14 @@ fn tell(context: &Context, port: &PortAttr, ink: &mut Ink) {
 fn tell_json(context: &Context, port: &PortAttr, ink: &mut Ink) {
     let mut object = Object::begin(ink);
     object.text("hca_id", context.name());
+    object.text("transport", "RoCE v2, in software");
+    object.number("port", 1);
+    if let Some(interface) = context.interface() {
+        object.text("netdev", interface);
+    }
     object.text("state", state(port.state).0);
+    object.number("state_code", state(port.state).1.into());
+    object.text("link_layer", "Ethernet");
     object.text("mode", &port.capabilities.to_string());
     object.number("active_mtu", port.active_mtu.bytes().into());
     object.flag("zero_copy", port.capabilities.zero_copy);

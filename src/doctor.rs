@@ -5,6 +5,7 @@
 mod host;
 mod interface;
 
+use std::fmt;
 use std::io::{self, Write as _};
 
 use anyhow::Result;
@@ -55,6 +56,12 @@ impl Check {
 
     fn right(what: &'static str, found: impl Into<String>) -> Self {
         Self::new(Level::Right, what, found)
+    }
+
+    /// It could not be looked at, and why.
+    fn unknown(what: &'static str, why: impl fmt::Display) -> Self {
+        Self::new(Level::Warning, what, format!("not known: {why}"))
+            .advise("where /proc is mounted, outside of this chroot or container, it is")
     }
 
     fn advise(self, advice: impl Into<String>) -> Self {

@@ -144,8 +144,10 @@ impl Test<'_> {
             // Who only answers has nothing to tell.
             let same = (peers.size, peers.iters) == (last.size, last.iters);
             if same && peers.bw_avg > 0.0 {
-                complain("the peer measured its own direction too: -b is not the same there");
-                outcome = Outcome::Findings;
+                // Whoever closes now says to the peer that something is wrong.
+                return Err(Failure::failed(
+                    "the peer measured its own direction too: -b is not the same there",
+                ));
             }
         }
         meeting.end(rig)?;

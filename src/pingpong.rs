@@ -226,13 +226,13 @@ impl<'a> Game<'a> {
         let peers = self.hear(&mut channel)?;
         channel.say(DONE)?;
         self.addresses("remote", &peers)?;
-        self.connect(&peers)
+        self.connect(&peers, channel.is_this_host())
     }
 
     fn meet_client(&mut self) -> Result<(), Failure> {
         let mut channel = Server::bind(self.arguments.side.port)?.accept(self.patience())?;
         let peers = self.hear(&mut channel)?;
-        self.connect(&peers)?;
+        self.connect(&peers, channel.is_this_host())?;
         self.say(&mut channel)?;
         let mut done = [0; DONE.len()];
         channel.hear(&mut done, Patience::Answer)?;
@@ -269,7 +269,7 @@ impl<'a> Game<'a> {
         Ok(peers)
     }
 
-    fn connect(&mut self, peers: &[Destination]) -> Result<(), Failure> {
+    fn connect(&mut self, peers: &[Destination], is_this_host: bool) -> Result<(), Failure> {
         let options = ConnectOptions {
             source_gid: self.gid.0,
             access: AccessFlags::NONE,
@@ -284,7 +284,7 @@ impl<'a> Game<'a> {
             ..ConnectOptions::default()
         };
         for (qp, peer) in self.queue_pairs.iter().zip(peers) {
-            must_match(self.gid.1, peer.gid)?;
+            must_match(self.gid.1, peer.gid, is_this_host)?;
             if qp.service() == ServiceType::Ud {
                 let vector = AddressVector {
                     service_level: self.arguments.sl,

@@ -4,10 +4,12 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use roxe_verbs::{Context, Error, Gid};
+use roxe_verbs::connect::{is_this_host, unreachable};
+use roxe_verbs::{Context, Error, Gid, PortState};
 use rustix::net::sockopt;
 
 use crate::cli::ConfigArgument;
@@ -41,8 +43,21 @@ impl SideArguments {
         Duration::from_secs(self.patience)
     }
 
-    /// Opens the adapter that is named, or the first that a file or ROXE_DEVICES names.
+    /// Opens the adapter that is named, or the first that a file or ROXE_DEVICES names. By its port
+    /// packets must come and go.
     pub(crate) fn open(&self) -> Result<Context, Failure> {
+        let context = self.open_any()?;
+        let start = Instant::now();
+        while context.query_port().state == PortState::Down {
+            if start.elapsed() > LINK_COMES_UP {
+                return Err(Failure::Lacking(down(context.name(), context.interface())));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(context)
+    }
+
+    fn open_any(&self) -> Result<Context, Failure> {
         if let Some(name) = &self.device {
             return Ok(self.config.open(name)?);
         }
@@ -54,6 +69,20 @@ impl SideArguments {
                  ROXE_DEVICES or a file",
             )),
         }
+    }
+}
+
+/// Some cards lose their link for this long when XDP is attached.
+const LINK_COMES_UP: Duration = Duration::from_secs(5);
+
+/// That a port is down, and what to do.
+fn down(name: &str, interface: Option<&str>) -> String {
+    match interface {
+        Some(interface) => format!(
+            "the port of {name} is down: switch its interface on by `ip link set {interface} up`, \
+             and see that what is at the other end of its cable is on too"
+        ),
+        None => format!("the port of {name} is down"),
     }
 }
 
@@ -105,7 +134,7 @@ impl From<io::Error> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::DeviceString(_) => Self::usage(error),
+            Error::DeviceString(_) | Error::Config(_) => Self::usage(error),
             Error::OpenUdp(_)
             | Error::NoSuchDevice { .. }
             | Error::NoAddress(_)
@@ -146,12 +175,18 @@ pub(crate) fn choose_gid(
     })
 }
 
-/// Says so if two addresses cannot speak with each other.
-pub(crate) fn must_match(own: Gid, peer: Gid) -> Result<(), Failure> {
+/// Says so if two addresses cannot speak with each other; that of a peer on this host or another.
+pub(crate) fn must_match(own: Gid, peer: Gid, is_this_host: bool) -> Result<(), Failure> {
     if peer == Gid::default() {
         return Err(Failure::failed(
             "the peer names no address: tell it its GID index of RoCE v2 (-x, of pingpong -g)",
         ));
+    }
+    let address = peer.to_ip();
+    if let Some(what) = unreachable(address, is_this_host) {
+        return Err(Failure::failed(format_args!(
+            "the peer's address {address} {what}: choose another device or GID index there"
+        )));
     }
     if own.is_ipv4() != peer.is_ipv4() {
         let family = |gid: Gid| if gid.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -309,6 +344,11 @@ impl SideChannel {
         Ok(())
     }
 
+    /// Whether the other side is on this host.
+    pub(crate) fn is_this_host(&self) -> bool {
+        is_this_host(&self.stream)
+    }
+
     /// Both sides say as much: the client first.
     pub(crate) fn exchange<const N: usize>(
         &mut self,
@@ -427,7 +467,7 @@ mod tests {
     #[test]
     fn both_sides_hear_what_the_other_says() {
         let [mut client, mut server] = pair();
-        let other = std::thread::spawn(move || {
+        let other = thread::spawn(move || {
             let heard = server.exchange(b"from server", Patience::Answer).unwrap();
             assert_eq!(&heard, b"from client");
             server
@@ -463,8 +503,8 @@ mod tests {
         assert!(client.hear(&mut [0], Patience::Measurement(&still)).is_err());
         let refused = || Traffic { packets: more(), refused: count.get() };
         assert!(client.hear(&mut [0], Patience::Measurement(&refused)).is_err());
-        let other = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(1200));
+        let other = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(1200));
             server.say(b"x").unwrap();
             server
         });
@@ -477,10 +517,34 @@ mod tests {
     fn addresses_of_two_families_do_not_meet() {
         let v4 = Gid::from_ip("192.0.2.1".parse().unwrap());
         let v6 = Gid::from_ip("2001:db8::1".parse().unwrap());
-        assert!(must_match(v4, v4).is_ok() && must_match(v6, v6).is_ok());
-        let why = text(must_match(v4, v6).unwrap_err());
+        assert!(must_match(v4, v4, false).is_ok() && must_match(v6, v6, false).is_ok());
+        let why = text(must_match(v4, v6, false).unwrap_err());
         assert!(why.contains("::ffff:192.0.2.1 is of IPv4, the peer's 2001:db8::1 of IPv6"));
-        assert!(text(must_match(v4, Gid::default()).unwrap_err()).contains("names no address"));
+        assert!(
+            text(must_match(v4, Gid::default(), false).unwrap_err()).contains("names no address")
+        );
+    }
+
+    #[test]
+    fn a_peer_is_one_host_and_loopback_no_other_one() {
+        let gid = |text: &str| Gid::from_ip(text.parse().unwrap());
+        let own = gid("192.0.2.1");
+        let why = |peer, is_this_host| {
+            must_match(own, gid(peer), is_this_host).err().map(text).unwrap_or_default()
+        };
+        for (peer, what) in [
+            ("0.0.0.0", "the peer's address 0.0.0.0 is no host's: choose another device"),
+            ("224.0.0.5", "224.0.0.5 is no single host's"),
+            ("255.255.255.255", "is no single host's"),
+            ("ff02::1", "is no single host's"),
+            ("127.0.0.1", "127.0.0.1 is loopback, by which no other host is reached"),
+            ("::1", "is loopback"),
+        ] {
+            assert!(why(peer, false).contains(what), "{peer}: {}", why(peer, false));
+        }
+        assert_eq!(why("127.0.0.1", true), "");
+        let [here, _there] = pair();
+        assert!(here.is_this_host());
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &StatArguments) -> Result<Outcome> {
                     Some(queue_pair) => look.queue_pair(queue_pair, &mut ink),
                     None => {
                         is_missing = true;
-                        complain(format_args!("{title}: there is no queue pair {qpn}"));
+                        complain(format_args!("{title}: there is no queue pair {qpn:#x}"));
                     }
                 },
             }
@@ -140,7 +140,7 @@ impl Look<'_> {
             let count = |name| it.counter(name).to_string();
             let load = self.before.map(|_| format!("{:.3}", self.load(it).gigabits));
             table.row([
-                it.qpn.to_string(),
+                format!("{:#x}", it.qpn),
                 it.service.clone(),
                 it.state.clone(),
                 peer(it),
@@ -170,7 +170,7 @@ impl Look<'_> {
         }
         self.title(ink);
         let to = if it.peer_qpn.is_some() { format!(", peer {}", peer(it)) } else { String::new() };
-        ink.display(format_args!("  queue pair {}: {}, {}{to}\n", it.qpn, it.service, it.state));
+        ink.display(format_args!("  queue pair {:#x}: {}, {}{to}\n", it.qpn, it.service, it.state));
         if let Some(why) = &it.why {
             ink.display(format_args!("  {why}\n"));
         }

@@ -57,6 +57,10 @@ fn programs_read_it_as_json() {
         out(&output).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let [udp, bad] = &objects[..] else { panic!("{objects:?}") };
     assert_eq!(udp["hca_id"], "u");
+    assert_eq!((&udp["port"], &udp["netdev"]), (&1.into(), &"lo".into()));
+    assert_eq!((&udp["state"], &udp["state_code"]), (&"PORT_ACTIVE".into(), &4.into()));
+    assert_eq!((&udp["link_layer"], &udp["active_mtu"]), (&"Ethernet".into(), &4096.into()));
+    assert!(udp["mode"].as_str().unwrap().contains("UDP socket on lo"), "{udp}");
     assert_eq!(udp["verifies_icrc"], false);
     assert_eq!(udp["gids"][0], format!("::ffff:{address}"));
     assert_eq!(udp["gid_types"][0], "RoCE v2");
@@ -90,6 +94,8 @@ fn interfaces_are_shown_and_left_alone() {
         let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
         let name = object["hca_id"].as_str().unwrap().strip_prefix("roxe_").expect("a prefix");
         assert_eq!(object["device"], format!("auto:{name}"));
+        assert_eq!((&object["port"], &object["netdev"]), (&1.into(), &name.into()));
+        assert!(["PORT_ACTIVE", "PORT_DOWN"].contains(&object["state"].as_str().unwrap()));
         assert!(object.get("mode").is_none() && !object["gids"].as_array().unwrap().is_empty());
     }
     let people = run("", &[]);
@@ -128,8 +134,23 @@ fn a_file_names_adapters_and_what_is_wrong_in_it_is_told_by_line_and_key() {
     std::fs::write(&file, "[one]\nport = \"udp:127.0.0.1\"\ngso = \"fast\"\n").unwrap();
     let output = run("", &["--config", path]);
     assert_eq!(output.status.code(), Some(2));
-    let expected = format!("roxe: {path}:3: one.gso: gso=fast: not one of auto, on, off\n");
+    let expected =
+        format!("roxe: {path}:3: one.gso: gso=fast: not one of auto, on, off (--config)\n");
     assert_eq!(err(&output), expected);
+    // What has no end, or is no file, is not read.
+    for file in ["/dev/zero", "/"] {
+        let output = run("", &["--config", file]);
+        let text = err(&output);
+        assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+        let expected = format!("roxe: {file}: ");
+        assert!(text.starts_with(&expected) && text.ends_with("(--config)\n"), "{text}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
+    let command = command.arg("devinfo").env_remove("ROXE_DEVICES").env("ROXE_CONFIG", "/");
+    let output = command.output().expect("roxe runs");
+    let text = err(&output);
+    let is_told = text.starts_with("roxe: /: a directory") && text.ends_with("(ROXE_CONFIG)\n");
+    assert!(output.status.code() == Some(2) && is_told, "{text}");
     std::fs::remove_dir_all(&folder).expect("it is there");
 }
 

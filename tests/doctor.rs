@@ -185,9 +185,52 @@ fn variables_that_cannot_be_read_or_mean_nothing_are_told() {
             .output()
             .expect("roxe runs");
         let text = String::from_utf8(output.stdout).expect("text");
-        text.lines().filter(|line| line.contains("variables")).collect::<Vec<_>>().join("\n")
+        let is_meant = |line: &&str| line.contains("variables") || line.contains("configuration");
+        text.lines().filter(is_meant).collect::<Vec<_>>().join("\n")
     };
-    assert!(with("ROXE_DEVICES", "a=tap:x").contains("fail  variables"));
-    assert!(with("ROXE_DEVICES", "a=memory:x").contains("a = memory:x"));
+    assert!(with("ROXE_DEVICES", "a=tap:x").contains("fail  configuration"));
+    assert!(with("ROXE_DEVICES", "a=memory:x").contains("ROXE_DEVICES: a = memory:x"));
+    let file = std::env::temp_dir().join(format!("roxe-doctor-{}.toml", std::process::id()));
+    std::fs::write(&file, "[b]\nport = \"memory:y\"\n").expect("a file");
+    let path = file.to_str().expect("text");
+    assert!(with("ROXE_CONFIG", path).contains(&format!("ROXE_CONFIG={path}: b = memory:y")));
+    std::fs::remove_file(&file).expect("it is there");
+    assert!(with("ROXE_CONFIG", "/").contains("fail  configuration"));
+    assert!(with("ROXE_CONFIG", "").contains("no variable names adapters"));
     assert!(with("ROXE_DEVICE", "a=memory:x").contains("ROXE_DEVICE means nothing"));
+}
+
+/// Where the kernel cannot be asked, nothing is claimed.
+#[test]
+fn what_could_not_be_looked_at_is_not_known() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let hidden = "mount -t tmpfs none /proc && mount -t tmpfs none /sys && exec \"$0\" doctor va";
+    let output = cable.a.run(|| {
+        Command::new("unshare")
+            .args(["--mount", "sh", "-c", hidden, env!("CARGO_BIN_EXE_roxe")])
+            .output()
+    });
+    let output = output.expect("unshare runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    for what in [
+        "kernel",
+        "BPF compiler",
+        "privileges",
+        "locked memory",
+        "socket buffers",
+        "UDP port 4791",
+        "firewall",
+        "open adapters",
+        "neighbours",
+    ] {
+        let line = text.lines().find(|line| line.contains(&format!(" {what} ")));
+        let line = line.unwrap_or_else(|| panic!("no {what} in {text}"));
+        assert!(line.starts_with("  warn") && line.contains("not known: /proc/"), "{line}");
+        assert!(line.contains("No such file"), "{line}");
+    }
+    // What needs no file is looked at all the same.
+    assert!(text.contains("192.0.2.1") && text.contains("up, with carrier"), "{text}");
 }

@@ -113,6 +113,51 @@ fn a_key_value_store_serves_another_host() {
     });
 }
 
+/// Strangers who say nothing, however many, do not stop a server.
+#[test]
+fn a_key_value_store_serves_while_strangers_say_nothing() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    cable.b.run(|| {
+        let mut serving = start("key_value", &["server", "xdp:vb"]);
+        let ask = |words: &[&str]| {
+            let [request, rest @ ..] = words else { panic!("a request") };
+            let words = [&[*request, "xdp:va", "192.0.2.2"], rest].concat();
+            cable.a.run(|| printed(start("key_value", &words)))
+        };
+        ask(&["put", "planet", "earth"]);
+        let call = || std::net::TcpStream::connect("192.0.2.2:18515").expect("it listens");
+        let _strangers = cable.a.run(|| [(); 20].map(|()| call()));
+        // Each would take all the patience that the client has.
+        assert_eq!(ask(&["get", "planet"]), "earth\n");
+        serving.kill().expect("it runs");
+        serving.wait().expect("it ends");
+    });
+}
+
+/// What is wrong is said in words, not in a programming language.
+#[test]
+fn an_example_that_fails_says_why_in_a_sentence() {
+    let client = ["client", "tap:x", "127.0.0.1"];
+    let cases: [(&str, &[&str]); 5] = [
+        ("hello", &client),
+        ("write_read", &client),
+        ("counter", &client),
+        ("key_value", &["get", "tap:x", "127.0.0.1", "key"]),
+        ("all_reduce", &["0", "tap:x", "127.0.0.1"]),
+    ];
+    for (name, words) in cases {
+        for (words, why) in [(words, "device `tap:x`: `tap` is none of"), (&["what"], "usage: ")] {
+            let output = start(name, words).wait_with_output().expect("it is a child of ours");
+            let said = String::from_utf8(output.stderr).expect("text");
+            assert_eq!(output.status.code(), Some(1), "{name} {words:?}");
+            assert!(said.starts_with(&format!("{name}: {why}")), "{said}");
+        }
+    }
+}
+
 /// Four clients and a server, each on a host of its own at one switch.
 #[test]
 fn four_hosts_draw_from_one_counter() {

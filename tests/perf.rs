@@ -224,7 +224,10 @@ fn a_queue_pair_that_ended_says_why() {
 #[test]
 fn a_peer_that_is_gone_is_noticed() {
     let place = Place::on_one_host();
-    for test in ["write_bw -D 60", "send_lat -D 60", "send_bw -D 60"] {
+    // It would take a day. What is not acknowledged completes without a peer too.
+    let all =
+        ["write_bw", "send_lat", "send_bw", "write_bw -c UC", "send_bw -c UC", "send_bw -c UD"];
+    for test in all.map(|test| format!("{test} -D 86400")) {
         let mut server = place.server(&format!("perf {test}"));
         let client = std::thread::scope(|scope| {
             let client = scope.spawn(|| place.client(&format!("perf {test}")));
@@ -233,6 +236,19 @@ fn a_peer_that_is_gone_is_noticed() {
             client.join().expect("it does not panic")
         });
         assert_eq!(client.code, Some(1), "{test}: {}", client.err);
+    }
+}
+
+#[test]
+fn one_direction_here_and_both_there_is_told_at_both_ends() {
+    let place = Place::on_one_host();
+    for [server, client] in [["write_bw -b", "write_bw"], ["read_bw", "read_bw -b"]] {
+        let ended = place.each([&format!("perf {server}"), &format!("perf {client}")]);
+        for Ended { code, err, .. } in &ended {
+            assert_eq!((*code, err.lines().count()), (Some(1), 1), "{server}, {client}: {err}");
+        }
+        let told = ended.iter().any(|it| it.err.contains("-b"));
+        assert!(told, "{server}, {client}: {}{}", ended[0].err, ended[1].err);
     }
 }
 
@@ -253,6 +269,10 @@ fn what_does_not_go_together_is_refused_before_anything_is_done() {
         ("send_bw -l 200", "-l may not be above -t"),
         ("write_bw -r 4", "only SEND has receives"),
         ("write_bw -D 4 -f 2", "-D has to be more than twice -f"),
+        ("write_bw -q 16384 -t 15000 -s 8 -D 9", "-q 16384 times -t are 245776384 completions"),
+        ("send_bw -b -q 1000 -n 9000 -r 9000 -s 8", "-q 1000 times -t and -r are 9128000"),
+        ("send_bw -c UD -s 5000", "a datagram of 5000 bytes does not fit the path MTU, 4096: -s"),
+        ("send_bw -c UD -s 1025 -m 1024", "does not fit the path MTU, 1024"),
         ("write_bw -x 7", "no address with GID index 7"),
         ("write_bw -q 16384 -s 1024M", "GiB of memory"),
     ];
@@ -265,6 +285,11 @@ fn what_does_not_go_together_is_refused_before_anything_is_done() {
         } else {
             place.client(&format!("perf {words}")).complains(2, why);
         }
+    }
+    let named = Place::on_one_host().with(["roxe0", "roxe0"]);
+    for test in ["perf write_bw", "pingpong rc"] {
+        let client = named.client(&format!("{test} --config /dev/zero"));
+        client.complains(2, "/dev/zero: no regular file");
     }
     for words in [
         "perf",
@@ -429,6 +454,23 @@ fn a_peer_that_measures_for_long_is_waited_for() {
         server.is_right(test);
         client.is_right(test);
     }
+}
+
+#[test]
+fn a_port_that_is_down_is_to_be_switched_on() {
+    if !is_root() {
+        return;
+    }
+    let Cable { a, b } = Cable::new(1500);
+    b.ip("link set vb down");
+    let place = Place::joined(a, b, ["udp:192.0.2.1", "udp:192.0.2.2"], "192.0.2.1");
+    let why = "the port of udp:192.0.2.2 is down: switch its interface on by `ip link set vb up`";
+    place.client("perf write_bw").complains(3, why);
+    // Nor has its cable's other end a carrier.
+    let why = "the port of udp:192.0.2.1 is down: switch its interface on by `ip link set va up`";
+    place.beside_the_server("pingpong rc", "udp:192.0.2.1").complains(3, why);
+    let place = place.with(["xdp:va", "xdp:vb"]);
+    place.client("perf write_bw").complains(3, "the port of xdp:vb is down");
 }
 
 #[test]

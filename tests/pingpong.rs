@@ -112,7 +112,9 @@ fn usage_and_environment_are_told_apart() {
 fn strangers_are_told_apart() {
     let place = Place::on_one_host();
     let nobody = b"0000:000012:01c8fe:00000000000000000000000000000000\0";
-    let cases: [(&[u8], &str); 4] = [
+    let group = b"0000:000012:01c8fe:00000000000000000000ffffe0000001\0";
+    let cases: [(&[u8], &str); 5] = [
+        (group, "the peer's address 224.0.0.1 is no single host's"),
         (b"GET / HTTP/1.1\r\nHost: example.org\r\nAccept: everything\r\n\r\n", "cannot be read"),
         (b"6.06", "the peer closed the connection too early"),
         (&[0xff; 300], "cannot be read"),

@@ -104,16 +104,17 @@ fn queue_pairs_are_shown_with_their_peers_and_why_they_ended() {
     a.wait(Wait::SECOND).unwrap_err();
 
     let text = said(&["stat", "-d", &pid, "--qp"]);
-    let line = text.lines().find(|line| line.trim_start().starts_with(&qpn.to_string())).unwrap();
+    let line =
+        text.lines().find(|line| line.trim_start().starts_with(&format!("{qpn:#x} "))).unwrap();
     let cells: Vec<_> = line.split_whitespace().collect();
-    assert_eq!(cells[..4], [&qpn.to_string(), "RC", "error", &format!("192.0.2.2:{peer}")]);
+    assert_eq!(cells[..4], [&format!("{qpn:#x}"), "RC", "error", &format!("192.0.2.2:{peer:#x}")]);
     assert!(line.contains("remote access"), "{text}");
 
     let of_one = |arguments: &[&str]| run(&[&["stat", "-d", &pid, "--qp"], arguments].concat());
     let output = of_one(&[&format!("{qpn:#x}"), "--json"]);
     // The other adapter has no such queue pair, and that is said.
     assert_eq!(output.status.code(), Some(3));
-    assert!(err(&output).contains(&format!("there is no queue pair {qpn}")), "{}", err(&output));
+    assert!(err(&output).contains(&format!("there is no queue pair {qpn:#x}")), "{}", err(&output));
     let [object] = &objects(&out(&output))[..] else { panic!("{}", out(&output)) };
     assert_eq!((&object["qpn"], &object["state"]), (&qpn.into(), &"error".into()));
     assert_eq!((&object["peer"], &object["peer_qpn"]), (&"192.0.2.2".into(), &peer.into()));
@@ -241,8 +242,15 @@ fn a_recording_is_a_capture_that_explain_and_check_read() {
 
 #[test]
 fn a_ring_of_files_keeps_the_newest() {
+    for kib in [8, 12] {
+        a_ring_keeps_its_limit(kib);
+    }
+}
+
+fn a_ring_keeps_its_limit(kib: u64) {
     let folder = Folder::new("ring");
-    let output = capture(&["-c", "20", "-w", &folder.file("a.pcapng"), "--ring", "12Kx2"]);
+    let ring = format!("{kib}Kx2");
+    let output = capture(&["-c", "20", "-w", &folder.file("a.pcapng"), "--ring", &ring]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let mut names: Vec<_> = std::fs::read_dir(&folder.0)
         .unwrap()
@@ -253,7 +261,7 @@ fn a_ring_of_files_keeps_the_newest() {
     assert!(names[0].as_str() > "a_00001.pcapng", "{names:?}");
     for name in names {
         said(&["explain", &folder.file(&name)]);
-        assert!(std::fs::metadata(folder.file(&name)).unwrap().len() <= 12 * 1024);
+        assert!(std::fs::metadata(folder.file(&name)).unwrap().len() <= kib * 1024);
     }
 }
 
@@ -269,7 +277,7 @@ fn what_cannot_be_recorded_is_said() {
     let expected = format!("2 adapters are open: say by -d which, of {pid}/memory, {pid}/memory#2");
     assert!(several.contains(&expected), "{several}");
     assert!(usage(&["-w", "-", "--last", "3"]).contains("need a file"));
-    assert!(usage(&["-w", "x", "--ring", "1x1"]).contains("4K"));
+    assert!(usage(&["-w", "x", "--ring", "8191x1"]).contains("8K"));
     assert!(usage(&["--filter", "nosuch == 1"]).contains("--filter:"));
     let second = format!("{pid}/memory#2");
     let output = run(&["capture", "-d", &second, "-w", "/nonexistent/x.pcapng"]);
@@ -313,7 +321,7 @@ fn one_screen_can_be_printed_and_no_screen_is_drawn_where_there_is_no_terminal()
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "roxe top: 2 adapters, 2 queue pairs, by rate   (? help)");
     assert!(lines[3].starts_with("memory") && lines[5].starts_with("memory#2"), "{text}");
-    let qpn = a.endpoint().unwrap().qpn.get().to_string();
+    let qpn = format!("{:#x} ", a.endpoint().unwrap().qpn.get());
     assert!(lines.iter().any(|line| line.trim_start().starts_with(&qpn)), "{text}");
 
     let output = run(&["top", "-d", &pid]);

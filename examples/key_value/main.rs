@@ -11,16 +11,18 @@
 //! All run in this process, joined by memory. On several hosts, or in several network namespaces:
 //! `key_value server xdp:eth1`, then `key_value put xdp:eth1 HOST KEY VALUE` or `… get … KEY`.
 
+mod client;
 mod end;
 mod entry;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, error::Error, sync::Arc, time::Duration};
+use std::{env, error::Error, process::ExitCode, sync::Arc, time::Duration};
 
+use client::Client;
 use end::End;
 use entry::{Entry, SLOT, SLOTS, place};
-use roxe::verbs::asynchronous::AsyncListener;
-use roxe::verbs::{Buffer, ConnectOptions, Context, Op, Remote, open};
+use roxe::verbs::asynchronous::{AsyncListener, Caller};
+use roxe::verbs::{Buffer, ConnectOptions, Context, MemoryRegion, open};
 use tokio::task::spawn;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -31,7 +33,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 static ANSWERED: AtomicUsize = AtomicUsize::new(0);
 
 #[tokio::main]
-async fn main() -> Outcome {
+async fn main() -> ExitCode {
+    let told = run().await.map_err(|error| eprintln!("key_value: {error}"));
+    told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+}
+
+async fn run() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     let client = async |device, host| Client::new(&open(device)?, format!("{host}:18515")).await;
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -83,23 +90,26 @@ async fn in_this_process() -> Outcome {
     Ok(())
 }
 
-/// Lends its table to each client that comes, and carries out what they send.
+/// Lends its table to each client that comes. Who is slow, or a stranger, keeps nobody waiting.
 async fn serve(adapter: Context, listener: AsyncListener) -> Outcome {
     let table = Buffer::new(SLOTS * SLOT);
-    let lent = adapter.register(&table)?;
-    let key = lent.remote(0).to_bytes();
+    let lent = Arc::new(adapter.register(&table)?);
     loop {
-        let client = End::new(&adapter)?;
-        let options = ConnectOptions::default();
-        match listener.accept(&client.connection, &options, &key, PATIENCE).await {
-            Ok(_) => drop(spawn(answer(client, Arc::clone(&table)))),
-            Err(error) => eprintln!("a client did not get in: {error}"),
-        }
+        let (caller, end) = (listener.next().await?, End::new(&adapter)?);
+        let served = answer(caller, end, Arc::clone(&table), Arc::clone(&lent));
+        spawn(async { served.await.map_err(|error| eprintln!("a client has gone: {error}")) });
     }
 }
 
 /// Stores what one client sends. An entry that was in its slot is forgotten, as in a cache.
-async fn answer(client: End, table: Arc<Buffer>) -> Outcome {
+async fn answer(
+    caller: Caller,
+    client: End,
+    table: Arc<Buffer>,
+    lent: Arc<MemoryRegion>,
+) -> Outcome {
+    let (options, key) = (ConnectOptions::default(), lent.remote(0).to_bytes());
+    caller.meet(&client.connection, &options, &key, PATIENCE).await?;
     let mut entry = client.receive().await?;
     loop {
         if let Some((key, _)) = entry.open() {
@@ -110,37 +120,5 @@ async fn answer(client: End, table: Arc<Buffer>) -> Outcome {
         let (next, answered) = tokio::join!(client.receive(), client.send(&Entry::FREE));
         answered?;
         entry = next?;
-    }
-}
-
-/// A client: its end, and where the server's table is.
-struct Client(End, Remote);
-
-impl Client {
-    async fn new(adapter: &Context, server: String) -> Outcome<Self> {
-        let end = End::new(adapter)?;
-        let options = ConnectOptions::default();
-        let key = end.connection.reach(server, &options, b"", PATIENCE).await?.user;
-        Ok(Self(end, Remote::from_bytes(&key).ok_or("the server told no key")?))
-    }
-
-    async fn put(&self, key: &str, value: &str) -> Outcome {
-        let entry =
-            Entry::new(key, value).ok_or("key and value have 55 bytes together, at most")?;
-        let (answer, sent) = tokio::join!(self.0.receive(), self.0.send(&entry));
-        sent?;
-        answer.map(drop)
-    }
-
-    async fn get(&self, key: &str) -> Outcome<Option<String>> {
-        let Self(end, Remote { va, r_key }) = self;
-        let slot = Op::Read { va: va + place(key) as u64, r_key: *r_key };
-        let mut entry = end.perform(slot).await?;
-        // Neither free nor whole: it was read while it was written.
-        while entry.open().is_none() && !entry.is_free() {
-            entry = end.perform(slot).await?;
-        }
-        let found = entry.open().filter(|(found, _)| *found == key);
-        Ok(found.map(|(_, value)| value.to_owned()))
     }
 }

@@ -2,30 +2,66 @@
 
 use std::env;
 use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use super::{Check, Level};
 use crate::adapters::{Adapter, Open};
 
 /// All of it.
 pub(super) fn checks() -> Vec<Check> {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
     let status = read("/proc/thread-self/status");
+    let limits = read("/proc/thread-self/limits");
+    let [release, jit_enable, rmem_max, wmem_max] =
+        ["kernel/osrelease", "net/core/bpf_jit_enable", "net/core/rmem_max", "net/core/wmem_max"]
+            .map(|name| read(&format!("/proc/sys/{name}")));
+    let [udp, udp6, tables] = ["udp", "udp6", "ip_tables_names"]
+        .map(|name| read(&format!("/proc/thread-self/net/{name}")));
     let mut checks = vec![
-        kernel(read("/proc/sys/kernel/osrelease").trim()),
-        jit(read("/proc/sys/net/core/bpf_jit_enable").trim()),
-        privileges(&status),
-        memlock(&read("/proc/thread-self/limits"), &status),
-        buffers(
-            read("/proc/sys/net/core/rmem_max").trim(),
-            read("/proc/sys/net/core/wmem_max").trim(),
-            &status,
-        ),
-        port(&[read("/proc/thread-self/net/udp"), read("/proc/thread-self/net/udp6")]),
+        known("kernel", [release], |[release]| kernel(release.trim())),
+        known("BPF compiler", [jit_enable], |[enabled]| jit(enabled.trim())),
+        known("privileges", [status.clone()], |[status]| privileges(status)),
+        known("locked memory", [limits, status.clone()], |[limits, status]| {
+            memlock(limits, status)
+        }),
+        known("socket buffers", [rmem_max, wmem_max, status], |[receive, send, status]| {
+            buffers(receive.trim(), send.trim(), status)
+        }),
+        known("UDP port 4791", [udp, udp6], port),
     ];
-    checks.extend(firewall(&read("/proc/thread-self/net/ip_tables_names")));
+    match tables {
+        Ok(tables) => checks.extend(firewall(&tables)),
+        Err(why) => checks.push(Check::unknown("firewall", why)),
+    }
     checks.push(adapters());
-    checks.extend(variables());
+    checks.extend(configuration());
     checks
+}
+
+/// What a file of the kernel says: nothing, where it has no such file; or why it cannot be asked.
+pub(super) fn read(path: &str) -> Result<String, String> {
+    match fs::read_to_string(path) {
+        // Of some settings only the first network namespace has files.
+        Err(error) if error.kind() == ErrorKind::NotFound && Path::new(PROC).exists() => {
+            Ok(String::new())
+        }
+        read => read.map_err(|error| format!("{path}: {error}")),
+    }
+}
+
+/// Where /proc is.
+const PROC: &str = "/proc/thread-self";
+
+/// A check that takes what the kernel says, or that it does not.
+fn known<const N: usize>(
+    what: &'static str,
+    texts: [Result<String, String>; N],
+    check: impl FnOnce([&str; N]) -> Check,
+) -> Check {
+    if let Some(why) = texts.iter().find_map(|text| text.as_ref().err()) {
+        return Check::unknown(what, why);
+    }
+    check(texts.each_ref().map(|text| text.as_deref().unwrap_or_default()))
 }
 
 fn kernel(release: &str) -> Check {
@@ -136,10 +172,10 @@ fn buffers(receive: &str, send: &str, status: &str) -> Check {
 }
 
 /// Sockets that have UDP port 4791, in the tables of both families.
-fn port(tables: &[String]) -> Check {
+fn port(tables: [&str; 2]) -> Check {
     let what = "UDP port 4791";
     let inodes: Vec<String> =
-        tables.iter().flat_map(|table| inodes_of_port(table)).map(str::to_owned).collect();
+        tables.into_iter().flat_map(inodes_of_port).map(str::to_owned).collect();
     if inodes.is_empty() {
         return Check::right(what, "free");
     }
@@ -188,8 +224,9 @@ fn firewall(tables: &str) -> Option<Check> {
 /// Those that are open already.
 fn adapters() -> Check {
     let what = "open adapters";
-    let Ok(Open { adapters: found, silent }) = Adapter::all() else {
-        return Check::right(what, "cannot be seen here");
+    let Open { adapters: found, silent } = match Adapter::all() {
+        Ok(open) => open,
+        Err(error) => return Check::unknown(what, format!("/proc/thread-self/net/unix: {error}")),
     };
     let mut names: Vec<_> =
         found.iter().map(|it| format!("{}: {}", it.title(), it.info.mode)).collect();
@@ -200,35 +237,49 @@ fn adapters() -> Check {
     Check::right(what, names.join("; "))
 }
 
-/// Variables that programs with adapters read.
-fn variables() -> Vec<Check> {
-    let what = "variables";
+/// Variables that programs with adapters read, and what they name.
+fn configuration() -> Vec<Check> {
     let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let mut names: Vec<_> = names.filter(|name| name.starts_with("ROXE_")).collect();
     names.sort();
-    let mut checks: Vec<Check> = names
-        .iter()
-        .filter(|name| !KNOWN.contains(&name.as_str()))
+    let strange = names.iter().filter(|name| !KNOWN.contains(&name.as_str()));
+    let mut checks: Vec<Check> = strange
         .map(|name| {
-            Check::new(Level::Warning, what, format!("{name} means nothing"))
+            Check::new(Level::Warning, "variables", format!("{name} means nothing"))
                 .advise(format!("there are: {}", KNOWN.join(", ")))
         })
         .collect();
-    if names.iter().any(|name| KNOWN.contains(&name.as_str())) {
-        checks.push(match roxe_verbs::devices() {
-            Ok(devices) => {
-                let all: Vec<_> =
-                    devices.iter().map(|it| format!("{} = {}", it.name, it.device)).collect();
-                Check::right(what, all.join("; "))
-            }
-            Err(error) => Check::new(Level::Wrong, what, error.to_string())
-                .advise("`roxe devinfo --help` shows how devices are named"),
-        });
-    }
+    let what = "configuration";
+    let value = |name| {
+        let value = env::var_os(name)?.to_string_lossy().trim().to_owned();
+        (!value.is_empty()).then_some(value)
+    };
+    // The first one goes first.
+    let [devices, file] = KNOWN.map(value);
+    let from = match (devices, file) {
+        (Some(_), None) => "ROXE_DEVICES".to_owned(),
+        (Some(_), Some(file)) => format!("ROXE_DEVICES, and not ROXE_CONFIG={file}"),
+        (None, Some(file)) => format!("ROXE_CONFIG={file}"),
+        (None, None) => {
+            let found = "no variable names adapters: each interface that is up is one";
+            checks.push(Check::right(what, found));
+            return checks;
+        }
+    };
+    checks.push(match roxe_verbs::devices() {
+        Ok(devices) => {
+            let all: Vec<_> =
+                devices.iter().map(|it| format!("{} = {}", it.name, it.device)).collect();
+            Check::right(what, format!("{from}: {}", all.join("; ")))
+        }
+        Err(error) => Check::new(Level::Wrong, what, format!("{from}: {error}"))
+            .advise("`roxe devinfo --help` shows how devices are named"),
+    });
     checks
 }
 
-const KNOWN: [&str; 2] = ["ROXE_CONFIG", "ROXE_DEVICES"];
+/// Which means something; the first goes first.
+const KNOWN: [&str; 2] = ["ROXE_DEVICES", "ROXE_CONFIG"];
 
 #[cfg(test)]
 mod tests {
@@ -288,7 +339,19 @@ mod tests {
             11: 00000000:0044 0100007F:12B7 07 00000000:00000000 00:00000000 00000000     0        \
             0 4712 2 0000000000000000 0\n";
         assert_eq!(inodes_of_port(table).collect::<Vec<_>>(), ["4711"]);
-        assert_eq!(port(&[String::new(), String::new()]).level, Level::Right);
+        assert_eq!(port(["", ""]).level, Level::Right);
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_not_known_and_what_does_not_exist_is_nothing() {
+        assert_eq!(read("/proc/sys/net/core/nosuch"), Ok(String::new()));
+        // A folder can be opened, and not be read.
+        let why = read("/proc").unwrap_err();
+        assert!(why.starts_with("/proc: "), "{why}");
+        let of = |texts| known("x", texts, |[a, b]| Check::right("x", format!("{a}{b}")));
+        assert_eq!(of([Ok("a".to_owned()), Ok("b".to_owned())]), Check::right("x", "ab"));
+        let unknown = of([Ok("a".to_owned()), Err("/proc/b: gone".to_owned())]);
+        assert_eq!((unknown.level, &*unknown.found), (Level::Warning, "not known: /proc/b: gone"));
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What is about one interface.
 
-use std::fs;
-
 use roxe_net::neighbor::Interface;
 use roxe_verbs::Mtu;
 
@@ -199,9 +197,12 @@ fn xdp(_: &Interface) -> Vec<Check> {
 
 /// Hosts that were asked for their MAC and did not answer.
 fn neighbours(interface: &Interface) -> Option<Check> {
-    let table = fs::read_to_string("/proc/thread-self/net/arp").ok()?;
-    let (silent, known) = neighbours_of(&table, &interface.name);
     let what = "neighbours";
+    let table = match super::host::read("/proc/thread-self/net/arp") {
+        Ok(table) => table,
+        Err(why) => return Some(Check::unknown(what, why)),
+    };
+    let (silent, known) = neighbours_of(&table, &interface.name);
     if silent.is_empty() {
         return (known > 0).then(|| Check::right(what, format!("{known} known")));
     }

@@ -54,7 +54,8 @@ pub(crate) struct PerfArguments {
     #[arg(short, long, value_name = "N", default_value_t = 1,
           value_parser = value_parser!(u32).range(1..=16384))]
     pub(crate) qp: u32,
-    /// Both directions at the same time; bandwidth only
+    /// Both directions at the same time, at both ends; bandwidth only. Who has it where the other
+    /// end has not is told, but by an ib_write_bw without -b, which does not look
     #[arg(short, long)]
     pub(crate) bidirectional: bool,
     /// Requests that a queue pair may have outstanding [default: 128]

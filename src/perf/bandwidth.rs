@@ -172,8 +172,8 @@ impl<'a> Run<'a> {
                     break;
                 }
             } else {
-                idle.moved();
                 ended = Instant::now();
+                idle.went_on(ended)?;
                 if !begun && self.received > 0 {
                     begun = true;
                     self.measure.begin();

@@ -15,6 +15,8 @@ pub(crate) struct Idle<'a> {
     empty: u32,
     since: Option<Instant>,
     quiet: Option<Quiet>,
+    /// When the peer was looked at last while something completed.
+    looked: Option<Instant>,
 }
 
 /// What was seen of the peer meanwhile.
@@ -43,7 +45,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 impl<'a> Idle<'a> {
     pub(crate) const fn new(rig: &'a Rig, channel: &'a SideChannel) -> Self {
-        Self { rig, channel, empty: 0, since: None, quiet: None }
+        Self { rig, channel, empty: 0, since: None, quiet: None, looked: None }
     }
 
     /// Something completed.
@@ -51,6 +53,30 @@ impl<'a> Idle<'a> {
         self.empty = 0;
         self.since = None;
         self.quiet = None;
+    }
+
+    /// Something completed, at this time. What is not acknowledged completes whether or not there
+    /// is a peer: now and then it is looked for all the same.
+    pub(crate) fn went_on(&mut self, now: Instant) -> Result<(), Failure> {
+        self.moved();
+        let looked = self.looked.get_or_insert(now);
+        if now.saturating_duration_since(*looked) < SHORT {
+            return Ok(());
+        }
+        *looked = now;
+        match self.channel.look() {
+            Presence::Gone => Err(self.gone()),
+            Presence::Busy | Presence::Done => Ok(()),
+        }
+    }
+
+    /// The peer closed the connection.
+    fn gone(&self) -> Failure {
+        let gone = "the peer closed the connection too early: its own message says why";
+        Failure::failed(match self.rig.why() {
+            Some(why) => format!("{gone}; here: {why}"),
+            None => gone.to_owned(),
+        })
     }
 
     /// Nothing did.
@@ -81,13 +107,7 @@ impl<'a> Idle<'a> {
         }
         let quiet = self.quiet.get_or_insert_with(Quiet::begin).lasts(|| self.rig.traffic());
         match self.channel.look() {
-            Presence::Gone => {
-                let gone = "the peer closed the connection too early: its own message says why";
-                Err(Failure::failed(match self.rig.why() {
-                    Some(why) => format!("{gone}; here: {why}"),
-                    None => gone.to_owned(),
-                }))
-            }
+            Presence::Gone => Err(self.gone()),
             Presence::Done if elapsed > GRACE => Ok(Seen::Done),
             _ if quiet > self.channel.patience() => Err(silent(self.channel.patience())),
             _ => Ok(Seen::Busy),

@@ -12,8 +12,8 @@ use roxe_verbs::{Completion, CompletionStatus, Data, ReceiveRequest, Remote, Sen
 use crate::perf::bandwidth::operation;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::receive_len;
-use crate::perf::plan::{Plan, Verb};
-use crate::perf::rig::{HINT, LATENCY_DEPTH, Rig};
+use crate::perf::plan::{LATENCY_DEPTH, Plan, Verb};
+use crate::perf::rig::{HINT, Rig};
 use crate::side_channel::{Failure, SideChannel};
 
 /// What was measured.

@@ -62,7 +62,7 @@ impl Meeting {
             swap(&mut channel, &own[..1])?;
         }
         let peers = swap(&mut channel, &own)?;
-        rig.connect(plan, peers)?;
+        rig.connect(plan, peers, channel.is_this_host())?;
         let mut meeting = Self { channel, own };
         if plan.verb == Verb::Send {
             meeting.first(rig)?;

@@ -94,6 +94,9 @@ const MANY: u64 = 20_000;
 /// Receives of UC and UD, whose senders do not wait for any.
 const MOST_RECEIVES: u64 = 16_000;
 
+/// Requests that may be outstanding while latencies are measured: completions are not waited for.
+pub(crate) const LATENCY_DEPTH: u32 = 64;
+
 /// READs and atomics that a queue pair of anybody's may have outstanding.
 pub(crate) const MOST_READS: u16 = 128;
 
@@ -117,7 +120,7 @@ impl Plan {
             _ => 1000,
         });
         refuse(arguments, verb, metric, messages)?;
-        refuse_beyond(arguments, limits)?;
+        refuse_unlike_port(arguments, limits)?;
         let extent = match arguments.duration {
             None => Extent::Messages(messages),
             Some(seconds) => {
@@ -156,7 +159,7 @@ impl Plan {
         let most =
             MOST_READS.min(limits.max_qp_rd_atom.into()).min(limits.max_qp_init_rd_atom.into());
         let many = matches!(extent, Extent::Messages(messages) if messages <= MANY);
-        Ok(Self {
+        let plan = Self {
             verb,
             metric,
             service,
@@ -180,21 +183,77 @@ impl Plan {
             verify: arguments.verify,
             cycle_buffer: 4096,
             cache_line: 64,
-        })
+        };
+        plan.refuse_long_datagrams()?;
+        plan.refuse_beyond(limits)?;
+        Ok(plan)
+    }
+
+    /// Requests that each send and each receive queue of ours takes.
+    pub(crate) fn depths(&self) -> [u32; 2] {
+        let sends = match self.metric {
+            Metric::Bandwidth => self.tx_depth,
+            Metric::Latency => LATENCY_DEPTH,
+        };
+        [sends, if self.receives() { self.rx_depth } else { 1 }]
+    }
+
+    /// Receives of the queue that all queue pairs share, if they do.
+    pub(crate) fn shared_depth(&self) -> Option<u32> {
+        (self.use_srq && self.receives()).then(|| self.rx_depth.max(self.queue_pairs))
+    }
+
+    /// Entries of the one completion queue: all requests of all queue pairs at once.
+    pub(crate) fn completions(&self) -> u64 {
+        self.depths().map(u64::from).iter().sum::<u64>() * u64::from(self.queue_pairs)
+    }
+
+    /// Says which flag asks for longer queues than the adapter has.
+    fn refuse_beyond(&self, limits: &Limits) -> Result<(), Failure> {
+        let [sends, receives] = self.depths();
+        let (queue_pairs, most, most_cqe) =
+            (self.queue_pairs, limits.max_qp_wr, limits.max_cqe.into());
+        let why = if queue_pairs > limits.max_qp {
+            format!("-q {queue_pairs}: the adapter has {} queue pairs", limits.max_qp)
+        } else if sends > most {
+            format!("-t {sends}: a queue of the adapter has {most} requests")
+        } else if let Some(shared) = self.shared_depth().filter(|it| *it > limits.max_srq_wr) {
+            let most = limits.max_srq_wr;
+            format!("-r {shared}: a shared receive queue of the adapter has {most} receives")
+        } else if receives > most {
+            format!("-r {receives}: a queue of the adapter has {most} receives")
+        } else if self.completions() > most_cqe {
+            let each = if self.receives() { "-t and -r" } else { "-t" };
+            format!(
+                "-q {queue_pairs} times {each} are {} completions: a completion queue of the \
+                 adapter has {most_cqe}",
+                self.completions()
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Usage(why))
+    }
+
+    /// A datagram is one packet.
+    fn refuse_long_datagrams(&self) -> Result<(), Failure> {
+        let most = self.mtu.bytes();
+        if self.service == ServiceType::Ud && self.size > most && self.size_chosen {
+            return Err(Failure::usage(format_args!(
+                "a datagram of {} bytes does not fit the path MTU, {most}: -s {most}, or raise \
+                 the MTU of both interfaces",
+                self.size
+            )));
+        }
+        Ok(())
     }
 
     /// Takes the path MTU that both ports have. A datagram is one packet.
     pub(crate) fn agree_mtu(&mut self, peers: Mtu) -> Result<(), Failure> {
         self.mtu = self.mtu.min(peers);
-        let most = self.mtu.bytes();
-        if self.service == ServiceType::Ud && self.size > most {
-            if self.size_chosen {
-                return Err(Failure::usage(format_args!(
-                    "a datagram of {} bytes does not fit the path MTU, {most}",
-                    self.size
-                )));
-            }
-            self.size = most;
+        self.refuse_long_datagrams()?;
+        if self.service == ServiceType::Ud {
+            self.size = self.size.min(self.mtu.bytes());
         }
         Ok(())
     }
@@ -276,8 +335,8 @@ fn refuse(
     }
 }
 
-/// What the adapter does not have.
-fn refuse_beyond(arguments: &PerfArguments, limits: &Limits) -> Result<(), Failure> {
+/// What the port does not have.
+fn refuse_unlike_port(arguments: &PerfArguments, limits: &Limits) -> Result<(), Failure> {
     let PerfArguments { inline_size, mtu, .. } = *arguments;
     let most_inline = limits.max_inline_data;
     if inline_size > most_inline {
@@ -290,5 +349,66 @@ fn refuse_beyond(arguments: &PerfArguments, limits: &Limits) -> Result<(), Failu
             limits.port_mtu
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: PerfArguments,
+    }
+
+    fn refusal(words: &str, limits: &Limits) -> Option<String> {
+        let words = ["perf"].into_iter().chain(words.split_whitespace());
+        let Line { arguments } = Line::parse_from(words);
+        match Plan::new(&arguments, limits) {
+            Ok(_) => None,
+            Err(Failure::Usage(why)) => Some(why),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_flag_that_goes_beyond_the_adapter_is_named_with_its_limit() {
+        let mut limits = Limits::DEFAULT;
+        (limits.max_qp, limits.max_cqe) = (8, 1000);
+        (limits.max_qp_wr, limits.max_srq_wr) = (200, 100);
+        let cases = [
+            ("write_bw -q 9 -t 8", "-q 9: the adapter has 8 queue pairs"),
+            ("write_bw -t 201", "-t 201: a queue of the adapter has 200 requests"),
+            ("send_bw -r 201", "-r 201: a queue of the adapter has 200 receives"),
+            (
+                "send_bw -r 101 --use-srq",
+                "-r 101: a shared receive queue of the adapter has 100 receives",
+            ),
+            (
+                "write_bw -q 8",
+                "-q 8 times -t are 1032 completions: a completion queue of the adapter has 1000",
+            ),
+        ];
+        for (words, why) in cases {
+            assert_eq!(refusal(words, &limits).as_deref(), Some(why), "{words}");
+            assert_eq!(refusal(words, &Limits::DEFAULT), None, "{words}");
+        }
+        for words in ["write_bw -q 7", "send_bw -r 100 --use-srq", "send_lat -r 100"] {
+            assert_eq!(refusal(words, &limits), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_datagram_too_long_is_refused_before_the_peer_is_known() {
+        let mut limits = Limits::DEFAULT;
+        limits.port_mtu = Mtu::B1024;
+        let why = refusal("send_bw -c UD -s 1025", &limits).unwrap();
+        assert!(why.starts_with("a datagram of 1025 bytes does not fit the path MTU, 1024"));
+        for words in ["send_bw -c UD -s 1024", "send_bw -c UD", "send_bw -c UD -a"] {
+            assert_eq!(refusal(words, &limits), None, "{words}");
+        }
     }
 }

@@ -9,12 +9,9 @@ use roxe_verbs::{
 
 use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
-use crate::perf::plan::{MOST_READS, Metric, Plan, Verb};
+use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::{Destination, Q_KEY};
 use crate::side_channel::{Failure, Traffic, must_match};
-
-/// Requests that may be outstanding while latencies are measured: completions are not waited for.
-pub(crate) const LATENCY_DEPTH: u32 = 64;
 
 /// How long a peer waits when there is no receive, as perftest has it.
 const MIN_RNR_TIMER: u8 = 12;
@@ -51,20 +48,15 @@ impl Rig {
     ) -> Result<Self, Failure> {
         let domain = context.alloc_pd()?;
         let memory = Memory::new(&domain, plan)?;
-        let depth = match plan.metric {
-            Metric::Bandwidth => plan.tx_depth,
-            Metric::Latency => LATENCY_DEPTH,
-        };
-        let receives = if plan.receives() { plan.rx_depth } else { 1 };
-        let all = (depth + receives).saturating_mul(plan.queue_pairs);
+        let [depth, receives] = plan.depths();
+        let all = u32::try_from(plan.completions()).unwrap_or(u32::MAX);
         let channel = plan.events.then(|| context.create_comp_channel()).transpose()?;
         let cq = match &channel {
             Some(channel) => context.create_cq_on(channel, all)?,
             None => context.create_cq(all)?,
         };
-        let srq = (plan.use_srq && plan.receives())
-            .then(|| domain.create_srq(plan.rx_depth.max(plan.queue_pairs), 1))
-            .transpose()?;
+        let shared = plan.shared_depth();
+        let srq = shared.map(|depth| domain.create_srq(depth, 1)).transpose()?;
         let mut queue_pairs = Vec::new();
         for _ in 0..plan.queue_pairs {
             let builder = domain
@@ -129,9 +121,14 @@ impl Rig {
     }
 
     /// Connects each queue pair with the peer's, or learns where datagrams go.
-    pub(crate) fn connect(&mut self, plan: &Plan, peers: Vec<Destination>) -> Result<(), Failure> {
+    pub(crate) fn connect(
+        &mut self,
+        plan: &Plan,
+        peers: Vec<Destination>,
+        is_this_host: bool,
+    ) -> Result<(), Failure> {
         for (at, (qp, peer)) in self.queue_pairs.iter().zip(&peers).enumerate() {
-            must_match(self.gid.1, peer.gid)?;
+            must_match(self.gid.1, peer.gid, is_this_host)?;
             if plan.service == ServiceType::Ud {
                 qp.ready(QKey(Q_KEY))?;
                 let vector = AddressVector {

@@ -167,7 +167,7 @@ impl Screen {
             lines.extend(self.adapter_lines());
             let room = height.saturating_sub(lines.len() + 2);
             lines.push(Line::default());
-            lines.push(Line::styled(QUEUE_PAIR_TITLES, Style::new().bold()));
+            lines.push(Line::styled(self.queue_pair_titles(), Style::new().bold()));
             lines.extend(self.queue_pair_lines().into_iter().skip(self.above).take(room));
         }
         lines.truncate(height);
@@ -187,12 +187,34 @@ impl Screen {
         Line::styled(text, Style::new().bold())
     }
 
+    /// Columns that names of adapters take.
+    fn room_of_names(&self, least: usize) -> usize {
+        let names = self.adapters.iter().map(|it| it.name.chars().count());
+        names.max().unwrap_or(0).max(least)
+    }
+
+    /// Columns that peers take.
+    fn room_of_peers(&self) -> usize {
+        let all = self.adapters.iter().flat_map(|adapter| &adapter.queue_pairs);
+        all.map(|it| it.peer.chars().count()).max().unwrap_or(0).max(PEER)
+    }
+
+    fn queue_pair_titles(&self) -> String {
+        let (names, peers) = (self.room_of_names(NAME), self.room_of_peers());
+        format!(
+            "      QP svc state  {:<names$} {:<peers$}  pkt/s   Gb/s again  RNR drops",
+            "adapter", "peer"
+        )
+    }
+
     fn adapter_lines(&self) -> Vec<Line<'static>> {
-        let mut lines = vec![Line::default(), Line::styled(ADAPTER_TITLES, Style::new().bold())];
+        let names = self.room_of_names(LONG_NAME);
+        let titles = format!("{:<names$} {ADAPTER_TITLES}", "adapter");
+        let mut lines = vec![Line::default(), Line::styled(titles, Style::new().bold())];
         for it in &self.adapters {
             let state = if it.active { "active" } else { "down" };
             let line = format!(
-                "{:<12.12} {:>8} {state:<6} {:>7} {:>7} {:>7} {:>7} {:>6} {:>5} {:>6}",
+                "{:<names$} {:>8} {state:<6} {:>7} {:>7} {:>7} {:>7} {:>6} {:>5} {:>6}",
                 it.name,
                 it.process,
                 short(it.sent.packets),
@@ -225,10 +247,11 @@ impl Screen {
             };
             by.then(a.qpn.cmp(&b.qpn))
         });
+        let (names, peers) = (self.room_of_names(NAME), self.room_of_peers());
         let mut lines = Vec::new();
         for (adapter, it) in all {
             let line = format!(
-                "{:>8} {:<3} {:<6.6} {:<7.7} {:<21} {:>6} {:>6} {:>5} {:>4} {:>5}",
+                "{:>#8x} {:<3} {:<6.6} {:<names$} {:<peers$} {:>6} {:>6} {:>5} {:>4} {:>5}",
                 it.qpn,
                 it.service,
                 it.state,
@@ -288,11 +311,13 @@ fn gigabits(number: f64) -> String {
     if number >= 99.995 { format!("{number:.1}") } else { format!("{number:.2}") }
 }
 
-const ADAPTER_TITLES: &str =
-    "adapter       process state   sent/s    Gb/s rcvd/s    Gb/s  again   RNR  drops";
+/// What stands behind the name.
+const ADAPTER_TITLES: &str = " process state   sent/s    Gb/s rcvd/s    Gb/s  again   RNR  drops";
 
-const QUEUE_PAIR_TITLES: &str =
-    "      QP svc state  adapter peer                   pkt/s   Gb/s again  RNR drops";
+/// Columns of names and peers, at least.
+const LONG_NAME: usize = 12;
+const NAME: usize = 7;
+const PEER: usize = 21;
 
 const HELP: &str = "
 q, Esc     end

@@ -139,7 +139,7 @@ impl QueuePairStory {
 impl fmt::Display for QueuePairStory {
     /// The sentence, and below it what happened before, a line each.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "queue pair {}: {}", self.qpn.get(), self.sentence())?;
+        write!(f, "queue pair {}: {}", self.qpn, self.sentence())?;
         self.history.iter().try_for_each(|record| write!(f, "\n  {record}"))
     }
 }

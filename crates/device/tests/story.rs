@@ -71,7 +71,7 @@ fn the_last_frames_and_events_come_with_it() {
     let told = a.device.queue_pair_story(qa).unwrap().to_string();
     let (psn, key) = (qa.get(), b.key.0);
     let expected = format!(
-        "queue pair {psn}: remote access error: WRITE of 5 bytes to 0xfffffffffffffff8, \
+        "queue pair {qa}: remote access error: WRITE of 5 bytes to 0xfffffffffffffff8, \
          rkey 0x{key:x} (id 1): the peer answered PSN {psn} with NAK remote access error\n  \
          0.000000000 state init\n  \
          0.000000000 state rtr\n  \

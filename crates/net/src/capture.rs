@@ -81,7 +81,7 @@ pub enum Keep {
     /// becomes `x_00001.pcapng` and so on, behind those that are there already; with one more than
     /// `count`, the oldest of this recording goes.
     Files {
-        /// Bytes that a file has at most.
+        /// Bytes that a file has at most, but for one with a single frame that is longer.
         bytes: u64,
         /// Files that there are at most; at least 1.
         count: u32,

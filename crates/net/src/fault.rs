@@ -459,7 +459,7 @@ impl fmt::Display for Rule {
             write!(f, " psn {}..{}", first.get(), last.get())?;
         }
         if let Some(qpn) = qpn {
-            write!(f, " of qp {}", qpn.get())?;
+            write!(f, " of qp {qpn}")?;
         }
         if *times != 0 {
             write!(f, " {times} times")?;

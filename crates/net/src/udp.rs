@@ -110,6 +110,8 @@ pub enum Verify {
 #[derive(Debug)]
 pub struct Udp {
     capabilities: Capabilities,
+    /// The index of the interface that its address belongs to.
+    interface: u32,
     socket: OwnedFd,
     bell: Doorbell,
     local: Local,
@@ -164,6 +166,7 @@ impl Udp {
                 headers: HeadersOf::Kernel { source_port: ROCE_PORT },
                 summary,
             },
+            interface: interface.index,
             socket: opened.socket,
             bell,
             local: Local::new(at, joins, &interfaces),
@@ -176,6 +179,11 @@ impl Udp {
             rx_joined: 0,
             rx_errors: 0,
         })
+    }
+
+    /// The index of the interface that its address belongs to.
+    pub const fn interface(&self) -> u32 {
+        self.interface
     }
 
     /// Hands up what has arrived, until there is a packet. Says how many.
@@ -393,14 +401,15 @@ impl Senders {
     }
 }
 
-/// The interface that an address of this host belongs to.
+/// The interface that an address of this host belongs to; of several one by which packets go.
 fn find(
     netlink: &mut Netlink,
     interfaces: &[Interface],
     address: IpAddr,
 ) -> Result<Interface, OpenError> {
     let has = |it: &&Interface| it.addresses.iter().any(|it| it.address == address);
-    if let Some(interface) = interfaces.iter().find(has) {
+    let all = interfaces.iter().filter(has);
+    if let Some(interface) = all.min_by_key(|it| !(it.is_up && it.has_carrier)) {
         return Ok(interface.clone());
     }
     // One of loopback's many, or of a network that is routed to this host as a whole.

@@ -45,6 +45,8 @@ pub enum Cause {
     Receive(Receive, ReceiveFailure),
     /// `ibv_modify_qp` to state Error.
     Modified,
+    /// The port is gone: nothing will come or go any more.
+    PortGone,
     /// A completion found no room: its queue overran, or had before.
     CompletionLost,
 }
@@ -308,7 +310,7 @@ impl Cause {
                 Some(rule.receive_status())
             }
             Self::Receive(_, why) => Some(why.status()),
-            Self::Peer(..) | Self::Modified | Self::CompletionLost => None,
+            Self::Peer(..) | Self::Modified | Self::PortGone | Self::CompletionLost => None,
         }
     }
 }

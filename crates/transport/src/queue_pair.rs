@@ -186,7 +186,8 @@ impl QueuePair {
     /// ended by itself hides why, nor what one goes on from.
     fn remember(&mut self, at: Instant, to: QpState, cause: Cause) {
         let ended = self.ending.as_ref().is_some_and(|ending| ending.from != ending.to);
-        if ended && (cause == Cause::Modified || to == self.state) {
+        let outside = matches!(cause, Cause::Modified | Cause::PortGone);
+        if ended && (outside || to == self.state) {
             return;
         }
         self.ending = Some(Box::new(Ending { at, from: self.state, to, cause }));
@@ -223,6 +224,15 @@ impl QueuePair {
             self.state = to;
             self.history.state(to);
             self.requester.fail(Some(failure), &self.attributes, adapter);
+        }
+    }
+
+    /// The port is gone: nobody may wait for what cannot come. One in state Reset stays there:
+    /// nothing is posted on it.
+    pub fn port_gone(&mut self, adapter: &mut impl Adapter) {
+        if self.state != QpState::Reset {
+            self.remember(self.history.last(), QpState::Error, Cause::PortGone);
+            self.enter_error(None, adapter);
         }
     }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use peer::{REMOTE, Sent, count, nak, packet};
 use roxe_transport::adapter::{KeyViolation, Receive};
 use roxe_transport::ending::{Cause, PeerRequest, RequestFailure, Rule};
-use roxe_transport::qp_state::ServiceType;
-use roxe_transport::work::SendOperation;
+use roxe_transport::qp_state::{QpState, ServiceType};
+use roxe_transport::work::{CompletionStatus, SendOperation};
 use roxe_wire::{Instant, NakCode, Psn, RKey};
 use world::{End, KEY, MEMORY, attributes};
 
@@ -129,4 +129,26 @@ fn the_tries_of_a_request_are_told_apart() {
             heard: None,
         }
     );
+}
+
+/// With its port a queue pair goes, unless it had ended before; and one in state Reset has nothing
+/// to wait for.
+//= W01 test
+#[test]
+fn a_queue_pair_ends_with_its_port_and_says_so() {
+    let mut end = connection();
+    end.room(7, 10);
+    end.qp.port_gone(&mut end.adapter);
+    let ending = end.qp.ending().expect("an end");
+    assert_eq!((ending.cause, ending.to), (Cause::PortGone, QpState::Error));
+    assert_eq!(ending.cause.name(), "port-gone");
+    let sentence = "moved to error: nothing comes or goes by its port any more";
+    assert_eq!(ending.to_string(), sentence);
+    assert_eq!(end.received(), [(7, CompletionStatus::Flushed, 0)]);
+
+    let mut end = connection();
+    end.take(packet("RC_WRITE_ONLY", 2000).bytes(b"abc").at(40, BAD.0));
+    let before = *end.qp.ending().expect("an end");
+    end.qp.port_gone(&mut end.adapter);
+    assert_eq!(end.qp.ending(), Some(&before));
 }

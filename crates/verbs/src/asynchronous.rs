@@ -46,7 +46,7 @@ use crate::events::{AsyncEvent, AsyncEvents};
 use crate::memory_region::MemoryRegion;
 use crate::queue_pair::{ConnectOptions, QueuePair};
 
-pub use meeting::AsyncListener;
+pub use meeting::{AsyncListener, Caller};
 
 /// A queue pair of a reliable connection whose operations are awaited.
 ///

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use roxe_net::neighbor::{Interface, Netlink, Watch};
+use roxe_net::neighbor::{Interface, Netlink, Reach, Watch};
 #[cfg(feature = "af_xdp")]
 use roxe_net::owned::{Neighbors, News};
 use roxe_wire::MacAddress;
@@ -44,6 +44,12 @@ impl Watched {
     fn look(&mut self) -> Option<Option<Interface>> {
         let interfaces = self.watch.has_changed().then(|| self.netlink.interfaces().ok())??;
         Some(interfaces.into_iter().find(|interface| interface.index == self.index))
+    }
+
+    /// Whether the kernel takes an address that no interface has for this host's, by the interface.
+    fn routes(&mut self, address: IpAddr) -> bool {
+        let route = self.netlink.route(address, None, None).ok().flatten();
+        route.is_some_and(|it| it.reach == Reach::Local && it.interface == self.index)
     }
 
     /// An adapter that has the interface's addresses. That it is gone the port says.
@@ -92,7 +98,7 @@ impl Watched {
             None => Change::default(),
             Some(None) => Change { gone: true, ..Change::default() },
             Some(Some(interface)) => {
-                let has_it = has(&interface, address);
+                let has_it = has(&interface, address) || self.routes(address);
                 Change {
                     active: Some(has_it && is_active(&interface)),
                     addresses: Some(has_it.then_some(address).into_iter().collect()),

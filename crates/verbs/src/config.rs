@@ -1,8 +1,10 @@
 //! The file that names adapters: TOML, a table for each, with the options of a device string.
 
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -23,6 +25,14 @@ pub struct ConfigError {
     pub what: String,
 }
 
+impl ConfigError {
+    /// The same, with what named the file: a variable or an option.
+    #[must_use]
+    pub fn named_by(self, what: &str) -> Self {
+        Self { what: format!("{} ({what})", self.what), ..self }
+    }
+}
+
 fn place(line: Option<usize>, key: &Option<String>) -> String {
     let line = line.map(|line| format!("{line}: ")).unwrap_or_else(|| " ".to_owned());
     line + &key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default()
@@ -30,11 +40,11 @@ fn place(line: Option<usize>, key: &Option<String>) -> String {
 
 /// The adapters that a file names.
 pub(crate) fn read(file: &Path) -> Result<Vec<DeviceEntry>, ConfigError> {
-    let text = fs::read_to_string(file).map_err(|error| ConfigError {
+    let text = text_of(file).map_err(|what| ConfigError {
         file: file.to_owned(),
         line: None,
         key: None,
-        what: error.to_string(),
+        what,
     })?;
     parse(&text).map_err(|Fault { at, key, what }| ConfigError {
         file: file.to_owned(),
@@ -43,6 +53,29 @@ pub(crate) fn read(file: &Path) -> Result<Vec<DeviceEntry>, ConfigError> {
         what,
     })
 }
+
+/// All of a file. One without an end, or in which nothing ever stands, is not begun with.
+fn text_of(file: &Path) -> Result<String, String> {
+    let told = |error: io::Error| error.to_string();
+    // Who opens a FIFO so does not wait for whoever writes.
+    let options = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(file, options, Mode::empty()).map_err(|it| told(it.into()))?;
+    let opened = fs::File::from(opened);
+    let meta = opened.metadata().map_err(told)?;
+    if !meta.is_file() {
+        let kind = if meta.is_dir() { "a directory" } else { "no regular file" };
+        return Err(format!("{kind}: name a TOML file in which each device is a table"));
+    }
+    let mut bytes = Vec::new();
+    opened.take(LARGEST + 1).read_to_end(&mut bytes).map_err(told)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(format!("longer than {} KiB: it names no devices", LARGEST >> 10));
+    }
+    String::from_utf8(bytes).map_err(|_| "no text: it is not UTF-8".to_owned())
+}
+
+/// Bytes of a file: more than anybody has devices for.
+const LARGEST: u64 = 1 << 20;
 
 /// What is wrong, how many bytes into the file.
 struct Fault {
@@ -188,5 +221,30 @@ mod tests {
         assert_eq!(error.to_string(), "roxe.toml:4: a.gso: wrong");
         let missing = read(Path::new("/nonexistent/roxe.toml")).unwrap_err().to_string();
         assert!(missing.starts_with("/nonexistent/roxe.toml: No such file"), "{missing}");
+    }
+
+    /// Nobody waits for a FIFO, and nothing without an end is read.
+    #[test]
+    fn only_a_regular_file_of_sane_size_is_read() {
+        let folder = std::env::temp_dir().join(format!("roxe-config-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str| folder.join(name);
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, file("fifo"), mode).unwrap();
+        fs::write(file("long"), " ".repeat(LARGEST as usize + 1)).unwrap();
+        fs::write(file("binary"), [0xff, 0xfe]).unwrap();
+        for (file, why) in [
+            (file("fifo"), "no regular file: name a TOML file"),
+            (PathBuf::from("/dev/zero"), "no regular file"),
+            (folder.clone(), "a directory: name a TOML file"),
+            (file("long"), "longer than 1024 KiB"),
+            (file("binary"), "no text: it is not UTF-8"),
+        ] {
+            let error = read(&file).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{}: {why}", file.display())), "{error}");
+        }
+        fs::write(file("good"), "[a]\nport = \"memory:x\"\n").unwrap();
+        assert_eq!(read(&file("good")).unwrap().len(), 1);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 //! Each side says one line of text, and a second one when its queue pair is connected:
 //!
 //! ```text
-//! roxe 1 address=192.0.2.1,qpn=18,psn=4711,mtu=4096 00ff
+//! roxe 1 address=192.0.2.1,qpn=0x12,psn=4711,mtu=4096 00ff
 //! ready
 //! ```
 //!
@@ -36,7 +36,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
@@ -88,6 +88,14 @@ pub enum ConnectError {
     /// What it says of its queue pair cannot be read.
     #[error("the peer's {0}")]
     Endpoint(#[from] EndpointError),
+    /// What it says of its queue pair cannot be reached.
+    #[error("the peer's address {address} {what}: choose another device or GID index there")]
+    Address {
+        /// Where it says that it is.
+        address: IpAddr,
+        /// Why that cannot be.
+        what: &'static str,
+    },
     /// The bytes of the application are too many, or the peer's cannot be read.
     #[error("bytes for the peer are 0 to {MAX_USER}, in hexadecimal on the wire")]
     User,
@@ -222,16 +230,16 @@ impl Conversation {
         let own = qp.endpoint_at(options.source_gid)?;
         self.say(&format!("{NAME} {VERSION} {own} {}", to_hexadecimal(user)?))?;
         let peer = read_peer(&self.hear()?)?;
-        let connected = match qp.service() {
-            ServiceType::Ud => Ok(()),
-            _ => qp.connect(&peer.endpoint, options),
-        };
-        if let Err(source) = connected {
+        if let Err(why) = self.connect(qp, &peer.endpoint, options) {
             // What matters is why; whether the peer still hears it does not. What it says itself is
             // taken, or closing would take back what was said.
-            let _ = self.say(&format!("failed {}", source.to_string().replace('\n', " ")));
+            let told = match &why {
+                ConnectError::Here { source, .. } => source.to_string(),
+                other => other.to_string(),
+            };
+            let _ = self.say(&format!("failed {}", told.replace('\n', " ")));
             let _ = self.hear();
-            return Err(ConnectError::Here { peer: peer.endpoint, source });
+            return Err(why);
         }
         self.say(READY)?;
         let answer = self.hear()?;
@@ -239,6 +247,24 @@ impl Conversation {
             _ if answer == READY => Ok(peer),
             Some(("failed", why)) => Err(ConnectError::There(why.to_owned())),
             _ => Err(ConnectError::Stranger { said: answer }),
+        }
+    }
+
+    fn connect(
+        &self,
+        qp: &QueuePair,
+        peer: &Endpoint,
+        options: &ConnectOptions,
+    ) -> Result<(), ConnectError> {
+        let address = peer.address;
+        if let Some(what) = unreachable(address, is_this_host(&self.stream)) {
+            return Err(ConnectError::Address { address, what });
+        }
+        match qp.service() {
+            ServiceType::Ud => Ok(()),
+            _ => qp
+                .connect(peer, options)
+                .map_err(|source| ConnectError::Here { peer: *peer, source }),
         }
     }
 
@@ -275,6 +301,27 @@ impl Conversation {
         }
         Err(stranger(&String::from_utf8_lossy(&line)))
     }
+}
+
+/// Why no peer can be reached at an address that it says is its own, in words behind the address.
+/// Loopback leads to the peer only where that is on this host.
+pub fn unreachable(address: IpAddr, is_this_host: bool) -> Option<&'static str> {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    if address.is_unspecified() {
+        Some("is no host's")
+    } else if address.is_multicast() || is_broadcast {
+        Some("is no single host's")
+    } else if address.is_loopback() && !is_this_host {
+        Some("is loopback, by which no other host is reached")
+    } else {
+        None
+    }
+}
+
+/// Whether the other end of a TCP connection is on this host.
+pub fn is_this_host(stream: &TcpStream) -> bool {
+    let ends = [stream.local_addr(), stream.peer_addr()].map(|end| end.map(|end| end.ip()));
+    matches!(ends, [Ok(own), Ok(peer)] if own == peer || peer.to_canonical().is_loopback())
 }
 
 fn is_gone(error: &io::Error) -> bool {

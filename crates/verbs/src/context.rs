@@ -9,7 +9,7 @@ use std::time::Duration;
 use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::protection_domain::Pd;
-use roxe_device::{Device, Limits, Resources};
+use roxe_device::{Device, Limits, QueuePairStory, Resources};
 use roxe_net::capture::Live;
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
@@ -123,7 +123,7 @@ impl Context {
     }
 
     fn open(name: &str, opened: Opened) -> Result<Self, Error> {
-        let Opened { port, addresses, resolver, note, active, changes } = opened;
+        let Opened { port, addresses, resolver, note, interface, active, changes } = opened;
         let mut capabilities = port.capabilities().clone();
         capabilities.summary += &note;
         let mut limits = Limits::DEFAULT;
@@ -137,7 +137,7 @@ impl Context {
         let tap = port.tap();
         let mut driver = Driver::with_router(device, Box::new(port), router);
         driver.set_addresses(addresses.into_iter());
-        let engine = Arc::new(Engine::new(driver, active)?);
+        let engine = Arc::new(Engine::new(driver, active, interface)?);
         let shared = Arc::clone(&engine);
         let thread = std::thread::Builder::new()
             .name("roxe-engine".to_owned())
@@ -210,6 +210,11 @@ impl Context {
     /// The largest path MTU of the port.
     pub fn path_mtu(&self) -> Mtu {
         self.inner.capabilities.path_mtu
+    }
+
+    /// The name of the network interface under the port, if there is one.
+    pub fn interface(&self) -> Option<&str> {
+        self.inner.engine.interface()
     }
 
     /// The port in words.
@@ -330,9 +335,9 @@ impl Context {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Whether the interface is gone.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.inner.engine.is_gone()
+    /// A sentence about a queue pair, behind what became of the port, if that is why.
+    pub(crate) fn with_port(&self, story: &QueuePairStory, sentence: String) -> String {
+        self.inner.engine.with_port(story, sentence)
     }
 
     /// How packets of a path leave. May take seconds.

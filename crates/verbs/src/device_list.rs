@@ -48,7 +48,8 @@ pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
     }
     match variable(CONFIG_VARIABLE) {
         #[cfg(feature = "config")]
-        Some(file) => devices_in(Path::new(&file)),
+        Some(file) => Ok(crate::config::read(Path::new(&file))
+            .map_err(|error| error.named_by(CONFIG_VARIABLE))?),
         // Who names a file shall not get other adapters than those in it.
         #[cfg(not(feature = "config"))]
         Some(_) => Err(Error::NoConfig),

@@ -9,7 +9,6 @@ use roxe_device::Device;
 use roxe_device::gid_table::GidEntry;
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
-use roxe_transport::qp_state::{AttributeMask, QpState};
 use roxe_transport::work::PathId;
 use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path};
 use rustix::time::{ClockId, clock_gettime};
@@ -162,18 +161,6 @@ impl Driver {
     pub(crate) fn forget_events(&mut self, of: impl Fn(&AsyncEvent) -> bool) {
         self.route_events();
         self.router.events.retain(|event| !of(event));
-    }
-
-    /// Takes every queue pair to state Error.
-    pub(crate) fn end_queue_pairs(&mut self) {
-        let all: Vec<_> = self.device.queue_pair_numbers().collect();
-        for qpn in all {
-            let Ok(info) = self.device.query_queue_pair(qpn) else { continue };
-            let none = AttributeMask::NONE;
-            // One in state Reset stays there: nothing is posted on it.
-            let _ =
-                self.device.modify_queue_pair(qpn, QpState::Error, none, &info.attributes, None);
-        }
     }
 
     /// Moves what can be moved now: packets in, timers, packets out. Says whether anything moved.

@@ -8,8 +8,8 @@ use roxe_wire::{Mtu, Psn, Qpn};
 
 /// What a peer has to know to connect, exchanged out of band.
 ///
-/// As text it is one word, `address=192.0.2.1,qpn=18,psn=4711,mtu=4096`. Reading it, numbers may
-/// also be written `0x12`, the order does not matter, and what has another name is passed over.
+/// As text it is one word, `address=192.0.2.1,qpn=0x12,psn=4711,mtu=4096`. Reading it, numbers may
+/// be decimal or `0x…`, the order does not matter, and what has another name is passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The adapter's address.
@@ -25,7 +25,7 @@ pub struct Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, qpn, psn, path_mtu } = self;
-        write!(f, "address={address},qpn={},psn={},mtu={path_mtu}", qpn.get(), psn.get())
+        write!(f, "address={address},qpn={qpn},psn={},mtu={path_mtu}", psn.get())
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
         }
         let other: Endpoint = "mtu=1024,new=1,psn=0x10,qpn=0x12,address=::1\n".parse().unwrap();
-        assert_eq!(other.to_string(), "address=::1,qpn=18,psn=16,mtu=1024");
+        assert_eq!(other.to_string(), "address=::1,qpn=0x12,psn=16,mtu=1024");
     }
 
     #[test]

@@ -21,7 +21,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant as Clock};
 
+use roxe_device::QueuePairStory;
 use roxe_net::{Sleeper, Wake, Waker};
+use roxe_transport::ending::{Cause, RequestFailure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::changes::{Change, Changes};
@@ -59,10 +61,12 @@ pub(crate) struct Engine {
     active: AtomicBool,
     /// The interface is gone.
     gone: AtomicBool,
+    /// Its name, if there is one.
+    interface: Option<String>,
 }
 
 impl Engine {
-    pub(crate) fn new(driver: Driver, active: bool) -> io::Result<Self> {
+    pub(crate) fn new(driver: Driver, active: bool, interface: Option<String>) -> io::Result<Self> {
         Ok(Self {
             waker: driver.port.waker(),
             sleeper: driver.port.sleeper()?,
@@ -81,6 +85,7 @@ impl Engine {
             closing: AtomicBool::new(false),
             active: AtomicBool::new(active),
             gone: AtomicBool::new(false),
+            interface,
         })
     }
 
@@ -251,6 +256,30 @@ impl Engine {
         self.active.load(Ordering::Acquire) && !self.is_gone()
     }
 
+    /// A sentence about a queue pair, behind what became of the port, if that is why.
+    pub(crate) fn with_port(&self, story: &QueuePairStory, sentence: String) -> String {
+        let no_answer = |cause: &Cause| {
+            matches!(cause, Cause::PortGone | Cause::Request(_, RequestFailure::NoAnswer { .. }))
+        };
+        if !story.ending.is_none_or(|ending| no_answer(&ending.cause)) {
+            return sentence;
+        }
+        let became = match (self.is_gone(), self.is_active()) {
+            (true, _) => "gone",
+            (_, false) => "down",
+            (_, true) => return sentence,
+        };
+        match &self.interface {
+            Some(name) => format!("the interface {name} is {became}: {sentence}"),
+            None => format!("the port is {became}: {sentence}"),
+        }
+    }
+
+    /// The name of the interface, if there is one.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
+    }
+
     /// Has the engine's thread end.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
@@ -407,7 +436,7 @@ impl Engine {
     fn end(&self, driver: &mut Driver) {
         if !self.gone.swap(true, Ordering::AcqRel) {
             self.troubled.store(true, Ordering::SeqCst);
-            driver.end_queue_pairs();
+            driver.device.port_gone();
             driver.route_events();
             driver.router.tell(AsyncEvent::DeviceFatal);
         }

@@ -73,6 +73,14 @@ pub enum Error {
     /// Objects of one adapter were named to another.
     #[error("the objects belong to different adapters")]
     OtherAdapter,
+    /// A connection goes to one host, and this address is none's, or that of many.
+    #[error("{address} {what}: a connection goes to the address of a peer")]
+    NotOneHost {
+        /// The address.
+        address: IpAddr,
+        /// What it is.
+        what: &'static str,
+    },
     /// A completion queue cannot tell of completions: it was made without a channel.
     #[error("the completion queue has no channel: make it with `create_cq_on`")]
     NoChannel,
@@ -137,6 +145,7 @@ impl Error {
             Self::Config(_) => Errno::INVAL,
             Self::Post(_)
             | Self::DeviceString(_)
+            | Self::NotOneHost { .. }
             | Self::NoConfig
             | Self::NoSuchGid(_)
             | Self::NoSender

@@ -25,6 +25,8 @@ pub(crate) struct Opened {
     pub(crate) resolver: Resolver,
     /// What its summary does not say.
     pub(crate) note: String,
+    /// The name of the network interface under it, if there is one.
+    pub(crate) interface: Option<String>,
     /// Whether packets can come and go now.
     pub(crate) active: bool,
     /// What becomes of the interface, for ports that depend on one.
@@ -38,8 +40,8 @@ impl Opened {
         addresses: Vec<IpAddr>,
         resolver: Resolver,
     ) -> Self {
-        let note = String::new();
-        Self { port: Box::new(port), addresses, resolver, note, active: true, changes: None }
+        let (note, port) = (String::new(), Box::new(port));
+        Self { port, addresses, resolver, note, interface: None, active: true, changes: None }
     }
 
     pub(crate) fn device(name: &str, device: &DeviceString) -> Result<Self, Error> {
@@ -63,16 +65,18 @@ impl Opened {
     }
 
     pub(crate) fn udp(address: IpAddr, settings: udp::Settings) -> Result<Self, Error> {
-        let port = udp::Udp::open(address, settings)?;
-        let opened = Self::new(port, vec![address], Resolver::Socket);
         let watch = Watch::open()?;
+        let port = udp::Udp::open(address, settings)?;
+        let index = port.interface();
+        let opened = Self::new(port, vec![address], Resolver::Socket);
         let interfaces = Netlink::open()?.interfaces()?;
-        let Some(interface) = interfaces.iter().find(|it| changes::has(it, address)) else {
-            return Ok(opened);
+        let Some(interface) = interfaces.iter().find(|it| it.index == index) else {
+            return Ok(Self { active: false, ..opened });
         };
         let watched = Watched::new(watch, interface)?;
         let active = changes::is_active(interface);
-        Ok(Self { active, changes: Some(watched.with_address(address)), ..opened })
+        let changes = Some(watched.with_address(address));
+        Ok(Self { active, changes, interface: Some(interface.name.clone()), ..opened })
     }
 
     #[cfg(feature = "af_xdp")]
@@ -110,7 +114,7 @@ impl Opened {
             }
         };
         let opened = Self::new(port, addresses, resolver);
-        Ok(Self { active, changes: Some(changes), ..opened })
+        Ok(Self { active, changes: Some(changes), interface: Some(found.name), ..opened })
     }
 
     /// By AF_XDP where that works, else a UDP socket on the interface's first address.

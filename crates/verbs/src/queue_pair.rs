@@ -12,6 +12,7 @@ use roxe_transport::work::{
 use roxe_wire::{AckTimeout, Gid, Mtu, PKey, Psn, QKey, Qpn, RnrTimer};
 
 use crate::completion_queue::CompletionQueue;
+use crate::connect::unreachable;
 use crate::context::{Context, seed};
 use crate::endpoint::Endpoint;
 use crate::error::{BadRequest, Error};
@@ -283,9 +284,14 @@ impl QueuePair {
     /// and UC.
     ///
     /// # Errors
-    /// [`Error`]: there is no way to the peer, or [`Error::Verb`]; [`Error::WrongService`].
+    /// [`Error`]: there is no way to the peer, or [`Error::Verb`]; [`Error::WrongService`];
+    /// [`Error::NotOneHost`].
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         self.must_be_connected(true)?;
+        // Where the peer is, only who asked it knows.
+        if let Some(what) = unreachable(peer.address, true) {
+            return Err(Error::NotOneHost { address: peer.address, what });
+        }
         if self.query().state == QpState::Reset {
             self.init(options.access)?;
         }
@@ -400,14 +406,14 @@ impl QueuePair {
 
     /// Why it ended, or its state if it goes on, in a sentence.
     pub fn why(&self) -> String {
-        let sentence = self.story().sentence();
-        if self.context().is_gone() { format!("{GONE}: {sentence}") } else { sentence }
+        let story = self.story();
+        self.context().with_port(&story, story.sentence())
     }
 
     /// Why one of its requests completed with this status, in a sentence.
     pub fn explain(&self, status: CompletionStatus) -> String {
-        let sentence = self.story().explain(status);
-        if self.context().is_gone() { format!("{GONE}: {sentence}") } else { sentence }
+        let story = self.story();
+        self.context().with_port(&story, story.explain(status))
     }
 }
 
@@ -427,6 +433,3 @@ impl Drop for Inner {
         });
     }
 }
-
-/// What is said first of everything that ended because of it.
-const GONE: &str = "the interface is gone";

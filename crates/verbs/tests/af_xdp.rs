@@ -201,6 +201,26 @@ fn an_adapter_on_a_socket_goes_with_its_address_and_its_interface() {
     }
 }
 
+/// Also an address of a network that is routed to this host as a whole has an interface.
+#[test]
+fn an_adapter_on_an_address_that_is_only_routed_here_is_down_with_its_interface() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    cable.a.ip("link set lo up");
+    cable.a.ip("route add local 198.51.100.0/24 dev lo");
+    let device = "udp:198.51.100.7".parse().unwrap();
+    let open = || cable.a.run(|| Context::open_device("routed", &device)).unwrap();
+    let one = open();
+    assert_eq!((one.query_port().state, one.interface()), (PortState::Active, Some("lo")));
+    cable.a.ip("link set lo down");
+    expect(&one, AsyncEvent::PortError);
+    assert_eq!(one.gids().len(), 1);
+    drop(one);
+    assert_eq!(open().query_port().state, PortState::Down);
+}
+
 /// An interface that is taken away ends all that waits for it, with words that say so.
 #[test]
 fn an_interface_that_goes_ends_every_queue_pair() {
@@ -225,13 +245,17 @@ fn an_interface_that_goes_ends_every_queue_pair() {
             else {
                 panic!("{error}");
             };
-            assert!(why.starts_with("the interface is gone: "), "{why}");
+            assert!(why.starts_with("the interface va is gone: "), "{why}");
         }
         assert_eq!(one.async_events().next(WAIT.0), Some(AsyncEvent::DeviceFatal));
         assert_eq!(one.query_port().state, PortState::Down);
         assert_eq!(sender.queue_pair().query().state, QpState::Error);
         assert_eq!(fresh.queue_pair().query().state, QpState::Error);
-        assert!(sender.why().starts_with("the interface is gone"), "{}", sender.why());
+        assert!(
+            sender.why().starts_with("the interface va is gone: moved to error: nothing"),
+            "{}",
+            sender.why()
+        );
     }
 }
 

@@ -238,7 +238,10 @@ mod interfaces {
         let Error::Completion { status: CompletionStatus::RetryExceeded, why, .. } = &error else {
             panic!("{error}");
         };
-        assert!(why.starts_with("retry exceeded: "), "{why}");
+        // That it is down may be known only later, to who asks then.
+        assert!(why.contains("retry exceeded: "), "{why}");
+        expect(one, AsyncEvent::PortError);
+        assert!(a.why().starts_with("the interface va is down: retry exceeded: "), "{}", a.why());
         assert_eq!(b.queue_pair().query().state, QpState::Rts, "it waits for nothing");
         cable.a.ip("link set va up");
         let [mut a, _b] = connect(&cable, &contexts, options);
@@ -324,7 +327,7 @@ mod interfaces {
                 }
                 ended += 1;
             }
-            assert!(why.starts_with("the interface is gone: "), "{why}");
+            assert!(why.starts_with("the interface va is gone: "), "{why}");
             if !sleeps {
                 expect(one, AsyncEvent::DeviceFatal);
             }

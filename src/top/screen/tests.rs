@@ -12,7 +12,7 @@ fn queue_pair(qpn: u32, load: Load) -> QueuePairRow {
         qpn,
         service: "RC".to_owned(),
         state: "rts".to_owned(),
-        peer: format!("192.0.2.2:{}", qpn + 1),
+        peer: format!("192.0.2.2:{:#x}", qpn + 1),
         load,
         ..QueuePairRow::default()
     }
@@ -83,9 +83,9 @@ roxe1              12 down         0    0.00       0    0.00      0     0      0
   udp: 127.0.0.1
 
       QP svc state  adapter peer                   pkt/s   Gb/s again  RNR drops
-16777215 RC  rts    roxe1   192.0.2.2:16777216     1.00M  123.0     0    0     0
-      18 RC  rts    roxe0   192.0.2.2:19            999k  12.00     0    0     0
-      17 RC  error  roxe0   192.0.2.2:18               0   0.00     7    0     0
+0xffffff RC  rts    roxe1   192.0.2.2:0x1000000    1.00M  123.0     0    0     0
+    0x12 RC  rts    roxe0   192.0.2.2:0x13          999k  12.00     0    0     0
+    0x11 RC  error  roxe0   192.0.2.2:0x12             0   0.00     7    0     0
          WRITE of 8 bytes (wr_id 1) failed: the peer refused it: remote access …";
     let lines = shown(&screen, 80, 24);
     for (line, expected) in lines.iter().zip(expected.lines()) {
@@ -104,7 +104,9 @@ fn numbers(lines: &[String]) -> Vec<&str> {
 fn queue_pairs_are_sorted_as_asked_for() {
     let mut screen = Screen::default();
     screen.set(two());
-    for expected in [["16777215", "18", "17"], ["17", "18", "16777215"], ["17", "18", "16777215"]] {
+    for expected in
+        [["0xffffff", "0x12", "0x11"], ["0x11", "0x12", "0xffffff"], ["0x11", "0x12", "0xffffff"]]
+    {
         let lines = shown(&screen, 80, 24);
         assert_eq!(numbers(&lines), expected, "{}", lines.join("\n"));
         screen.sort_otherwise();
@@ -120,16 +122,37 @@ fn more_queue_pairs_than_lines_can_be_scrolled_and_not_beyond_the_last() {
     let queue_pairs = (100..200).map(|qpn| queue_pair(qpn, Load::default())).collect();
     screen.set(vec![Row { name: "a".to_owned(), queue_pairs, ..Row::default() }]);
     let lines = shown(&screen, 80, 24);
-    assert_eq!((lines.len(), numbers(&lines)[0]), (24, "100"));
+    assert_eq!((lines.len(), numbers(&lines)[0]), (24, "0x64"));
     screen.scroll(10);
-    assert_eq!(numbers(&shown(&screen, 80, 24))[0], "110");
+    assert_eq!(numbers(&shown(&screen, 80, 24))[0], "0x6e");
     screen.scroll(1000);
     screen.scroll(-1);
-    assert_eq!(numbers(&shown(&screen, 80, 24)), ["199"]);
+    assert_eq!(numbers(&shown(&screen, 80, 24)), ["0xc7"]);
     screen.scroll(isize::MIN);
-    assert_eq!(numbers(&shown(&screen, 80, 24))[0], "100");
+    assert_eq!(numbers(&shown(&screen, 80, 24))[0], "0x64");
     assert_eq!(shown(&screen, 20, 3).len(), 3);
     assert_eq!(shown(&screen, 1, 1).len(), 1);
+}
+
+/// What an adapter is called tells it from others: it has the room that it needs.
+#[test]
+fn names_of_adapters_are_whole() {
+    let mut screen = Screen::default();
+    let name = "udp:192.0.2.100#12";
+    let queue_pairs = vec![queue_pair(0x11, load(1.0, 1.0))];
+    screen.set(vec![Row { name: name.to_owned(), queue_pairs, ..Row::default() }]);
+    for width in [80, 100] {
+        let lines = shown(&screen, width, 24);
+        let named = lines.iter().filter(|line| line.contains(&format!("{name} ")));
+        assert_eq!(named.count(), 2, "{}", lines.join("\n"));
+    }
+    let lines = shown(&screen, 100, 24);
+    let column = |title: &str, line: &str| line.find(title).expect("it is there");
+    let titles = lines.iter().find(|line| line.contains("QP svc")).expect("titles");
+    let row = lines.last().expect("a queue pair");
+    assert_eq!(column("adapter", titles), column(name, row));
+    assert_eq!(column("peer", titles), column("192.0.2.2:0x12", row));
+    assert!(row.ends_with("0") && titles.ends_with("drops") && row.len() == titles.len());
 }
 
 #[test]

@@ -196,6 +196,15 @@ impl<H: HostMemory> Device<H> {
         Ok(())
     }
 
+    /// The port is gone: every queue pair goes to state Error, but for those in state Reset.
+    pub fn port_gone(&mut self) {
+        let all: Vec<_> = self.queue_pair_numbers().collect();
+        for qpn in all {
+            let index = self.numbers.index_of(qpn);
+            index.and_then(|index| self.with(index, |qp, adapter| qp.port_gone(adapter)));
+        }
+    }
+
     /// What the device promises no more of than its limits say.
     //= V02, 05-5.1
     fn check_limits(&self, given: AttributeMask, values: &Attributes) -> Result<(), VerbError> {

@@ -59,6 +59,8 @@ struct Writing {
     interface: u32,
     /// Bytes in it, or a few more.
     len: u64,
+    /// Whether it has a frame.
+    has_frame: bool,
     /// Frames that are in the buffer only.
     buffered: u64,
 }
@@ -208,7 +210,7 @@ impl Writing {
         let interface = writer.add_interface(interface).map_err(system)?;
         let len = writer.buffered() as u64;
         writer.flush().map_err(system)?;
-        Ok(Self { path, writer, interface, len, buffered: 0 })
+        Ok(Self { path, writer, interface, len, has_frame: false, buffered: 0 })
     }
 
     fn write(&mut self, record: &Record<'_>, comment: &mut String) -> io::Result<()> {
@@ -227,6 +229,7 @@ impl Writing {
             (None, None) => {}
         }
         self.len += most(record) as u64;
+        self.has_frame = true;
         let record = NewRecord {
             interface: self.interface,
             time,
@@ -281,7 +284,8 @@ impl Numbered {
         (self.path(number) == path).then_some(number)
     }
 
-    /// Begins the next file if the frame has no room in this one.
+    /// Begins the next file if the frame has no room in this one. One that has room in none has a
+    /// file for itself.
     fn make_room(
         &mut self,
         writing: &mut Writing,
@@ -290,7 +294,7 @@ impl Numbered {
         snap_len: u32,
         counts: &mut Counts,
     ) -> io::Result<()> {
-        if writing.len + most(record) as u64 <= self.bytes {
+        if !writing.has_frame || writing.len + most(record) as u64 <= self.bytes {
             return Ok(());
         }
         writing.flush()?;

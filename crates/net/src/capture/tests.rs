@@ -395,6 +395,23 @@ fn a_ring_of_files_keeps_its_limit() {
     assert!(times.len() > 14, "{}", times.len());
 }
 
+/// No file has more than one frame beyond its limit, and none is empty.
+#[test]
+fn a_frame_longer_than_a_file_has_one_for_itself() {
+    let folder = Folder::new();
+    let [a, _] = memory::pair(Mtu::B1024).expect("a pair");
+    let mut port = open(a, &folder.file("x.pcapng"), Keep::Files { bytes: 800, count: 9 });
+    for (number, len) in [1000, 1000, 20, 20, 1000].into_iter().enumerate() {
+        send(&mut port, at(number as u64), &path(false, false), &[len]);
+    }
+    drop(port);
+    let names = folder.names();
+    let frames: Vec<_> = names.iter().map(|name| read(folder.file(name)).len()).collect();
+    assert_eq!(frames, [1, 1, 2, 1], "{names:?}");
+    let len = |name| fs::metadata(folder.file(name)).expect("a file").len();
+    assert!(len(&names[2]) <= 800 && len(&names[0]) < 800 + 1200);
+}
+
 #[test]
 fn the_last_frames_are_written_when_asked_for() {
     let folder = Folder::new();

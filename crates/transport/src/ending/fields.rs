@@ -55,7 +55,7 @@ impl Ending {
                     super::ReceiveFailure::Key(violation) => key(*violation, &mut fields),
                 }
             }
-            Cause::Modified | Cause::CompletionLost => {}
+            Cause::Modified | Cause::PortGone | Cause::CompletionLost => {}
         }
         fields
     }
@@ -81,6 +81,7 @@ impl Cause {
             Self::Peer(..) => "peer-broke-a-rule",
             Self::Receive(..) => "message-not-stored",
             Self::Modified => "modified",
+            Self::PortGone => "port-gone",
             Self::CompletionLost => "completion-lost",
         }
     }

@@ -81,6 +81,7 @@ impl fmt::Display for Cause {
                 }
             },
             Self::Modified => f.write_str("by the application, with ibv_modify_qp"),
+            Self::PortGone => f.write_str("nothing comes or goes by its port any more"),
             Self::CompletionLost => f.write_str("its completion queue overran, and lost one"),
         }
     }

@@ -1,7 +1,7 @@
 //! [`crate::connect`], to be awaited.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -48,11 +48,41 @@ impl AsyncListener {
         user: &[u8],
         patience: Duration,
     ) -> Result<Peer, ConnectError> {
+        self.next().await?.meet(connection, options, user, patience).await
+    }
+
+    /// Waits until somebody calls, and no longer: what it says, and how slowly, is for whoever
+    /// [meets](Caller::meet) it, while the next one is waited for.
+    ///
+    /// # Errors
+    /// [`ConnectError::System`].
+    pub async fn next(&self) -> Result<Caller, ConnectError> {
         let (stream, _) = self.0.accept().await?;
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
+        Ok(Caller(stream))
+    }
+}
+
+/// Somebody who called an [`AsyncListener`]: a peer, or a stranger.
+#[derive(Debug)]
+pub struct Caller(TcpStream);
+
+impl Caller {
+    /// Connects `connection`, which is fresh, with its queue pair. `user` goes to it. Dropped, the
+    /// two go on without it.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn meet(
+        self,
+        connection: &AsyncConnection,
+        options: &ConnectOptions,
+        user: &[u8],
+        patience: Duration,
+    ) -> Result<Peer, ConnectError> {
         let (qp, options, user) = (connection.queue_pair().clone(), *options, user.to_vec());
-        let met = spawn_blocking(move || meet(stream, &qp, &options, &user, patience));
+        let met = spawn_blocking(move || meet(self.0, &qp, &options, &user, patience));
         met.await.map_err(io::Error::other)?
     }
 }

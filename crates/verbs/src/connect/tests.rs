@@ -79,6 +79,8 @@ fn somebody_else_is_recognised() {
     assert_eq!(said, "the peer's endpoint has `psn=x`, which cannot be read");
     let said = answered(b"roxe 1 address=192.0.2.2,qpn=2,psn=1,mtu=1024 0g\n");
     assert!(matches!(said, ConnectError::User));
+    let said = answered(b"roxe 1 address=224.0.0.1,qpn=2,psn=1,mtu=1024 -\n").to_string();
+    assert!(said.starts_with("the peer's address 224.0.0.1 is no single host's"), "{said}");
     assert!(matches!(answered(b""), ConnectError::Closed));
     assert!(matches!(answered(b"roxe 1"), ConnectError::Closed | ConnectError::Silent(_)));
 }
@@ -107,4 +109,33 @@ fn bytes_are_read_as_they_are_written() {
     }
     assert_eq!(from_hexadecimal("0"), None);
     assert_eq!(from_hexadecimal(&"00".repeat(MAX_USER + 1)), None);
+}
+
+/// A connection goes to one host.
+#[test]
+fn an_address_of_none_or_many_is_refused() {
+    let [one, _] = Context::memory_pair(Mtu::B1024).unwrap();
+    let qp = queue_pair(&one, ServiceType::Rc);
+    for (address, what) in [
+        ("0.0.0.0", "is no host's"),
+        ("::", "is no host's"),
+        ("255.255.255.255", "is no single host's"),
+        ("ff02::1", "is no single host's"),
+    ] {
+        let peer = Endpoint { address: address.parse().unwrap(), ..qp.endpoint().unwrap() };
+        let refused = qp.connect(&peer, &ConnectOptions::default()).unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("{address} {what}")), "{refused}");
+        assert_eq!(qp.query().state, QpState::Reset);
+    }
+}
+
+#[test]
+fn loopback_reaches_a_peer_on_this_host_only() {
+    let address = "127.0.0.2".parse().unwrap();
+    assert_eq!(unreachable(address, true), None);
+    let what = unreachable(address, false).unwrap();
+    assert_eq!(what, "is loopback, by which no other host is reached");
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_address().unwrap()).unwrap();
+    assert!(is_this_host(&stream));
 }

@@ -3,7 +3,8 @@
 //! Nobody who connects can make it grow or wait: there are at most [`MOST_CLIENTS`], the one that
 //! was quiet for longest has to go for a new one; a request has at most [`LONGEST_REQUEST`] bytes;
 //! the next one is read when the answer to the last has been taken; a recording that is not taken
-//! loses frames.
+//! loses frames, and each of the two users that are answered has [`MOST_RECORDINGS`] at most, so
+//! that the other one always finds room.
 
 use std::cell::RefCell;
 use std::io::{self, Read as _, Write};
@@ -21,7 +22,7 @@ use roxe_net::capture_file::CaptureWriter;
 use roxe_transport::qp_state::ServiceType;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 
 use super::{CounterValue, Info, LONGEST_NAME, Line, PREFIX, QueuePairStatus};
 use crate::driver::Driver;
@@ -106,7 +107,15 @@ fn serve(service: &Service, listener: &UnixListener, closing: &OwnedFd) {
             return;
         }
         let is_called = !fds[1].revents().is_empty();
-        clients.retain_mut(|client| client.turn(service));
+        let mut at = 0;
+        while at < clients.len() {
+            let others = recordings_of(&clients, clients[at].user);
+            if clients[at].turn(service, others) {
+                at += 1;
+            } else {
+                clients.remove(at);
+            }
+        }
         if is_called {
             accept(listener, &mut clients);
         }
@@ -143,6 +152,11 @@ fn accept(listener: &UnixListener, clients: &mut Vec<Client>) {
     }
 }
 
+/// How many recordings a user has.
+fn recordings_of(clients: &[Client], user: Uid) -> usize {
+    clients.iter().filter(|client| client.user == user && client.recording.is_some()).count()
+}
+
 /// Who did nothing for longest, of those that do not record.
 fn quietest(clients: &[Client]) -> Option<usize> {
     let quiet = clients.iter().enumerate().filter(|(_, client)| client.recording.is_none());
@@ -152,6 +166,7 @@ fn quietest(clients: &[Client]) -> Option<usize> {
 /// Somebody who asks.
 struct Client {
     stream: UnixStream,
+    user: Uid,
     /// A request that has begun.
     request: Vec<u8>,
     /// An answer, and how much of it has been taken.
@@ -182,6 +197,7 @@ impl Client {
     fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
+            user: socket_peercred(&stream)?.uid,
             stream,
             request: Vec::new(),
             answer: Outbox::default(),
@@ -194,8 +210,7 @@ impl Client {
 
     /// Whether it is of our user, or of root.
     fn is_allowed(&self) -> bool {
-        let other = socket_peercred(&self.stream).map(|other| other.uid);
-        other.is_ok_and(|uid| uid.is_root() || uid == geteuid())
+        self.user.is_root() || self.user == geteuid()
     }
 
     fn waits_for(&self) -> PollFlags {
@@ -208,8 +223,8 @@ impl Client {
         self.answer.0.borrow().is_empty().then(|| recording.as_fd())
     }
 
-    /// Does what can be done now. Says whether it stays.
-    fn turn(&mut self, service: &Service) -> bool {
+    /// Does what can be done now, where its user has so many recordings. Says whether it stays.
+    fn turn(&mut self, service: &Service, recordings: usize) -> bool {
         loop {
             match self.send() {
                 Ok(true) if self.leaves => return false,
@@ -217,7 +232,7 @@ impl Client {
                 Ok(false) => return true,
                 Err(_) => return false,
             }
-            match self.read(service) {
+            match self.read(service, recordings) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(_) => return false,
@@ -254,7 +269,7 @@ impl Client {
     }
 
     /// Reads a request and answers it. Says whether there was one.
-    fn read(&mut self, service: &Service) -> io::Result<bool> {
+    fn read(&mut self, service: &Service, recordings: usize) -> io::Result<bool> {
         let end = |request: &[u8]| request.iter().position(|byte| *byte == b'\n');
         if end(&self.request).is_none() {
             let mut bytes = [0; LONGEST_REQUEST];
@@ -277,17 +292,20 @@ impl Client {
         };
         let line: Vec<u8> = self.request.drain(..=end).collect();
         self.active_at = Clock::now();
-        self.answer(service, String::from_utf8_lossy(&line[..end]).trim());
+        self.answer(service, recordings, String::from_utf8_lossy(&line[..end]).trim());
         Ok(true)
     }
 
-    fn answer(&mut self, service: &Service, request: &str) {
+    fn answer(&mut self, service: &Service, recordings: usize, request: &str) {
         let (word, number) = request.split_once(' ').unwrap_or((request, "0"));
         match (word, number.parse::<u32>()) {
             _ if self.recording.is_some() => self.refuse("a recording is all there is"),
             ("info", _) => self.say(&Line::Info(service.info())),
             ("counters", _) => self.counters(service),
             ("queue-pairs", Ok(from)) => self.queue_pairs(service, from),
+            ("record", Ok(_)) if recordings >= MOST_RECORDINGS => self.refuse(&format!(
+                "{recordings} recordings of this user go on: end one of them first"
+            )),
             ("record", Ok(bytes)) => self.record(service, bytes as usize),
             _ => self.refuse("no such request"),
         }
@@ -335,7 +353,8 @@ impl Client {
             let end = until.min(at.saturating_add(PLACES_AT_ONCE));
             let read = |driver: &mut Driver| {
                 let places = driver.device.queue_pair_places();
-                let found = (at..end.min(places)).filter_map(|place| queue_pair(driver, place));
+                let found = (at..end.min(places))
+                    .filter_map(|place| queue_pair(&service.engine, driver, place));
                 (found.collect::<Vec<_>>(), places, driver.now())
             };
             let (found, places, now) = service.engine.with(read);
@@ -390,7 +409,7 @@ fn is_for_later(error: &io::Error) -> bool {
 }
 
 /// The queue pair in a place.
-fn queue_pair(driver: &Driver, place: u32) -> Option<QueuePairStatus> {
+fn queue_pair(engine: &Engine, driver: &Driver, place: u32) -> Option<QueuePairStatus> {
     let device = &driver.device;
     let qpn = device.queue_pair_at(place)?;
     let info = device.query_queue_pair(qpn).ok()?;
@@ -406,13 +425,17 @@ fn queue_pair(driver: &Driver, place: u32) -> Option<QueuePairStatus> {
         state: info.state.to_string(),
         peer_qpn: connected.map(|_| info.attributes.dest_qp.get()),
         peer: connected.map(|path| path.addressing.destination),
-        why: story.map(|story| story.sentence()),
+        why: story.map(|story| engine.with_port(&story, story.sentence())),
         counters: some.map(|(name, value)| (name.to_owned(), value)).collect(),
     })
 }
 
 /// Who asks at the same time, at most.
 const MOST_CLIENTS: usize = 32;
+
+/// Recordings of a user. Those of both users leave room for who only asks.
+const MOST_RECORDINGS: usize = 8;
+const _: () = assert!(2 * MOST_RECORDINGS < MOST_CLIENTS);
 
 /// So many are let in before those that are here get their turn.
 const ACCEPTED_AT_ONCE: usize = 16;

@@ -180,6 +180,22 @@ fn a_recording_that_is_not_taken_does_not_hold_up_traffic() {
     assert_eq!(value("live_lost") + value("live_frames"), passed);
 }
 
+/// However many recordings one user begins, it has but some, and everybody else is answered.
+#[test]
+fn recordings_of_a_user_are_few_enough_for_others_to_be_answered() {
+    let [_one, _other] = Context::memory_pair(Mtu::B1024).unwrap();
+    let record = || own()[0].connect().unwrap().record(1 << 16);
+    let mut all: Vec<_> = (0..MOST_RECORDINGS).map(|_| record().unwrap()).collect();
+    for _ in 0..2 * MOST_CLIENTS {
+        let error = record().unwrap_err().to_string();
+        assert!(error.contains("8 recordings of this user go on: end one of them"), "{error}");
+    }
+    assert_eq!(own()[0].connect().unwrap().info().unwrap().name, "memory");
+    all.pop();
+    // It is seen to have ended some time.
+    while record().is_err() {}
+}
+
 #[test]
 fn names_are_harmless_and_cut() {
     let [_one, _two] = ["a b\n\u{1b}é", &"x".repeat(300)]
