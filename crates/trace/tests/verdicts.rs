@@ -329,12 +329,11 @@ fn a_refused_message_is_not_complete() {
     assert_eq!(broken(&refused(2)), [(4, Rule::Msn)]);
     // A READ is accepted before its memory goes away: what is behind it may be complete.
     let refused = |msn| {
-        let nak = X.nak(NakCode::RemoteAccessError, 2, msn);
-        let first = X.data("FIRST", 1, 1024, 2);
-        [X.send(0), X.ack(0, 1), X.read(1, 0, 2048), X.send(3), first, nak]
+        let nak = X.nak(NakCode::RemoteAccessError, 1, msn);
+        [X.send(0), X.ack(0, 1), X.read(1, 0, 100), X.send(2), nak]
     };
     assert_eq!(broken(&refused(3)), []);
-    assert_eq!(broken(&refused(4)), [(6, Rule::Msn)]);
+    assert_eq!(broken(&refused(4)), [(5, Rule::Msn)]);
 }
 
 #[test]
