@@ -567,6 +567,9 @@ static void do_send(void)
 	int why = ibv_post_send(qp, &work, &bad);
 	if (why)
 		return refuse(why, "send");
+	/* A window's next binding names the key of this one. */
+	if (work.opcode == IBV_WR_BIND_MW)
+		work.bind_mw.mw->rkey = work.bind_mw.rkey;
 	ok("%s", "");
 }
 
@@ -610,8 +613,8 @@ static void do_wait(void)
 	ok(" n=%d", got);
 	for (int i = 0; i < got; i++) {
 		struct ibv_wc *wc = &done[i];
-		uint32_t extra = wc->wc_flags & IBV_WC_WITH_INV ? wc->invalidated_rkey
-			: wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) : 0;
+		uint32_t extra = wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data)
+			: wc->invalidated_rkey;
 		fprintf(out, " wc=%" PRIu64 ",%d,%d,%u,%u,0x%x,0x%x,0x%x", wc->wr_id, wc->status,
 			wc->opcode, wc->byte_len, wc->wc_flags, extra, wc->src_qp, wc->qp_num);
 	}

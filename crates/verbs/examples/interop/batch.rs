@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::thread;
+use std::time::{Duration, Instant as Clock};
 
 use roxe_verbs::{Mtu, ServiceType};
 
@@ -202,7 +204,7 @@ const ASKED: u64 = 1;
 const RECEIVED: u64 = 2;
 
 /// How long anything may take.
-const PATIENCE_MS: u64 = 20_000;
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Batch {
     /// Cells: sizes.
@@ -271,7 +273,7 @@ impl Batch {
         }
         let mut done = [Vec::new(), Vec::new()];
         for which in [0, 1] {
-            done[which] = ends[which].wait(due[which], PATIENCE_MS)?;
+            done[which] = ends[which].wait(due[which], PATIENCE)?;
             let (name, came) = (ends[which].name(), done[which].len());
             if let Some(failed) = done[which].iter().find(|done| done.status != 0) {
                 let Done { id, status, .. } = failed;
@@ -381,6 +383,14 @@ impl Batch {
         let target = &mut ends[if self.op == Op::Read { from } else { to }];
         let name = target.name();
         let area = if self.op.service() == ServiceType::Ud { GRH } else { 0 };
+        // A WRITE that nobody acknowledges is on its way when its requester is done.
+        let start = Clock::now();
+        while self.op == Op::UcWrite
+            && start.elapsed() < PATIENCE
+            && target.check(TARGET, len, seed, 0).is_err()
+        {
+            thread::sleep(Duration::from_millis(5));
+        }
         target.check(TARGET, len, seed, 0).map_err(|why| format!("{name}: data: {why}"))?;
         for (what, at, len) in
             [("before", TARGET - GUARD, GUARD - area), ("behind", TARGET + len, GUARD)]

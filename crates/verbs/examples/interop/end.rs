@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use roxe_verbs::{Mtu, ServiceType};
 
@@ -96,7 +97,7 @@ pub(crate) trait End: Send {
     fn post(&mut self, id: u64, work: Work, at: u64, len: u32) -> Outcome;
 
     /// The next `count` completions, or fewer if they do not come in time.
-    fn wait(&mut self, count: usize, ms: u64) -> Outcome<Vec<Done>>;
+    fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>>;
 
     /// Everything that its adapter counts.
     fn counters(&mut self) -> Outcome<BTreeMap<String, u64>>;

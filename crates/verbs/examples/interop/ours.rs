@@ -87,8 +87,8 @@ impl Ours {
     }
 
     /// Until so many have completed, or time is over.
-    fn collect(&mut self, count: usize, ms: u64) -> Outcome {
-        let until = Clock::now() + Duration::from_millis(ms);
+    fn collect(&mut self, count: usize, patience: Duration) -> Outcome {
+        let until = Clock::now() + patience;
         while self.done.len() < count {
             if self.poll() > 0 || self.cq.request_notify(false)? {
                 continue;
@@ -253,7 +253,7 @@ impl End for Ours {
             target: None,
         };
         self.qp()?.post_send(&[request])?;
-        match self.wait(1, 5000)?[..] {
+        match self.wait(1, Duration::from_secs(5))?[..] {
             [Done { id: BIND, status: 0, .. }] => Ok(key.0),
             ref other => Err(format!("a window was not bound: {other:?}").into()),
         }
@@ -283,8 +283,8 @@ impl End for Ours {
         Ok(self.qp()?.post_send(&[request])?)
     }
 
-    fn wait(&mut self, count: usize, ms: u64) -> Outcome<Vec<Done>> {
-        self.collect(count, ms)?;
+    fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>> {
+        self.collect(count, patience)?;
         let have = self.done.len().min(count);
         Ok(self.done.drain(..have).collect())
     }

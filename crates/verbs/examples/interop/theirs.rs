@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
 
 use roxe_verbs::{Gid, ServiceType};
 
@@ -193,7 +194,7 @@ impl End for Theirs {
         self.ask(&format!(
             "send qp=0 id=99 op=bind mw=0 mr=0 off=0 len=4096 access=2 rkey={key} flags=s"
         ))?;
-        match self.wait(1, 5000)?[..] {
+        match self.wait(1, Duration::from_secs(5))?[..] {
             [Done { id: 99, status: 0, .. }] => Ok(key),
             ref other => Err(format!("a window was not bound: {other:?}").into()),
         }
@@ -230,8 +231,8 @@ impl End for Theirs {
         Ok(())
     }
 
-    fn wait(&mut self, count: usize, ms: u64) -> Outcome<Vec<Done>> {
-        let found = self.ask(&format!("wait cq=0 n={count} ms={ms}"))?;
+    fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>> {
+        let found = self.ask(&format!("wait cq=0 n={count} ms={}",patience.as_millis()))?;
         found.all("wc").map(done).collect()
     }
 
@@ -258,6 +259,7 @@ fn done(text: &str) -> Outcome<Done> {
     })
 }
 
-/// `IBV_WC_WITH_IMM`, `IBV_WC_WITH_INV`.
+/// `IBV_WC_WITH_IMM`, `IBV_WC_WITH_INV`. Linux's rxe says the latter with the number that it has
+/// inside the kernel, `IB_WC_WITH_INVALIDATE`, which libibverbs takes for `IBV_WC_IP_CSUM_OK`.
 const WITH_IMM: u64 = 1 << 1;
-const WITH_INV: u64 = 1 << 3;
+const WITH_INV: u64 = 1 << 3 | 1 << 2;
