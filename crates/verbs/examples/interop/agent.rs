@@ -40,12 +40,17 @@ impl Agent {
     pub(crate) fn ask_all(&mut self, lines: &[String]) -> Outcome<Vec<Answer>> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         self.stream.get_mut().write_all(text.as_bytes())?;
-        lines.iter().map(|line| self.hear().map_err(|why| format!("{line}: {why}").into())).collect()
+        lines
+            .iter()
+            .map(|line| self.hear().map_err(|why| format!("{line}: {why}").into()))
+            .collect()
     }
 
     fn hear(&mut self) -> Outcome<Answer> {
         let mut line = String::new();
-        if self.stream.read_line(&mut line).map_err(|why| format!("the agent is silent: {why}"))? == 0 {
+        if self.stream.read_line(&mut line).map_err(|why| format!("the agent is silent: {why}"))?
+            == 0
+        {
             return Err("the agent is gone".into());
         }
         let Some(words) = line.trim_end().strip_prefix("ok") else {
@@ -63,7 +68,9 @@ impl Answer {
     /// The value of the first word with this key.
     pub(crate) fn text(&self, key: &str) -> Outcome<&str> {
         let found = self.0.iter().find(|(known, _)| known == key);
-        Ok(found.map(|(_, value)| value.as_str()).ok_or_else(|| format!("the agent says no {key}"))?)
+        Ok(found
+            .map(|(_, value)| value.as_str())
+            .ok_or_else(|| format!("the agent says no {key}"))?)
     }
 
     pub(crate) fn number(&self, key: &str) -> Outcome<u64> {

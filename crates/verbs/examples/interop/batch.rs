@@ -206,6 +206,9 @@ const RECEIVED: u64 = 2;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// And how long what may be lost is waited for.
+const UNRELIABLE: Duration = Duration::from_secs(5);
+
 impl Batch {
     /// Cells: sizes.
     pub(crate) fn sizes(&self) -> Vec<u64> {
@@ -273,7 +276,8 @@ impl Batch {
         }
         let mut done = [Vec::new(), Vec::new()];
         for which in [0, 1] {
-            done[which] = ends[which].wait(due[which], PATIENCE)?;
+            let patience = if self.op.service() == ServiceType::Rc { PATIENCE } else { UNRELIABLE };
+            done[which] = ends[which].wait(due[which], patience)?;
             let (name, came) = (ends[which].name(), done[which].len());
             if let Some(failed) = done[which].iter().find(|done| done.status != 0) {
                 let Done { id, status, .. } = failed;
@@ -386,7 +390,7 @@ impl Batch {
         // A WRITE that nobody acknowledges is on its way when its requester is done.
         let start = Clock::now();
         while self.op == Op::UcWrite
-            && start.elapsed() < PATIENCE
+            && start.elapsed() < UNRELIABLE
             && target.check(TARGET, len, seed, 0).is_err()
         {
             thread::sleep(Duration::from_millis(5));

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant as Clock;
 
-use roxe_verbs::Mtu;
+use roxe_verbs::{Mtu, ServiceType};
 
 use crate::Outcome;
 use crate::batch::{Batch, Direction, Family, Op};
@@ -58,9 +58,9 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
         let capture = folder.join(format!("{}.pcapng", batch.to_string().replace(' ', "-")));
         let verdict = match not_applicable(batch) {
             Some(why) => Verdict::NotApplicable(why.to_owned()),
-            None => match one(batch, number as u32 + 1, &capture, roxe) {
+            None => match often_enough(batch, number as u32 + 1, &capture, roxe) {
                 Ok(()) => {
-                    if std::env::var_os("KEEP").is_none() { let _ = fs::remove_file(&capture); }
+                    let _ = fs::remove_file(&capture);
                     Verdict::Right
                 }
                 Err(why) => Verdict::Wrong(format!("{why} (recorded: {})", capture.display())),
@@ -80,10 +80,25 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
 
 /// Why a batch cannot be.
 fn not_applicable(batch: &Batch) -> Option<&'static str> {
-    (batch.family == Family::Vlan).then_some("not yet")
+    (batch.family == Family::Vlan).then_some(
+        "adapters on interfaces send no VLAN tags yet, and the host kernel here has no VLANs",
+    )
 }
 
-fn one(batch: &Batch, seed: u32, capture: &PathBuf, roxe: &Path) -> Outcome {
+/// An unreliable service may lose what a busy machine has no room for: it has three goes.
+fn often_enough(batch: &Batch, seed: u32, capture: &Path, roxe: &Path) -> Outcome {
+    let goes = if batch.op.service() == ServiceType::Rc { 1 } else { 3 };
+    let mut done = one(batch, seed, capture, roxe);
+    for _ in 1..goes {
+        if done.is_ok() {
+            break;
+        }
+        done = one(batch, seed, capture, roxe);
+    }
+    done
+}
+
+fn one(batch: &Batch, seed: u32, capture: &Path, roxe: &Path) -> Outcome {
     let [here, there] = batch.family.addresses();
     let device = format!("xdp:{INTERFACE},mode=native,capture={}", capture.display());
     let ours: Box<dyn End> = Box::new(Ours::open(&device, here)?);
@@ -128,7 +143,7 @@ fn must_be_clean(
 }
 
 /// Whether the protocol was obeyed in a recording.
-fn judge(roxe: &Path, capture: &PathBuf) -> Outcome {
+fn judge(roxe: &Path, capture: &Path) -> Outcome {
     let output = Command::new(roxe).arg("check").arg(capture).output()?;
     if output.status.success() {
         return Ok(());

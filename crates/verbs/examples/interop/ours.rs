@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
 use roxe_verbs::{
-    AccessFlags, AckTimeout, AddressHandle, AddressVector, Attribute as A, AttributeMask, Attributes,
-    Buffer, Completion, CompletionChannel, CompletionOpcode, CompletionQueue, Context, Data,
-    DatagramTarget, Extra, Gid, ImmDt, MemoryRegion, MemoryWindow, PKey, Psn, QKey, QpState, Qpn,
-    QueuePair, RKey, ReceiveCapacity, ReceiveRequest, Remote, RnrTimer, SendCapacity, SendOperation,
-    SendRequest, ServiceType, SharedReceiveQueue, WindowType, open,
+    AccessFlags, AckTimeout, AddressHandle, AddressVector, Attribute as A, AttributeMask,
+    Attributes, Buffer, Completion, CompletionChannel, CompletionOpcode, CompletionQueue, Context,
+    Data, DatagramTarget, Extra, Gid, ImmDt, MemoryRegion, MemoryWindow, PKey, Psn, QKey, QpState,
+    Qpn, QueuePair, RKey, ReceiveCapacity, ReceiveRequest, Remote, RnrTimer, SendCapacity,
+    SendOperation, SendRequest, ServiceType, SharedReceiveQueue, WindowType, open,
 };
 
 use crate::Outcome;

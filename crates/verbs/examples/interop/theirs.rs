@@ -47,8 +47,8 @@ impl Theirs {
             let is_it = Gid::from_ip(IpAddr::V6(gid)).to_ip() == address && kind == ROCE_V2;
             is_it.then(|| Some((index.parse().ok()?, netdev.to_owned())))?
         });
-        let (source, netdev) =
-            found.ok_or_else(|| format!("{device} of {host} has no address {address}: {gids:?}"))?;
+        let (source, netdev) = found
+            .ok_or_else(|| format!("{device} of {host} has no address {address}: {gids:?}"))?;
         agent.ask("pd")?;
         agent.ask(&format!("cq depth={}", 4 * DEPTH))?;
         let region = agent.ask(&format!("mr pd=0 len={MEMORY} access={ACCESS}"))?;
@@ -104,9 +104,8 @@ impl End for Theirs {
             ServiceType::Uc => ("uc", "access=2".to_owned()),
             ServiceType::Ud => ("ud", format!("qkey={Q_KEY}")),
         };
-        let made = self.ask(&format!(
-            "qp pd=0 cq=0 type={kind} send={DEPTH} recv={DEPTH} sigall=1{srq}"
-        ))?;
+        let made =
+            self.ask(&format!("qp pd=0 cq=0 type={kind} send={DEPTH} recv={DEPTH} sigall=1{srq}"))?;
         self.ask(&format!("modify qp=0 state=init pkey=0 port=1 {own}"))?;
         let Memory { va, r_key } = self.memory;
         let qpn = made.number("qpn")? as u32;
@@ -116,12 +115,8 @@ impl End for Theirs {
     fn meet(&mut self, setup: &Setup, peer: &Card) -> Outcome {
         let Setup { timeout, retry_cnt, rnr_retry, rd_atomic, min_rnr_timer, .. } = setup;
         let path = self.path(peer.address);
-        let connected = format!(
-            " {path} mtu={} dest={} rq_psn={}",
-            setup.path_mtu.bytes(),
-            peer.qpn,
-            peer.psn
-        );
+        let connected =
+            format!(" {path} mtu={} dest={} rq_psn={}", setup.path_mtu.bytes(), peer.qpn, peer.psn);
         let (rtr, rts) = match setup.service {
             ServiceType::Rc => (
                 format!("{connected} dest_rd={rd_atomic} min_rnr={min_rnr_timer}"),
@@ -232,7 +227,7 @@ impl End for Theirs {
     }
 
     fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>> {
-        let found = self.ask(&format!("wait cq=0 n={count} ms={}",patience.as_millis()))?;
+        let found = self.ask(&format!("wait cq=0 n={count} ms={}", patience.as_millis()))?;
         found.all("wc").map(done).collect()
     }
 

@@ -172,9 +172,15 @@ fn unpack_kernel(folder: &Path, package: &str) -> Result<()> {
     let unpacked = folder.join("unpacked");
     let _ = fs::remove_dir_all(&unpacked);
     fs::create_dir_all(&unpacked).context("cannot make a folder for the kernel")?;
-    let wanted = ["boot/*", "lib/modules/*/kernel/drivers/infiniband/*", "lib/modules/*/kernel/net/*",
-        "lib/modules/*/kernel/drivers/net/*.ko*", "lib/modules/*/kernel/drivers/virtio/*",
-        "lib/modules/*/kernel/crypto/*", "lib/modules/*/kernel/lib/*"];
+    let wanted = [
+        "boot/*",
+        "lib/modules/*/kernel/drivers/infiniband/*",
+        "lib/modules/*/kernel/net/*",
+        "lib/modules/*/kernel/drivers/net/*.ko*",
+        "lib/modules/*/kernel/drivers/virtio/*",
+        "lib/modules/*/kernel/crypto/*",
+        "lib/modules/*/kernel/lib/*",
+    ];
     let wanted = wanted.map(|path| format!("*{path}"));
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
     extract(&deb, &unpacked, &[&["--wildcards"], &wanted[..]].concat())?;
@@ -267,8 +273,11 @@ fn initrd(folder: &Path, root: &Path, agent: &Path) -> Result<Vec<u8>> {
     }
     for (place, path) in libraries {
         // Links become files: the packages' folders are joined here.
-        archive.file(&place.replace("lib/x86_64", "usr/lib/x86_64").replace("usr/usr", "usr"),
-            0o755, &fs::read(path)?);
+        archive.file(
+            &place.replace("lib/x86_64", "usr/lib/x86_64").replace("usr/usr", "usr"),
+            0o755,
+            &fs::read(path)?,
+        );
     }
     let loader = [LIBRARIES, "lib/x86_64-linux-gnu"]
         .map(|place| root.join(place).join("ld-linux-x86-64.so.2"));

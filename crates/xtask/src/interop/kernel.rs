@@ -22,8 +22,7 @@ const WANTED: &[&str] = &[
 ];
 
 /// Needed through the crypto interface, which modules do not say.
-const HIDDEN: &[(&str, &str)] =
-    &[("rdma_rxe", "crc32_generic"), ("libcrc32c", "crc32c_generic")];
+const HIDDEN: &[(&str, &str)] = &[("rdma_rxe", "crc32_generic"), ("libcrc32c", "crc32c_generic")];
 
 /// Unpacks the kernel out of a `vmlinuz`.
 pub(crate) fn unpack(image: &[u8]) -> Result<Vec<u8>> {
