@@ -54,11 +54,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         if cut || rows.len() == before {
             return Err(anyhow::anyhow!("the matrix with Linux {series} did not come to its end"));
         }
-    }
-    // A part of the matrix is no page.
-    if chosen.whole {
-        fs::write(workspace::root().join(PAGE), page::render(&rows, &today()?))?;
-        tell!("written: {PAGE}");
+        // A part of the matrix is no page.
+        if chosen.whole {
+            fs::write(workspace::root().join(PAGE), page::render(&rows, &today()?))?;
+            tell!("written: {PAGE}");
+        }
     }
     let wrong = rows.iter().filter(|row| row.verdict == "wrong").count();
     say!("{} batches, {wrong} of them wrong", rows.len());

@@ -232,7 +232,12 @@ impl Batch {
 
     /// Goes through all sizes. Says at which it failed.
     pub(crate) fn run(&self, ends: &mut [Box<dyn End>; 2], seed: u32) -> Outcome {
-        let cards = join(ends, &self.setup(seed))?;
+        self.run_with(ends, seed, TIMEOUT)
+    }
+
+    /// The same, with another timeout.
+    pub(crate) fn run_with(&self, ends: &mut [Box<dyn End>; 2], seed: u32, timeout: u8) -> Outcome {
+        let cards = join(ends, &Setup { timeout, ..self.setup(seed) })?;
         if self.op == Op::Multicast {
             self.join_groups(ends)?;
         }

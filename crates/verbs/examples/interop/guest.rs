@@ -137,8 +137,8 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path) -> Outcome<Child> {
          guest_tso4=off,guest_tso6=off,guest_ufo=off,host_mtu={MTU}"
     );
     let append = format!(
-        "console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 roxe.ip={HOST}/24 \
-         roxe.ip6=fd10::2/64 roxe.mtu={MTU}"
+        "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check net.ifnames=0 \
+         roxe.ip={HOST}/24 roxe.ip6=fd10::2/64 roxe.mtu={MTU}"
     );
     let said = File::create(console.with_extension("qemu"))?;
     let child = Command::new("setpriv")

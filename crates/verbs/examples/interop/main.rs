@@ -8,6 +8,7 @@
 mod agent;
 mod batch;
 mod end;
+mod faults;
 mod guest;
 mod matrix;
 #[path = "../../../net/tests/namespace/mod.rs"]
