@@ -106,15 +106,16 @@ const MTUS: [&str; 5] = ["256", "512", "1024", "2048", "4096"];
 const HEAD: &str = "# Interoperability
 
 The adapter against `rdma_rxe`, Linux's own RoCEv2 adapter in software, in a virtual machine with a
-stock Debian kernel. `cargo xtask interop` measures it anew (as root, with apt) and writes this page.
+stock Debian kernel. `cargo xtask interop` measures it anew (as root, with apt) and writes this
+page.
 
 A cell is a message of one size: 0, 1, 2, 3, 5, MTU−1, MTU, MTU+1, 3·MTU+1 bytes and 1 MiB, for
 datagrams up to the MTU, for atomics 8. A batch is one pair of queue pairs that goes through all its
 sizes. The tables count the cells of each batch that were right: the data at the receiving end is
 what was sent, and not a byte around it has changed; completions at both ends have the right status,
 opcode, length, immediate data or key; neither adapter has counted anything but traffic; and `roxe
-check` finds nothing in the recording of the batch. A busy machine may lose packets between the two: a
-batch has three goes, and where there were losses in each, the page says what was counted.
+check` finds nothing in the recording of the batch. A busy machine may lose packets between the two:
+a batch has three goes, and where there were losses in each, the page says what was counted.
 
 Over networks that are bad on purpose (netem in the guest) data and completions must be right.
 
@@ -123,9 +124,10 @@ Over networks that are bad on purpose (netem in the guest) data and completions 
 const DIFFERENCES: &str = "
 ## Where rxe differs
 
-- A receive that a SEND with Invalidate completed has the flag 4 instead of `IBV_WC_WITH_INV` (8): the
-  number of the kernel's `IB_WC_WITH_INVALIDATE`, which libibverbs reads as `IBV_WC_IP_CSUM_OK`. The
-  key itself is right. A program on rxe cannot see by the flag that a key of its was invalidated.
+- A receive that a SEND with Invalidate completed has the flag 4 instead of `IBV_WC_WITH_INV` (8):
+  the number of the kernel's `IB_WC_WITH_INVALIDATE`, which libibverbs reads as
+  `IBV_WC_IP_CSUM_OK`. The key itself is right. A program on rxe cannot see by the flag that a key
+  of its was invalidated.
 ";
 
 #[cfg(test)]
