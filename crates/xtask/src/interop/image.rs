@@ -296,10 +296,10 @@ fn shared_libraries(folder: &Path, place: &str) -> Result<Vec<(String, PathBuf)>
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // Of the providers only that of the soft adapter.
         let provider = place.ends_with("libibverbs") && !name.starts_with("librxe");
-        if name.contains(".so.") || name.starts_with("librxe") && name.ends_with(".so") {
-            if !provider && path.is_file() {
-                found.push((format!("{place}/{name}"), path));
-            }
+        let is_library =
+            name.contains(".so.") || name.starts_with("librxe") && name.ends_with(".so");
+        if is_library && !provider && path.is_file() {
+            found.push((format!("{place}/{name}"), path));
         }
     }
     Ok(found)
