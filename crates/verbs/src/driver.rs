@@ -274,10 +274,13 @@ impl Driver {
         self.alarm = Some(self.now() + after);
     }
 
-    /// Whether the thread that sleeps has to be awake earlier than it wanted.
+    /// Whether the thread that sleeps has to be awake earlier than it wanted. A poll that took a
+    /// packet leaves its acknowledgement to the next one, which may never be; and a thread that was
+    /// to be woken by the packet may have found it taken, and sleeps on.
     pub(crate) fn is_alarm_late(&self) -> bool {
         let Some(alarm) = self.alarm else { return false };
         self.more
+            || self.device.has_to_send()
             || self.device.poll_timeout().is_some_and(|at| at < alarm)
             || self.port.due().is_some_and(|due| self.now() + due < alarm)
     }
@@ -308,3 +311,35 @@ const LOOPBACK_ROUNDS: u32 = 16;
 
 /// For how long an application may only post before everything else is seen to.
 const POSTS_ALONE: Duration = Duration::from_micros(10);
+
+#[cfg(test)]
+mod tests {
+    use roxe_transport::work::{Data, SendOperation, SendRequest};
+    use roxe_wire::Mtu;
+
+    use super::*;
+    use crate::{Connection, Context};
+
+    #[test]
+    fn what_is_left_to_be_sent_wakes_the_thread_that_sleeps() {
+        let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
+        let (mut here, there) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+        here.connect(&there.endpoint().unwrap()).unwrap();
+        let qpn = here.queue_pair().qpn();
+        let request = SendRequest {
+            wr_id: 1,
+            operation: SendOperation::Send,
+            data: Data::Regions(&[]),
+            signaled: true,
+            solicited: false,
+            fence: false,
+            target: None,
+        };
+        one.with(|driver| {
+            driver.set_alarm(Duration::from_secs(1));
+            assert!(!driver.is_alarm_late());
+            driver.device.post_send(qpn, &request).unwrap();
+            assert!(driver.is_alarm_late());
+        });
+    }
+}

@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::child::{self, Listener};
 use crate::stop::Stop;
 use crate::tools::BUILD;
-use crate::{bench as benches, fuzz, no_std, say, tell, tidy, tools, trace as ledger};
+use crate::{bench as benches, fuzz, interop, no_std, say, tell, tidy, tools, trace as ledger};
 
 /// A stage: its name, what it checks, what it needs installed, and how it runs.
 struct Stage {
@@ -42,6 +42,7 @@ const STAGES: &[Stage] = &[
     stage("docs",     "documentation builds without warnings",       &[BUILD],             docs),
     stage("no_std",   "roxe-wire links neither std nor alloc",       &[],                  no_std::run),
     stage("bench",    "the bench of adapters runs, for a moment",     &[BUILD, TESTS],      bench),
+    stage("interop",  "a reduced matrix against Linux's rdma_rxe",   &[BUILD, interop::NEEDS], interop::reduced),
     stage("fuzz",     "every fuzz target for a few seconds",         &[fuzz::NEEDS],       fuzz::short),
 ];
 
@@ -66,7 +67,7 @@ impl Tally {
     }
 
     /// A runner that failed has a failure, whatever its summary says.
-    fn given(self, success: bool) -> Self {
+    pub(crate) fn given(self, success: bool) -> Self {
         if success || self.failed > 0 { self } else { self.plus(Self::one(false)) }
     }
 }

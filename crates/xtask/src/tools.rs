@@ -30,8 +30,11 @@ const PACKAGES: &[Package] = &[
     Package("libelf-dev", "linked by libbpf",                          Sign::File("/usr/include/libelf.h")),
     Package("m4",         "makes headers of libxdp",                   Sign::Program("m4")),
     Package("pkg-config", "finds C libraries for build scripts",       Sign::Program("pkg-config")),
+    Package("qemu-system-x86", "runs guests with Linux's own adapter", Sign::Program("qemu-system-x86_64")),
     Package("tshark",     "second opinion on our packets in tests",    Sign::Program("tshark")),
+    Package("xz-utils",   "unpacks kernels and modules of guests",     Sign::Program("xz")),
     Package("zlib1g-dev", "linked by libbpf",                          Sign::File("/usr/include/zlib.h")),
+    Package("zstd",       "unpacks kernels and modules of guests",     Sign::Program("zstd")),
 ];
 
 /// Packages that the build scripts of the workspace need.

@@ -1,0 +1,156 @@
+//! `cargo xtask interop`: the adapter against Linux's own, `rdma_rxe`, in a virtual machine.
+
+mod archive;
+mod image;
+mod kernel;
+mod page;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+use crate::child::{self, Heard, Listener};
+use crate::interop::image::Image;
+use crate::interop::page::Row;
+use crate::stop::Stop;
+use crate::test::Tally;
+use crate::{say, tell, tools, workspace};
+
+/// What guests are built and run with.
+#[rustfmt::skip]
+pub(crate) const NEEDS: &[&str] = &["iproute2", "qemu-system-x86", "xz-utils", "zstd"];
+
+/// Kernels whose adapter is the peer: Debian 12's, and the newer one of its security archive.
+const SERIES: [&str; 2] = ["6.1", "6.12"];
+
+/// Where the results stand.
+const PAGE: &str = "docs/interop.md";
+
+/// The command.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let chosen = read(arguments)?;
+    tools::ensure_present(&[tools::BUILD, NEEDS].concat())?;
+    if !child::show(programs())? {
+        return Err(Stop::Findings.into());
+    }
+    let mut rows = Vec::new();
+    for series in &chosen.series {
+        let image = image::build(series)?;
+        let mut matrix = program(&image, series);
+        matrix.args(&chosen.words).stdout(Stdio::piped());
+        let mut matrix = matrix.spawn().context("cannot run the matrix")?;
+        let output = matrix.stdout.take().context("a pipe that was asked for")?;
+        let before = rows.len();
+        rows.extend(
+            BufReader::new(output).lines().map_while(Result::ok).filter_map(|it| Row::read(&it)),
+        );
+        let status = matrix.wait().context("cannot wait for the matrix")?;
+        if status.code() == Some(3) {
+            return Err(Stop::Missing(ROOT.into()).into());
+        }
+        let cut = !status.success() && !rows[before..].iter().any(|row| row.verdict == "wrong");
+        if cut || rows.len() == before {
+            return Err(anyhow::anyhow!("the matrix with Linux {series} did not come to its end"));
+        }
+        // A part of the matrix is no page.
+        if chosen.whole {
+            fs::write(workspace::root().join(PAGE), page::render(&rows, &today()?))?;
+            tell!("written: {PAGE}");
+        }
+    }
+    let wrong = rows.iter().filter(|row| row.verdict == "wrong").count();
+    say!("{} batches, {wrong} of them wrong", rows.len());
+    if wrong == 0 { Ok(()) } else { Err(Stop::Findings.into()) }
+}
+
+/// A reduced matrix, for `cargo xtask test`.
+pub(crate) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
+    let built = listener.hear(programs())?;
+    if !built.success {
+        return Ok((Tally::one(false), built.output));
+    }
+    let series = SERIES[0];
+    let mut matrix = program(&image::build(series)?, series);
+    matrix.arg("--reduced");
+    let Heard { success, output } = listener.hear(matrix)?;
+    let rows: Vec<Row> = output.lines().filter_map(Row::read).collect();
+    let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count() as u32;
+    let tally = Tally { passed: count("right"), failed: count("wrong") };
+    let said = output.lines().filter(|line| !line.starts_with('{')).map(|line| format!("{line}\n"));
+    Ok((tally.given(success && !rows.is_empty()), said.collect()))
+}
+
+/// Builds what plays our end and what judges recordings, as `cargo xtask test` builds everything.
+fn programs() -> Command {
+    child::cargo("build --quiet --workspace --all-features --bin roxe --example interop")
+}
+
+fn program(image: &Image, series: &str) -> Command {
+    let debug = workspace::target().join("debug");
+    let mut command = child::command(debug.join("examples/interop"));
+    command
+        .arg(&image.kernel)
+        .arg(&image.initrd)
+        .arg(workspace::target().join("interop/runs").join(series))
+        .arg(debug.join("roxe"));
+    command
+}
+
+/// What the command line says.
+#[derive(Debug, PartialEq, Eq)]
+struct Chosen {
+    series: Vec<String>,
+    /// Handed on: words that the names of batches must have, or `--reduced`.
+    words: Vec<String>,
+    whole: bool,
+}
+
+fn read(arguments: &[String]) -> Result<Chosen, Stop> {
+    let mut chosen = Chosen { series: Vec::new(), words: Vec::new(), whole: true };
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--kernel" => {
+                let series = words.next().ok_or_else(|| Stop::Usage(USAGE.into()))?;
+                chosen.series.push(series.clone());
+            }
+            "--reduced" => chosen.words.push(word.clone()),
+            option if option.starts_with('-') => return Err(Stop::Usage(USAGE.into())),
+            _ => chosen.words.push(word.clone()),
+        }
+    }
+    chosen.whole = arguments.is_empty();
+    if chosen.series.is_empty() {
+        chosen.series = SERIES.map(str::to_owned).to_vec();
+    }
+    Ok(chosen)
+}
+
+fn today() -> Result<String> {
+    let output = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("no date")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+const USAGE: &str = "usage: cargo xtask interop [--reduced] [--kernel SERIES]… [WORD…]";
+const ROOT: &str = "root is needed for network namespaces, AF_XDP and the guest's network";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_run_of_everything_is_whole() {
+        let read = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            read(&words).ok()
+        };
+        let all = read(&[]).unwrap();
+        assert!(all.whole && all.series == ["6.1", "6.12"]);
+        let some = read(&["--kernel", "6.12", "RC SEND"]).unwrap();
+        assert!(!some.whole && some.series == ["6.12"] && some.words == ["RC SEND"]);
+        assert_eq!(read(&["--kernel"]), None);
+        assert_eq!(read(&["--fast"]), None);
+    }
+}
