@@ -126,10 +126,39 @@ impl Engine {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.moved();
         self.with(|driver| self.drive(driver));
+        self.end_wait();
+    }
+
+    fn end_wait(&self) {
         self.moved();
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         if self.rests_long.load(Ordering::SeqCst) {
             self.rouse();
+        } else {
+            self.with(|_| ());
+        }
+    }
+
+    /// Looks for what arrives, and takes it before anybody who sleeps beside the port has seen it.
+    /// What that asks for is left to be sent.
+    fn look_for(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.moved();
+        self.driver.lock().unwrap().posted += 1;
+        self.end_wait();
+    }
+
+    /// The same by an application that polls.
+    fn poll(&self) {
+        self.moved();
+        self.post();
+    }
+
+    /// Until all is carried out. If nobody does, the checker says so.
+    fn wait_until_driven(&self) {
+        let mut driver = self.driver.lock().unwrap();
+        while driver.posted > 0 {
+            driver = self.driven.wait(driver).unwrap();
         }
     }
 
@@ -201,14 +230,10 @@ fn play(applications: &'static [fn(&Engine)]) {
             })
             .collect();
         applications.into_iter().for_each(|it| it.join().unwrap());
-        // Nobody waits any more, so that what arrives is for the thread. If it sleeps for ever, the
-        // checker says so.
+        engine.wait_until_driven();
+        // Nobody waits any more, so that what arrives is for the thread.
         engine.arrive();
-        let mut driver = engine.driver.lock().unwrap();
-        while driver.posted > 0 {
-            driver = engine.driven.wait(driver).unwrap();
-        }
-        drop(driver);
+        engine.wait_until_driven();
         engine.close();
         thread.join().unwrap();
     };
@@ -235,6 +260,14 @@ fn a_thread_that_rests_takes_over_when_nobody_waits_any_more() {
         },
         Engine::wait_for,
     ]);
+}
+
+#[test]
+fn what_is_left_by_whoever_takes_an_arrival_away_is_carried_out() {
+    play(&[Engine::look_for]);
+    play(&[Engine::poll]);
+    play(&[Engine::look_for, Engine::poll]);
+    play(&[Engine::wait_for, Engine::poll]);
 }
 
 /// However it sleeps when it is told to end.

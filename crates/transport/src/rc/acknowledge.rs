@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn nothing_behind_what_is_refused_is_acknowledged() {
         let mut owed = Owed::default();
-        for psn in [9, 11] {
+        for psn in [9, 10, 11] {
             owed.acknowledge(Acknowledge::Each, START, answer(psn));
         }
         let nak = Syndrome::Nak(NakCode::RemoteAccessError);
