@@ -93,7 +93,8 @@ fn explain(interface: &Interface, queue: u32, error: io::Error) -> OpenError {
     }
 }
 
-const BUSY_FOR: Duration = Duration::from_millis(500);
+/// A busy machine may take this long to come by.
+const BUSY_FOR: Duration = Duration::from_secs(3);
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 const SEND_BUFFER: usize = 8 << 20;
 
