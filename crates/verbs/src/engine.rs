@@ -242,10 +242,7 @@ impl Engine {
                 return None;
             }
             self.moved();
-            // What is left to be sent is seen to by whoever waits, or wakes the thread behind that.
-            let mut driver = self.take();
-            driver.drive_for_poll();
-            driver.route_events();
+            self.with(Driver::drive_for_poll);
         }
     }
 
@@ -470,9 +467,6 @@ impl Drop for Waits<'_> {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         if self.0.rests_long.load(Ordering::SeqCst) {
             self.0.rouse();
-        } else {
-            // If it sleeps beside the port, what arrived may be taken already, and wakes nobody.
-            self.0.with(|_| ());
         }
     }
 }
