@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use roxe_sim::script::{Play, Outcome, run_text};
+use roxe_sim::script::{Outcome, Play, run_text};
 
 /// Longer texts only take longer.
 const MOST: usize = 16 << 10;
