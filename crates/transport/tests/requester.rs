@@ -480,6 +480,13 @@ fn a_message_asks_again_where_the_next_one_does_not_follow() {
     let mut end = counting(Send, 1);
     end.take(ack(1000).credits(0, 1));
     assert_eq!(end.leave(), again);
+    // It takes so many packets that it has to wait for what is before it.
+    let mut end = behaving(Conduct::ADAPTER, |own| own.timeout = never);
+    end.adapter.endless = true;
+    end.post(0, Write(REMOTE), 1);
+    let most = (Psn::MODULUS / 2 - 256) * 256;
+    end.post(1, Write(REMOTE), most);
+    assert_eq!(asked(&mut end), [false, true]);
     // One that has an answer of its own need not ask.
     let mut end = counting(Read(REMOTE), 1);
     end.post_request(3, Write(REMOTE), 1, |request| request.fence = true);

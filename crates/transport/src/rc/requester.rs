@@ -122,6 +122,10 @@ impl Requester {
             self.failed_here(LocalFailure::NoResources); // It would wait for ever.
             return Some(false);
         }
+        if wqe.packets(attributes.path_mtu) > self.most_in_flight() {
+            self.failed_here(LocalFailure::TooManyPackets);
+            return Some(false);
+        }
         if !self.may_begin(wqe, attributes) {
             return Some(false);
         }
@@ -157,7 +161,15 @@ impl Requester {
         {
             return false;
         }
-        !wqe.operation.consumes_receive() || self.rc.credits.allow()
+        let packets = self.in_flight(self.send_end) + wqe.packets(attributes.path_mtu);
+        packets <= self.most_in_flight()
+            && (!wqe.operation.consumes_receive() || self.rc.credits.allow())
+    }
+
+    /// How many packets may be begun and unacknowledged at once: the newest and the oldest PSN must
+    /// stay less than half the circle apart.
+    const fn most_in_flight(&self) -> u32 {
+        Psn::MODULUS / 2 - self.rc.window
     }
 
     /// Whether another message follows at once, and asks for an acknowledgement for both.
@@ -194,14 +206,6 @@ impl Requester {
         if begins {
             wqe.psn = self.send_end;
             wqe.span = wqe.packets(attributes.path_mtu);
-            // The newest and the oldest PSN must stay less than half the circle apart.
-            let most = Psn::MODULUS / 2 - self.rc.window;
-            if wqe.span > most {
-                return self.failed_here(LocalFailure::TooManyPackets);
-            }
-            if in_flight + wqe.span > most {
-                return None;
-            }
         }
         let wqe = self.queue.get(self.sending)?;
         let index = u32::try_from(self.send_next.since(wqe.psn)).ok()?;
