@@ -1,6 +1,7 @@
 //! `roxe sim`: random worlds of adapters over bad links, each from its seed.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ const CHUNK: u64 = 32;
 const ON_TERMINAL: Duration = Duration::from_millis(500);
 
 /// How often it is shown elsewhere.
-const IN_LOG: Duration = Duration::from_secs(30);
+const IN_LOG: Duration = Duration::from_secs(5);
 
 /// The command.
 pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
@@ -83,7 +84,17 @@ fn seeds(arguments: &SimArguments) -> Result<Range<u64>> {
         let range = number(first).ok()?..number(end).ok()?;
         (range.start < range.end).then_some(range)
     });
-    range.ok_or_else(|| anyhow!("--seeds {text}: two numbers A..B are expected, A below B"))
+    range.ok_or_else(|| {
+        anyhow!(
+            "--seeds {text}: two numbers A..B are expected, A below B, which is not run itself: \
+             5..6 is seed 5"
+        )
+    })
+}
+
+/// What is said beside the verdicts; if nobody hears it, the worlds go on.
+fn note(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_fmt(text);
 }
 
 /// What the threads share.
@@ -133,7 +144,7 @@ impl Run<'_> {
             self.work();
         });
         if io::stderr().is_terminal() {
-            eprint!("\r{:78}\r", "");
+            note(format_args!("\r{:78}\r", ""));
         }
         anyhow::ensure!(self.count(|tally| &tally.seeds) != 0, "no world was run");
         self.tell(&mut Verdicts::to(io::stdout().lock()))?;
@@ -283,9 +294,9 @@ impl Run<'_> {
             self.count(|tally| &tally.failed),
         );
         if terminal {
-            eprint!("\r{line:78}");
+            note(format_args!("\r{line:78}"));
         } else {
-            eprintln!("{line}");
+            note(format_args!("{line}\n"));
         }
     }
 
@@ -314,7 +325,8 @@ impl Run<'_> {
         let seconds = self.count(|tally| &tally.nanos) as f64 / 1e9;
         let rate = sum[1] as f64 / seconds.max(1e-9);
         let passed = self.start.elapsed().as_secs_f64();
-        eprintln!("{passed:.1} s; {rate:.0} frames/s of a thread");
+        out.flush()?;
+        note(format_args!("{passed:.1} s; {rate:.0} frames/s of a thread\n"));
         Ok(())
     }
 }

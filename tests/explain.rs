@@ -719,6 +719,15 @@ fn output_that_cannot_be_written_is_said_once() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
 }
 
+/// What is said beside the verdicts changes nothing about them.
+#[test]
+fn a_world_holds_whether_or_not_standard_error_can_be_written() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let arguments = ["sim", "--seed", "1", "--profile", "clean"];
+    let output = roxe().args(arguments).stderr(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+}
+
 /// A file that is longer than what is measured before the first line.
 #[test]
 fn lines_stay_aligned_where_numbers_grow() {
