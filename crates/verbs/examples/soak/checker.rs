@@ -308,13 +308,15 @@ impl Verdict {
         self.equal(side, "tx_unsendable", of("tx_unsendable"), 0);
     }
 
-    /// What one sent the other got, but for what its kernel says it threw away.
+    /// What one sent the other got, but for what the kernel says it threw away on either side.
     pub(crate) fn nothing_lost_between(&mut self, ends: [(&BTreeMap<String, u64>, &str); 2]) {
         let [a, b] = ends;
         for ((sender, from), (receiver, to)) in [(a, b), (b, a)] {
             let of =
                 |whose: &BTreeMap<String, u64>, name: &str| whose.get(name).copied().unwrap_or(0);
-            let lost = of(receiver, "xsk_rx_dropped") + of(receiver, "xsk_rx_ring_full");
+            let lost = of(receiver, "xsk_rx_dropped")
+                + of(receiver, "xsk_rx_ring_full")
+                + of(sender, KERNEL_TX_DROPPED);
             let got = of(receiver, "rx_packets") + lost;
             self.equal(
                 &format!("{from}>{to}"),
@@ -337,6 +339,9 @@ impl Verdict {
         }
     }
 }
+
+/// The counter of a host's interface, as the host tells it.
+pub(crate) const KERNEL_TX_DROPPED: &str = "kernel_tx_dropped";
 
 /// Counters that a recording shows.
 const COUNTED: [&str; 10] = [

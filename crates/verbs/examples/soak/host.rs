@@ -14,6 +14,7 @@ use roxe_verbs::{
     Mtu, QKey, QueuePair, Remote, ServiceType, open,
 };
 
+use crate::checker::KERNEL_TX_DROPPED;
 use crate::lane::Lane;
 use crate::pattern::Numbers;
 use crate::{Outcome, PATIENCE};
@@ -77,6 +78,7 @@ pub(crate) fn run(side: &str, device: &str, seed: &str) -> Outcome {
     for (name, value) in context.counters() {
         eprintln!("counter {name} {value}");
     }
+    eprintln!("counter {KERNEL_TX_DROPPED} {}", kernel_tx_dropped()?);
     Ok(())
 }
 
@@ -214,6 +216,19 @@ impl Traffic {
         Ok(())
     }
 }
+
+/// Frames that the kernel took from this host and threw away before they reached the other: its end
+/// of the cable holds only so many.
+fn kernel_tx_dropped() -> Outcome<u64> {
+    let text = fs::read_to_string("/proc/self/net/dev")?;
+    let interfaces = text.lines().filter_map(|line| line.split_once(':'));
+    let counters = interfaces.map(|(_, counters)| counters.split_whitespace().nth(TX_DROPPED));
+    let counters = counters.map(|counter| counter.ok_or("a line of net/dev without tx drops"));
+    counters.map(|counter| Ok(counter?.parse::<u64>()?)).sum()
+}
+
+/// Where it stands behind the name in a line of `/proc/self/net/dev`.
+const TX_DROPPED: usize = 11;
 
 /// Memory in use.
 fn rss_kib() -> Outcome<u64> {
