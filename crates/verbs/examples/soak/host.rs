@@ -94,8 +94,8 @@ fn meet(
     let region = context.register(&memory)?;
     let qp = context.default_pd().create_qp(service, cq).build()?;
     // Nothing slows these down together, and a host that is busy otherwise may lose most of what
-    // comes for a while: a peer is given up after a second.
-    let timeout = AckTimeout::new(15).unwrap_or_default();
+    // comes for a while, or not run at all: a peer is given up after two seconds.
+    let timeout = AckTimeout::new(16).unwrap_or_default();
     let options = ConnectOptions { path_mtu, timeout, ..ConnectOptions::default() };
     match service {
         ServiceType::Ud => qp.ready(Q_KEY)?,
