@@ -446,9 +446,16 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
+/// Whether it says that there is no way. That of a route which refuses is the kernel's error for it,
+/// as is that of a source which is no address of this host any more.
 fn is_unreachable(error: &io::Error) -> bool {
-    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable};
-    matches!(error.kind(), HostUnreachable | NetworkDown | NetworkUnreachable)
+    use io::ErrorKind::{
+        HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable, PermissionDenied,
+    };
+    matches!(
+        error.kind(),
+        HostUnreachable | NetworkDown | NetworkUnreachable | PermissionDenied | InvalidInput
+    )
 }
 
 fn family(address: IpAddr) -> AddressFamily {

@@ -73,7 +73,7 @@ impl Keeper {
 
     /// What went wrong is told again, whoever asks.
     fn tell(&mut self, result: Result<(), String>) -> Result<(), String> {
-        self.trouble = self.trouble.take().or(result.err());
+        self.trouble = self.trouble.take().or_else(|| result.err());
         self.trouble.clone().map_or(Ok(()), Err)
     }
 }
