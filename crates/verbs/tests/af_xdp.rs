@@ -113,12 +113,12 @@ fn a_neighbour_that_is_silent_is_in_nobodys_way() {
     let mut to_nobody = Connection::new(&one).unwrap();
     let mut to_other = Connection::new(&one).unwrap();
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| to_nobody.connect(&nobody));
+        let waits = scope.spawn(|| cable.a.run(|| to_nobody.connect(&nobody)));
         // The kernel tells by an entry without a MAC that it is asked for.
         while !cable.a.ip("neighbour show dev va").contains("192.0.2.77") {
-            std::thread::yield_now();
+            assert!(!waits.is_finished());
         }
-        to_other.connect(&there).unwrap();
+        cable.a.run(|| to_other.connect(&there)).unwrap();
         assert!(!waits.is_finished(), "it is asked for seconds");
         let error = waits.join().unwrap().unwrap_err().to_string();
         assert!(error.contains("192.0.2.77 does not answer"), "{error}");
