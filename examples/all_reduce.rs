@@ -1,7 +1,7 @@
 //! Ring all-reduce, as machine learning does it: each of N ranks has a vector, and in the end each
-//! has the sum of all. The vectors are cut into N chunks. In N-1 steps a rank adds the chunk that
-//! its left neighbour wrote to it, and passes the sum on; after N-1 more steps each has them all.
-//! A rank writes into its neighbour's memory, and the immediate data say which step that was.
+//! has the sum of all. The vectors are cut into N chunks, the last one filled up. In N-1 steps a
+//! rank adds the chunk that its left neighbour wrote to it, and passes the sum on; after N-1 more
+//! steps each has them all. A rank writes into its neighbour's memory; immediate data say the step.
 //!
 //! ```text
 //! $ cargo run --example all_reduce
@@ -11,8 +11,8 @@
 //! rank 3 of 4: 65536 numbers, all of them the sum of 4 ranks, after 6 steps of 65536 bytes
 //! ```
 //!
-//! Four adapters run in this process, joined by memory. On N hosts, or in N network namespaces,
-//! each names its rank and all hosts in their order: `all_reduce RANK DEVICE HOST0 HOST1 …`.
+//! Four adapters, or as many as `all_reduce RANKS` says, run in this process, joined by memory. On N
+//! hosts each names its rank and all hosts in their order: `all_reduce RANK DEVICE HOST0 HOST1 …`.
 
 use std::{env, error::Error, process::ExitCode, thread, time::Duration};
 
@@ -36,31 +36,32 @@ fn main() -> ExitCode {
 fn run() -> Outcome {
     let words: Vec<String> = env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => in_this_process(),
-        [rank, device, ref hosts @ ..] if rank.parse().is_ok_and(|it: usize| it < hosts.len()) => {
-            let ring = Ring { rank: rank.parse()?, ranks: hosts.len() };
-            let right = hosts[ring.before(ring.ranks - 1)];
+        [] => in_this_process(4),
+        [ranks] if ranks.parse().is_ok_and(|it: usize| it > 1) => in_this_process(ranks.parse()?),
+        [rank, device, _, _, ..] if rank.parse().is_ok_and(|it: usize| it < words.len() - 2) => {
+            let ring = Ring { rank: rank.parse()?, ranks: words.len() - 2 };
+            let right = &words[2 + ring.before(ring.ranks - 1)];
             let listener = Listener::bind("0.0.0.0:18515")?;
             println!("{}", ring.run(&open(device)?, &listener, &format!("{right}:18515"))?);
             Ok(())
         }
-        _ => Err("usage: all_reduce [RANK DEVICE HOST0 HOST1 …]".into()),
+        _ => Err("usage: all_reduce [RANKS | RANK DEVICE HOST0 HOST1 …], for 2 or more".into()),
     }
 }
 
-fn in_this_process() -> Outcome {
-    const RANKS: usize = 4;
-    let listeners = [(); RANKS].map(|()| Listener::bind("127.0.0.1:0").expect("a port is free"));
+fn in_this_process(ranks: usize) -> Outcome {
+    let bind = |_| Listener::bind("127.0.0.1:0").expect("a port is free");
+    let listeners: Vec<_> = (0..ranks).map(bind).collect();
     thread::scope(|scope| {
-        let ranks = std::array::from_fn::<_, RANKS, _>(|rank| {
-            let ring = Ring { rank, ranks: RANKS };
-            let (own, right) = (&listeners[rank], &listeners[ring.before(RANKS - 1)]);
+        let start = |rank| {
+            let ring = Ring { rank, ranks };
+            let (own, right) = (&listeners[rank], &listeners[ring.before(ranks - 1)]);
             scope.spawn(move || {
                 let right = right.local_address()?.to_string();
                 ring.run(&open("memory:all_reduce")?, own, &right)
             })
-        });
-        for rank in ranks {
+        };
+        for rank in (0..ranks).map(start).collect::<Vec<_>>() {
             println!("{}", rank.join().map_err(|_| "a rank panicked")??);
         }
         Ok(())
@@ -84,7 +85,7 @@ impl Ring {
     /// sum that the left neighbour writes.
     fn run(self, adapter: &Context, listener: &Listener, right: &str) -> Outcome<String> {
         let Self { rank, ranks } = self;
-        let (chunk, steps) = (NUMBERS / ranks * 4, 2 * (ranks - 1));
+        let (chunk, steps) = (NUMBERS.div_ceil(ranks) * 4, 2 * (ranks - 1));
         let memory = Buffer::new((2 * ranks - 1) * chunk);
         let region = adapter.register(&memory)?;
         let (mut to_right, mut from_left) = (Connection::new(adapter)?, Connection::new(adapter)?);
@@ -123,15 +124,14 @@ impl Ring {
             }
             to_right.wait(Wait(PATIENCE))?;
         }
-        let sum = numbers(&memory, 0, ranks * chunk);
+        let sum = numbers(&memory, 0, NUMBERS * 4);
         let expected = |at: usize| (at % 1000 * ranks + ranks * (ranks - 1) / 2) as f32;
         if let Some(at) = (0..sum.len()).find(|&at| sum[at] != expected(at)) {
             return Err(format!("number {at} is {}, not {}", sum[at], expected(at)).into());
         }
         Ok(format!(
-            "rank {rank} of {ranks}: {} numbers, all of them the sum of {ranks} ranks, \
-             after {steps} steps of {chunk} bytes",
-            sum.len()
+            "rank {rank} of {ranks}: {NUMBERS} numbers, all of them the sum of {ranks} ranks, \
+             after {steps} steps of {chunk} bytes"
         ))
     }
 }

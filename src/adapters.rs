@@ -115,9 +115,8 @@ impl Adapter {
     /// How it is now, with or without its queue pairs.
     pub(crate) fn ask(&mut self, queue_pairs: bool) -> io::Result<Snapshot> {
         let (counters, time_ns) = self.client.counters()?;
-        let mut queue_pairs = if queue_pairs { self.client.queue_pairs()?.0 } else { Vec::new() };
-        queue_pairs.sort_by_key(|it| it.qpn);
-        Ok(Snapshot { time_ns, counters, queue_pairs })
+        let queue_pairs = if queue_pairs { self.client.queue_pairs()?.0 } else { Vec::new() };
+        Ok(Snapshot::of(time_ns, counters, queue_pairs))
     }
 
     /// The same; says so when it does not answer any more.
@@ -158,6 +157,28 @@ fn is_end(error: &io::Error) -> bool {
 }
 
 impl Snapshot {
+    /// What was said, with nothing in it that commands a terminal or breaks JSON: whoever answers
+    /// may be anybody.
+    fn of(
+        time_ns: u64,
+        mut counters: Vec<CounterValue>,
+        mut queue_pairs: Vec<QueuePairStatus>,
+    ) -> Self {
+        for counter in &mut counters {
+            counter.group = visible(&counter.group, |_| false);
+            counter.name = name(&counter.name);
+        }
+        for it in &mut queue_pairs {
+            it.service = visible(&it.service, |_| false);
+            it.state = visible(&it.state, |_| false);
+            it.why = it.why.as_deref().map(|why| visible(why, |_| false));
+            let counters = std::mem::take(&mut it.counters).into_iter();
+            it.counters = counters.map(|(known, value)| (name(&known), value)).collect();
+        }
+        queue_pairs.sort_by_key(|it| it.qpn);
+        Self { time_ns, counters, queue_pairs }
+    }
+
     pub(crate) fn counter(&self, name: &str) -> u64 {
         self.counters.iter().find(|it| it.name == name).map_or(0, |it| it.value)
     }
@@ -179,6 +200,11 @@ impl Snapshot {
         let found = self.queue_pairs.binary_search_by_key(&qpn, |it| it.qpn).ok()?;
         Some(&self.queue_pairs[found])
     }
+}
+
+/// A counter's name: letters, digits and underscores.
+fn name(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// How fast something rose.

@@ -49,8 +49,9 @@ pub(crate) fn run(arguments: &CaptureArguments) -> Result<Outcome> {
             return Ok(Outcome::Lacking);
         }
     };
-    // Whoever interrupts it has it end as if the adapter had closed.
+    // Whoever interrupts it has it end as if the adapter had closed; so does a flush that fails.
     ctrlc::set_handler(recorded.closer()?)?;
+    let close = recorded.closer()?;
     complain(format_args!("recording {title}; Ctrl-C ends it"));
     let reader = CaptureReader::new(recorded).map_err(|error| anyhow!("{title}: {error}"))?;
 
@@ -59,16 +60,16 @@ pub(crate) fn run(arguments: &CaptureArguments) -> Result<Outcome> {
         let (done, is_done) = mpsc::channel::<()>();
         let sink = &sink;
         // What there is can be read while nothing more comes.
-        scope.spawn(move || {
+        let flushes = scope.spawn(move || {
             while is_done.recv_timeout(FLUSH_EVERY) == Err(RecvTimeoutError::Timeout) {
-                if lock(sink).flush().is_err() {
-                    return; // The next frame comes upon it too.
-                }
+                lock(sink).flush().inspect_err(|_| close())?;
             }
+            Ok(())
         });
         let result = pass(reader, filter.as_ref(), arguments.count, sink, &mut tally);
         drop(done);
-        result
+        // It ended because of a flush, if that failed.
+        flushes.join().unwrap_or(Ok(())).and(result)
     });
     let sink = sink.into_inner().unwrap_or_else(PoisonError::into_inner);
     let result = result.and_then(|()| sink.finish());

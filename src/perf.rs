@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use roxe_verbs::ServiceType;
+use roxe_verbs::{Context, ServiceType};
 
 use crate::outcome::{Outcome, complain};
 use crate::perf::arguments::PerfArguments;
@@ -44,16 +44,15 @@ const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// The command.
 pub(crate) fn run(arguments: &PerfArguments) -> Result<Outcome> {
-    match measure(arguments) {
+    match arguments.side.with_adapter(|context| measure(context, arguments)) {
         Ok(outcome) => Ok(outcome),
         Err(failure) => failure.told(),
     }
 }
 
-fn measure(arguments: &PerfArguments) -> Result<Outcome, Failure> {
-    let context = arguments.side.open()?;
+fn measure(context: &Context, arguments: &PerfArguments) -> Result<Outcome, Failure> {
     let mut plan = Plan::new(arguments, context.query_device())?;
-    let gid = choose_gid(&context, arguments.gid_index, arguments.ipv6)?;
+    let gid = choose_gid(context, arguments.gid_index, arguments.ipv6)?;
     let printer = Printer::new(arguments);
     let (port, patience) = (arguments.side.port, arguments.side.patience());
     let mut channel = match &arguments.host {
@@ -68,9 +67,9 @@ fn measure(arguments: &PerfArguments) -> Result<Outcome, Failure> {
         }
     };
     meeting::agree(&mut channel, &mut plan)?;
-    let mut rig = Rig::new(&context, &plan, arguments, gid)?;
+    let mut rig = Rig::new(context, &plan, arguments, gid)?;
     rig.memory.offer(&plan);
-    printer.banner(&context, &plan, gid.0)?;
+    printer.banner(context, &plan, gid.0)?;
     let meeting = Meeting::new(channel, &plan, &mut rig)?;
     printer.addresses("local", &plan, &meeting.own)?;
     printer.addresses("remote", &plan, &rig.peers)?;

@@ -18,18 +18,19 @@ use crate::explain::ink::Ink;
 use crate::explain::json::Object;
 use crate::outcome::Outcome;
 use crate::pingpong::arguments::{Kind, PingpongArguments};
-use crate::pingpong::wire::{DONE, Destination, Q_KEY, QUEUE_PAIRS};
-use crate::side_channel::{Failure, Patience, Server, SideChannel, choose_gid, must_match};
+use crate::pingpong::wire::{Destination, QUEUE_PAIRS};
+use crate::side_channel::{
+    DONE, Failure, Patience, Q_KEY, Server, SideChannel, choose_gid, must_match,
+};
 
 pub(crate) mod arguments;
 mod wire;
 
 /// The command.
 pub(crate) fn run(arguments: &PingpongArguments) -> Result<Outcome> {
-    match play(arguments) {
-        Ok(()) => Ok(Outcome::Right),
-        Err(failure) => failure.told(),
-    }
+    let played = refuse(arguments)
+        .and_then(|()| arguments.side.with_adapter(|context| play(context, arguments)));
+    played.or_else(Failure::told)
 }
 
 /// What names a request: a receive or a send.
@@ -49,17 +50,16 @@ const PAGE: usize = 4096;
 /// 4.096 µs.
 const LINGER: Duration = Duration::from_millis(140);
 
-fn play(arguments: &PingpongArguments) -> Result<(), Failure> {
-    refuse(arguments)?;
-    let context = arguments.side.open()?;
-    let mut game = Game::new(&context, arguments)?;
+fn play(context: &Context, arguments: &PingpongArguments) -> Result<Outcome, Failure> {
+    let mut game = Game::new(context, arguments)?;
     game.post_receives(arguments.rx_depth)?;
     game.addresses("local", &game.own)?;
     match &arguments.host {
         Some(host) => game.meet_server(host)?,
         None => game.meet_client()?,
     }
-    game.play()
+    game.play()?;
+    Ok(Outcome::Right)
 }
 
 fn refuse(arguments: &PingpongArguments) -> Result<(), Failure> {

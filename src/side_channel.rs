@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use roxe_verbs::connect::{is_this_host, unreachable};
+use roxe_verbs::connect::{ConnectError, is_this_host, why_unreachable};
 use roxe_verbs::{Context, Error, Gid, PortState};
 use rustix::net::sockopt;
 
@@ -45,7 +45,7 @@ impl SideArguments {
 
     /// Opens the adapter that is named, or the first that a file or ROXE_DEVICES names. By its port
     /// packets must come and go.
-    pub(crate) fn open(&self) -> Result<Context, Failure> {
+    fn open(&self) -> Result<Context, Failure> {
         let context = self.open_any()?;
         let start = Instant::now();
         while context.query_port().state == PortState::Down {
@@ -55,6 +55,22 @@ impl SideArguments {
             thread::sleep(LOOK);
         }
         Ok(context)
+    }
+
+    /// Does something with that adapter and closes it. Says so if what its device string has recorded
+    /// is not in the file.
+    pub(crate) fn with_adapter(
+        &self,
+        act: impl FnOnce(&Context) -> Result<Outcome, Failure>,
+    ) -> Result<Outcome, Failure> {
+        let context = self.open()?;
+        let recorder = context.recorder().cloned();
+        let outcome = act(&context);
+        // Nothing of it is left: what is recorded is written.
+        drop(context);
+        let Some(trouble) = recorder.and_then(|it| it.trouble()) else { return outcome };
+        complain(trouble);
+        outcome.map(|outcome| outcome.max(Outcome::Unreadable))
     }
 
     fn open_any(&self) -> Result<Context, Failure> {
@@ -183,10 +199,8 @@ pub(crate) fn must_match(own: Gid, peer: Gid, is_this_host: bool) -> Result<(), 
         ));
     }
     let address = peer.to_ip();
-    if let Some(what) = unreachable(address, is_this_host) {
-        return Err(Failure::failed(format_args!(
-            "the peer's address {address} {what}: choose another device or GID index there"
-        )));
+    if let Some(what) = why_unreachable(address, is_this_host) {
+        return Err(Failure::failed(ConnectError::Address { address, what }));
     }
     if own.is_ipv4() != peer.is_ipv4() {
         let family = |gid: Gid| if gid.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -199,6 +213,12 @@ pub(crate) fn must_match(own: Gid, peer: Gid, is_this_host: bool) -> Result<(), 
     }
     Ok(())
 }
+
+/// What perftest and the pingpongs of libibverbs say last.
+pub(crate) const DONE: &[u8; 5] = b"done\0";
+
+/// The key of all their datagrams.
+pub(crate) const Q_KEY: u32 = 0x1111_1111;
 
 /// How long the other side may take.
 #[derive(Clone, Copy)]
@@ -535,6 +555,7 @@ mod tests {
         for (peer, what) in [
             ("0.0.0.0", "the peer's address 0.0.0.0 is no host's: choose another device"),
             ("224.0.0.5", "224.0.0.5 is no single host's"),
+            ("::ffff:224.0.0.5", "is no single host's"),
             ("255.255.255.255", "is no single host's"),
             ("ff02::1", "is no single host's"),
             ("127.0.0.1", "127.0.0.1 is loopback, by which no other host is reached"),

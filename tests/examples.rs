@@ -3,6 +3,8 @@
 #[path = "../crates/net/tests/namespace/mod.rs"]
 mod namespace;
 
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -61,6 +63,51 @@ fn each_example_prints_what_its_first_lines_say() {
         assert_eq!(said, expected(source), "{name}");
         assert_eq!(said.lines().count(), expected(source).lines().count());
     }
+}
+
+/// A number of ranks that the vector cannot be cut by, and those that there cannot be.
+#[test]
+fn any_number_of_ranks_adds_up_all_numbers() {
+    for ranks in [2, 3, 7] {
+        let said = printed(start("all_reduce", &[&ranks.to_string()]));
+        let right = format!(" of {ranks}: 65536 numbers, all of them the sum of {ranks} ranks, ");
+        assert_eq!(said.matches(&right).count(), ranks, "{said}");
+    }
+    for arguments in [&["1"][..], &["0"], &["0", "memory:x", "127.0.0.1"]] {
+        let output = start("all_reduce", arguments).wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("for 2 or more"), "{said}");
+    }
+}
+
+/// Strangers who hold all that the server can have do not end it.
+#[test]
+fn a_server_without_room_for_more_goes_on() {
+    if !is_root() {
+        return;
+    }
+    Namespace::new().run(|| {
+        let mut server = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", "prlimit", "--nofile=40", "--"])
+            .arg(program("key_value"))
+            .args(["server", "udp:127.0.0.1"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let connect = || TcpStream::connect("127.0.0.1:18515");
+        while connect().is_err() {
+            assert!(server.try_wait().expect("it is ours").is_none());
+        }
+        let strangers: Vec<_> = (0..60).map(|_| connect().expect("it listens")).collect();
+        let mut told = BufReader::new(server.stderr.take().expect("piped")).lines();
+        assert!(told.any(|line| line.is_ok_and(|line| line.contains("is not served"))));
+        drop(strangers);
+        let put = ["put", "udp:127.0.0.2", "127.0.0.1", "a", "b"];
+        // Those before it go one after the other.
+        while !start("key_value", &put).wait().expect("it ends").success() {}
+        assert_eq!(printed(start("key_value", &["get", put[1], put[2], "a"])), "b\n");
+        server.kill().and_then(|()| server.wait()).expect("it went on");
+    });
 }
 
 #[test]
@@ -128,7 +175,7 @@ fn a_key_value_store_serves_while_strangers_say_nothing() {
             cable.a.run(|| printed(start("key_value", &words)))
         };
         ask(&["put", "planet", "earth"]);
-        let call = || std::net::TcpStream::connect("192.0.2.2:18515").expect("it listens");
+        let call = || TcpStream::connect("192.0.2.2:18515").expect("it listens");
         let _strangers = cable.a.run(|| [(); 20].map(|()| call()));
         // Each would take all the patience that the client has.
         assert_eq!(ask(&["get", "planet"]), "earth\n");

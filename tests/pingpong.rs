@@ -2,7 +2,9 @@
 
 mod sides;
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::process::Command;
 
 use sides::namespace::{Cable, is_root};
 use sides::{Ended, Place};
@@ -72,6 +74,24 @@ fn times_between_receives_and_json_are_shown() {
     let last = server.out.lines().last().expect("an object");
     let row: serde_json::Value = serde_json::from_str(last).expect("JSON");
     assert_eq!((&row["service"], &row["iterations"]), (&"uc".into(), &50.into()));
+}
+
+/// A disk that is full does not stop the traffic, but nobody takes half a recording for a whole one.
+#[test]
+fn a_recording_that_could_not_be_written_is_told() {
+    let fifo = std::env::temp_dir().join(format!("roxe-pingpong-fifo-{}", std::process::id()));
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    let name = fifo.display().to_string();
+    let place = Place::on_one_host().behind(0, &format!(",capture={name}"));
+    let reader = std::thread::spawn(move || {
+        let mut file = File::open(&fifo).expect("a fifo");
+        file.read_exact(&mut [0; 28]).expect("a section header");
+        std::fs::remove_file(fifo).expect("it is ours");
+    });
+    let mut server = place.server("pingpong rc -n 20");
+    reader.join().expect("it reads a little and goes");
+    place.client("pingpong rc -n 20").is_right("the client");
+    server.end().complains(2, &format!("cannot write the capture {name}: Broken pipe"));
 }
 
 #[test]

@@ -285,6 +285,54 @@ fn what_cannot_be_recorded_is_said() {
     assert!(err(&output).contains("cannot create the capture /nonexistent/x.pcapng"));
 }
 
+/// A disk that is full ends a recording, which says so, also when nothing more comes.
+#[test]
+fn a_recording_that_cannot_be_written_says_so() {
+    let folder = Folder::new("full");
+    let (file, full) = (folder.file("fifo"), "/dev/full");
+    assert!(Command::new("mkfifo").arg(&file).status().expect("mkfifo").success());
+    let (contexts, pid) = adapters();
+    let [mut a, _b] = connect(&contexts);
+    let device = format!("{pid}/memory");
+    let capture = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["capture", "-d", &device, "-w", &file])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("roxe runs");
+    let given = || {
+        let counters = contexts[0].counters();
+        let value = |name| counters.iter().find(|(known, _)| *known == name).expect("a counter").1;
+        (value("live_recordings"), value("live_frames"))
+    };
+    // It is read as far as its beginning.
+    {
+        use std::io::Read as _;
+        let mut reader = std::fs::File::open(&file).expect("a fifo");
+        reader.read_exact(&mut [0; 28]).expect("a section header");
+        while given().0 < 1 {}
+    }
+    write(&contexts, &mut a, 64);
+    let output = capture.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(err(&output).contains(&format!("cannot write the capture {file}: Broken pipe")));
+
+    for words in [&["-w", full][..], &["--json"], &[]] {
+        let capture = Command::new(env!("CARGO_BIN_EXE_roxe"))
+            .args(["capture", "-d", &device])
+            .args(words)
+            .stdout(std::fs::File::options().write(true).open(full).expect("it is there"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("roxe runs");
+        let before = given();
+        while words.is_empty() && given().0 == before.0 {}
+        write(&contexts, &mut a, 64);
+        let output = capture.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", err(&output));
+        assert!(err(&output).contains("No space left on device"), "{}", err(&output));
+    }
+}
+
 /// The file is whole, and says how much is in it.
 #[test]
 fn a_recording_that_is_interrupted_ends_whole() {
@@ -467,9 +515,14 @@ fn strangers_that_pose_as_adapters_hold_up_nobody() {
                              \"active_mtu\":1,\"addresses\":[],\"link_type\":1}\n"
                             .to_owned(),
                         Some("queue-pairs") => format!(
-                            "{{\"kind\":\"queue_pair\",\"qpn\":1,\"service\":\"RC\",\
-                             \"state\":\"rts\",\"send_rnr_err\":{0},\"rcvd_rnr_err\":{0}}}\n{end}",
+                            "{{\"kind\":\"queue_pair\",\"qpn\":1,\"service\":\"\\u001b[2J\",\
+                             \"state\":\"\\u001b[31m\",\"why\":\"\\u001b]0;x\\u0007\",\
+                             \"\\u001b\\\"x\":1,\"send_rnr_err\":{0},\"rcvd_rnr_err\":{0}}}\n{end}",
                             u64::MAX
+                        ),
+                        Some("counters") => format!(
+                            "{{\"kind\":\"counter\",\"group\":\"\\u001b[2J\",\"whose\":\"ours\",\
+                             \"name\":\"\\u001b\\\"x\",\"value\":1}}\n{end}"
                         ),
                         _ => end.to_owned(),
                     };
@@ -480,10 +533,22 @@ fn strangers_that_pose_as_adapters_hold_up_nobody() {
             }
         });
         let (_contexts, pid) = adapters();
-        for arguments in [&["stat", "-d", &pid][..], &["stat", "--qp"], &["top", "--once"]] {
+        for arguments in [
+            &["stat", "-d", &pid][..],
+            &["stat"],
+            &["stat", "--json"],
+            &["stat", "--qp"],
+            &["stat", "--qp", "--json"],
+            &["stat", "--qp=1", "-d", "liar"],
+            &["stat", "--qp=1", "-d", "liar", "--json"],
+            &["top", "--once"],
+        ] {
             let output = run(arguments);
             assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", err(&output));
             assert!(!out(&output).contains('\u{1b}') && !err(&output).contains('\u{1b}'));
+            if arguments.contains(&"--json") {
+                assert!(!objects(&out(&output)).is_empty());
+            }
             for silent in ["roxe/1/full", "roxe/1/slow"] {
                 let told = format!("{silent}: it does not answer");
                 assert!(err(&output).contains(&told), "{arguments:?}: {}", err(&output));

@@ -23,11 +23,14 @@ use end::End;
 use entry::{Entry, SLOT, SLOTS, place};
 use roxe::verbs::asynchronous::{AsyncListener, Caller};
 use roxe::verbs::{Buffer, ConnectOptions, Context, MemoryRegion, open};
-use tokio::task::spawn;
+use tokio::{task::spawn, time::sleep};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Between two tries to serve somebody.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Messages that the server's program has answered.
 static ANSWERED: AtomicUsize = AtomicUsize::new(0);
@@ -95,7 +98,16 @@ async fn serve(adapter: Context, listener: AsyncListener) -> Outcome {
     let table = Buffer::new(SLOTS * SLOT);
     let lent = Arc::new(adapter.register(&table)?);
     loop {
-        let (caller, end) = (listener.next().await?, End::new(&adapter)?);
+        let next = async { Outcome::Ok((listener.next().await?, End::new(&adapter)?)) };
+        let (caller, end) = match next.await {
+            Ok(next) => next,
+            Err(error) => {
+                // There are too many of them: those who say nothing will be gone some time.
+                eprintln!("a client is not served: {error}");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
         let served = answer(caller, end, Arc::clone(&table), Arc::clone(&lent));
         spawn(async { served.await.map_err(|error| eprintln!("a client has gone: {error}")) });
     }

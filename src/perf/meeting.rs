@@ -25,7 +25,7 @@
 use crate::perf::plan::{Metric, Plan, Verb};
 use crate::perf::rig::Rig;
 use crate::perf::wire::{self, Destination, Report};
-use crate::side_channel::{Failure, Patience, SideChannel};
+use crate::side_channel::{DONE, Failure, Patience, SideChannel};
 
 /// Agrees on what is needed before memory is made: version, sizes, path MTU.
 pub(crate) fn agree(channel: &mut SideChannel, plan: &mut Plan) -> Result<(), Failure> {
@@ -96,7 +96,7 @@ impl Meeting {
     pub(crate) fn end(mut self, rig: &Rig) -> Result<(), Failure> {
         self.first(rig)?;
         // The other side may be gone already.
-        let _ = self.channel.say(wire::DONE);
+        let _ = self.channel.say(DONE);
         self.channel.close();
         Ok(())
     }

@@ -10,8 +10,8 @@ use roxe_verbs::{
 use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
-use crate::perf::wire::{Destination, Q_KEY};
-use crate::side_channel::{Failure, Traffic, must_match};
+use crate::perf::wire::Destination;
+use crate::side_channel::{Failure, Q_KEY, Traffic, must_match};
 
 /// How long a peer waits when there is no receive, as perftest has it.
 const MIN_RNR_TIMER: u8 = 12;

@@ -13,7 +13,7 @@
 //! | queue pairs, one after the other | [`Destination::LEN`] each | text, see [`Destination`] |
 //! | …and again, or only the first: "so far I am" | [`Destination::LEN`] | the same |
 //! | bandwidth, in five exchanges of their own | 8 each | see [`Report`] |
-//! | the end; said by both, heard by nobody | 5 | [`DONE`] |
+//! | the end; said by both, heard by nobody | 5 | [`DONE`](crate::side_channel::DONE) |
 //!
 //! How often a queue pair is said depends on the test: see [`crate::perf::meeting`].
 
@@ -29,12 +29,6 @@ pub(crate) const VERSION_LEN: usize = 16;
 
 /// Bytes of a path MTU.
 pub(crate) const MTU_LEN: usize = 2;
-
-/// What both say last.
-pub(crate) const DONE: &[u8; 5] = b"done\0";
-
-/// The key of all datagrams.
-pub(crate) const Q_KEY: u32 = 0x1111_1111;
 
 /// What is said of versions.
 pub(crate) fn version() -> [u8; VERSION_LEN] {

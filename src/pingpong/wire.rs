@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | 1 | its queue pair | | [`Destination::LEN`] |
 //! | 2 | | connects, and says its own | [`Destination::LEN`] |
-//! | 3 | "done" | | 5, [`DONE`] |
+//! | 3 | "done" | | 5, [`DONE`](crate::side_channel::DONE) |
 //!
 //! Of ibv_srq_pingpong each says [`QUEUE_PAIRS`] in steps 1 and 2, however many it has: the others
 //! are zero. Then both close the connection; the client connects its queue pair and sends first.
@@ -16,14 +16,8 @@ use roxe_verbs::{Gid, Psn, Qpn};
 
 use crate::perf::wire::{Fields, shown};
 
-/// What the client says last.
-pub(crate) const DONE: &[u8; 5] = b"done\0";
-
 /// Queue pairs that are said for a shared receive queue.
 pub(crate) const QUEUE_PAIRS: usize = 256;
-
-/// The key of all datagrams.
-pub(crate) const Q_KEY: u32 = 0x1111_1111;
 
 /// A queue pair.
 ///

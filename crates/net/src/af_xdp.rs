@@ -53,7 +53,8 @@ use crate::framing::{Framed, Framer};
 use crate::neighbor::{Assigned, Interface, Netlink};
 use crate::owned::{self, Host, Neighbors, Own};
 use crate::port::{
-    Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
+    Arrival, BATCH, Capabilities, FramePort, HeadersOf, IN_VAIN, Outgoing, Sent, Traffic, Wake,
+    packets_to,
 };
 use crate::{Sleeper, Waker};
 
@@ -419,20 +420,26 @@ struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    /// Hands up what has arrived on a queue, until there is a packet. Says how many.
+    /// Hands up what has arrived on a queue, until there is a packet, but not for ever. Says how
+    /// many.
     fn fetch(
         &mut self,
         frames: &mut Frames,
         arrived: &mut Vec<RxFrame>,
         sink: &mut impl FnMut(Arrival<'_>),
     ) -> usize {
-        let mut packets = 0;
-        while packets == 0 && frames.fetch(arrived) > 0 {
-            packets = self.hand_up(frames, arrived, sink);
+        for _ in 0..IN_VAIN {
+            if frames.fetch(arrived) == 0 {
+                break;
+            }
+            let packets = self.hand_up(frames, arrived, sink);
             frames.await_many();
             frames.assert_complete(arrived.len());
+            if packets > 0 {
+                return packets;
+            }
         }
-        packets
+        0
     }
 
     /// Hands up the packets of the frames that arrived; of one whose rest has not come yet, the

@@ -14,7 +14,8 @@ use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
 use crate::doorbell::Doorbell;
 use crate::framing::{Framed, Framer, MAX_AROUND_PAYLOAD};
 use crate::port::{
-    Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
+    Arrival, BATCH, Capabilities, FramePort, HeadersOf, IN_VAIN, Outgoing, Sent, Traffic, Wake,
+    packets_to,
 };
 use crate::{Sleeper, Waker};
 
@@ -116,15 +117,21 @@ impl MemoryPort {
     }
 
     fn hand_up(&mut self, mut sink: impl FnMut(Arrival<'_>)) -> usize {
-        let mut packets = 0;
-        while packets == 0 && self.inbox.fetch(&mut self.arrived) {
+        for _ in 0..IN_VAIN {
+            if !self.inbox.fetch(&mut self.arrived) {
+                break;
+            }
+            let mut packets = 0;
             for frame in &self.arrived {
                 let frame = RawFrame::ethernet(frame);
                 packets += usize::from(self.traffic.hand_up(frame, &mut sink));
             }
             self.inbox.give_back(&mut self.arrived);
+            if packets > 0 {
+                return packets;
+            }
         }
-        packets
+        0
     }
 }
 

@@ -26,8 +26,10 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use roxe_wire::MacAddress;
 use thiserror::Error;
 
+mod answer;
 mod watch;
 
+use answer::{Answer, until_whole};
 pub use watch::Watch;
 
 /// The kernel's view of one network namespace: that of the thread which opened it.
@@ -237,8 +239,8 @@ impl Netlink {
         }
     }
 
-    /// The MAC that frames along `route` go to. Waits at most about `patience` for the neighbour to
-    /// answer; asks the kernel to ask it first.
+    /// The MAC that frames along `route` go to. Where the kernel does not know it, asks it to ask the
+    /// neighbour, and waits at most about `patience` for the answer; not at all where that is zero.
     ///
     /// # Errors
     /// [`ResolveError`].
@@ -259,11 +261,11 @@ impl Netlink {
             if let Some(mac) = self.neighbor(route.interface, route.next_hop)? {
                 return Ok(mac);
             }
+            provoke(route);
             if waited >= patience {
                 let Route { next_hop, interface, .. } = *route;
                 return Err(ResolveError::NoAnswer { next_hop, interface });
             }
-            provoke(route);
             thread::sleep(pause);
             waited += pause;
             pause = LONGEST_PAUSE.min(pause * 2);
@@ -276,6 +278,16 @@ impl Netlink {
         request: RouteNetlinkMessage,
         flags: u16,
     ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        until_whole(|| self.ask_once(request.clone(), flags))
+    }
+
+    /// The same; nothing where a table changed while the kernel told it, so that some of it may be
+    /// missing.
+    fn ask_once(
+        &mut self,
+        request: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Option<Vec<RouteNetlinkMessage>>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut message =
             NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(request));
@@ -287,31 +299,14 @@ impl Netlink {
         self.socket.send(&bytes, 0)?;
 
         let is_dump = flags & NLM_F_DUMP == NLM_F_DUMP;
-        let mut answers = Vec::new();
+        let mut answer = Answer::to(self.sequence, is_dump);
         loop {
-            let (datagram, _) = self.socket.recv_from_full()?;
-            let mut rest = &datagram[..];
-            while !rest.is_empty() {
-                let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-                let len = (message.header.length as usize).next_multiple_of(4).max(4);
-                rest = rest.get(len..).unwrap_or_default();
-                if message.header.sequence_number != self.sequence {
-                    continue; // The rest of an answer that nobody waits for any more.
-                }
-                match message.payload {
-                    NetlinkPayload::InnerMessage(answer) => {
-                        answers.push(answer);
-                        if !is_dump {
-                            return Ok(answers);
-                        }
-                    }
-                    NetlinkPayload::Error(error) if error.code.is_some() => {
-                        return Err(error.to_io());
-                    }
-                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(answers),
-                    _ => {}
-                }
+            let datagram = match self.socket.recv_from_full() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                received => received?.0,
+            };
+            if answer.take(&datagram)? {
+                return Ok(answer.whole());
             }
         }
     }
@@ -451,9 +446,16 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
+/// Whether it says that there is no way. That of a route which refuses is the kernel's error for it,
+/// as is that of a source which is no address of this host any more.
 fn is_unreachable(error: &io::Error) -> bool {
-    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable};
-    matches!(error.kind(), HostUnreachable | NetworkDown | NetworkUnreachable)
+    use io::ErrorKind::{
+        HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable, PermissionDenied,
+    };
+    matches!(
+        error.kind(),
+        HostUnreachable | NetworkDown | NetworkUnreachable | PermissionDenied | InvalidInput
+    )
 }
 
 fn family(address: IpAddr) -> AddressFamily {

@@ -19,6 +19,7 @@
 //! | `owned_malformed` | of these, broken ones, thrown away |
 //! | `owned_overflow` | of these, thrown away because too many came at once |
 //! | `owned_tx` | frames sent of the same kinds |
+//! | `owned_no_room` | frames of these kinds not sent, because too many waited for it |
 //! | `owned_moved` | neighbours that were found at another MAC than before |
 //! | `owned_conflicts` | frames by which somebody says that an address is his |
 
@@ -75,8 +76,7 @@ pub(crate) struct Host {
     probes: Vec<Probe>,
     /// Frames that came and were not looked at.
     inbox: VecDeque<Vec<u8>>,
-    /// Frames to be sent.
-    outbox: VecDeque<Vec<u8>>,
+    outbox: Outbox,
     neighbors: Neighbors,
     /// The addresses are ours: nobody else answered for them.
     claimed: bool,
@@ -97,9 +97,36 @@ struct Counters {
     rx: u64,
     malformed: u64,
     overflow: u64,
-    tx: u64,
     moved: u64,
     conflicts: u64,
+}
+
+/// Frames to be sent.
+#[derive(Debug, Default)]
+struct Outbox {
+    frames: VecDeque<Vec<u8>>,
+    sent: u64,
+    no_room: u64,
+}
+
+impl Outbox {
+    fn put(&mut self, frame: Vec<u8>) {
+        if self.frames.len() < OUTBOX {
+            self.frames.push_back(frame);
+        } else {
+            self.no_room += 1;
+        }
+    }
+
+    fn put_all(&mut self, frames: &mut VecDeque<Vec<u8>>) {
+        frames.drain(..).for_each(|frame| self.put(frame));
+    }
+
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let frame = self.frames.pop_front()?;
+        self.sent += 1;
+        Some(frame)
+    }
 }
 
 impl Host {
@@ -115,7 +142,7 @@ impl Host {
             wire,
             probes: Vec::new(),
             inbox: VecDeque::new(),
-            outbox: VecDeque::new(),
+            outbox: Outbox::default(),
             neighbors: Neighbors::new(own),
             claimed: false,
             rival: None,
@@ -135,7 +162,7 @@ impl Host {
     /// Asks on the wire whether somebody has the addresses.
     pub(crate) fn ask_for_rivals(&mut self) {
         for own in &self.own.addresses {
-            self.outbox.push_back(message::probe(own.address, self.mac));
+            self.outbox.put(message::probe(own.address, self.mac));
         }
     }
 
@@ -148,7 +175,7 @@ impl Host {
     pub(crate) fn claim(&mut self) {
         self.claimed = true;
         for own in &self.own.addresses {
-            self.outbox.push_back(message::announcement(own.address, self.mac));
+            self.outbox.put(message::announcement(own.address, self.mac));
         }
     }
 
@@ -198,7 +225,7 @@ impl Host {
                 Ok(Said::Rival(address, mac)) => self.on_rival(now, address, mac),
                 _ if !self.claimed => {}
                 Ok(Said::Probe(address, asker)) => {
-                    self.outbox.push_back(message::defense(address, self.mac, asker));
+                    self.outbox.put(message::defense(address, self.mac, asker));
                 }
                 Ok(Said::Answer) => {
                     answers.push(frame.clone());
@@ -211,7 +238,7 @@ impl Host {
             return;
         }
         self.stack.poll(now, &mut self.wire, &mut self.sockets);
-        self.outbox.append(&mut self.wire.outbox);
+        self.outbox.put_all(&mut self.wire.outbox);
         self.serve_probes(now, &answers);
     }
 
@@ -225,7 +252,7 @@ impl Host {
         probes.retain_mut(|probe| {
             wire.inbox.extend(answers.iter().cloned());
             let found = probe.poll(now, wire);
-            outbox.append(&mut wire.outbox);
+            outbox.put_all(&mut wire.outbox);
             let is_over = found.is_some() || now.since(probe.since()) >= PROBE;
             if is_over {
                 counters.moved += u64::from(neighbors.end(probe.destination(), found));
@@ -240,33 +267,32 @@ impl Host {
         if !self.claimed {
             return;
         }
-        self.neighbors.tell(News::Conflict { address, mac });
+        self.neighbors.tell_conflict(address, mac);
         // Two that defend an address against each other would do so for ever.
         if self.defended.is_none_or(|at| now.since(at) >= DEFEND) {
             self.defended = Some(now);
-            self.outbox.push_back(message::announcement(address, self.mac));
+            self.outbox.put(message::announcement(address, self.mac));
         }
     }
 
     /// The next frame to be sent.
     pub(crate) fn outgoing(&mut self) -> Option<Vec<u8>> {
-        let frame = self.outbox.pop_front()?;
-        self.counters.tx += 1;
-        Some(frame)
+        self.outbox.take()
     }
 
     /// Whether there are frames to be sent.
     pub(crate) fn has_outgoing(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.outbox.frames.is_empty()
     }
 
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 6] {
-        let Counters { rx, malformed, overflow, tx, moved, conflicts } = self.counters;
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 7] {
+        let Counters { rx, malformed, overflow, moved, conflicts } = self.counters;
         [
             ("owned_rx", rx),
             ("owned_malformed", malformed),
             ("owned_overflow", overflow),
-            ("owned_tx", tx),
+            ("owned_tx", self.outbox.sent),
+            ("owned_no_room", self.outbox.no_room),
             ("owned_moved", moved),
             ("owned_conflicts", conflicts),
         ]
@@ -275,6 +301,10 @@ impl Host {
 
 /// Frames that wait to be looked at, at most.
 const INBOX: usize = 256;
+
+/// Frames that wait to be sent, at most: all answers to a full inbox, and all that is asked for at
+/// once.
+const OUTBOX: usize = 2 * INBOX;
 
 /// Neighbours that are asked for at once.
 const MAX_PROBES: usize = 64;

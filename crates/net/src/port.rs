@@ -53,7 +53,8 @@ pub trait FramePort {
     fn capabilities(&self) -> &Capabilities;
 
     /// Hands up what has arrived, at most a batch, a call of `sink` for each packet. Says how many;
-    /// 0 when nothing is there. The ICRC is not checked here.
+    /// 0 when nothing is there, or for a few batches nothing that is a packet: what is behind those
+    /// stays, and ends a wait. The ICRC is not checked here.
     fn receive(&mut self, now: Instant, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 
     /// Whether [`FramePort::receive`] may have something to do; `false` is sure, and found out for
@@ -324,6 +325,10 @@ impl Traffic {
 
 /// The most packets that one call of `receive` or `transmit` moves.
 pub(crate) const BATCH: usize = 64;
+
+/// So many batches in which there is no packet one call of `receive` takes: somebody may send more
+/// of them as fast as they are taken, and others want the engine.
+pub(crate) const IN_VAIN: usize = 4;
 
 #[cfg(test)]
 mod tests;

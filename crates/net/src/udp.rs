@@ -52,7 +52,8 @@ use rustix::net::sockopt::socket_error;
 use crate::doorbell::Doorbell;
 use crate::neighbor::{Interface, Netlink};
 use crate::port::{
-    Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Sent, Traffic, Wake, packets_to,
+    Arrival, BATCH, Capabilities, FramePort, HeadersOf, IN_VAIN, Outgoing, Sent, Traffic, Wake,
+    packets_to,
 };
 use crate::{Sleeper, Waker};
 
@@ -189,8 +190,7 @@ impl Udp {
     /// Hands up what has arrived, until there is a packet. Says how many.
     fn fetch(&mut self, mut sink: impl FnMut(Arrival<'_>)) -> usize {
         let Self { inbox, senders, traffic, local, .. } = self;
-        let mut packets = 0;
-        while packets == 0 {
+        for _ in 0..IN_VAIN {
             let count = match inbox.receive(self.socket.as_fd()) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
@@ -201,6 +201,7 @@ impl Udp {
                 }
             };
             self.rx_calls += 1;
+            let mut packets = 0;
             for message in inbox.arrived(count) {
                 if message.len > message.bytes.len() {
                     let (have, need) = (message.bytes.len(), message.len);
@@ -236,8 +237,11 @@ impl Udp {
                 self.rx_joined += if here > 1 { here as u64 } else { 0 };
                 packets += here;
             }
+            if packets > 0 {
+                return packets;
+            }
         }
-        packets
+        0
     }
 }
 

@@ -256,6 +256,32 @@ fn two_tags_are_read_and_three_are_the_kernels() {
     }
 }
 
+/// Whoever floods a port keeps nobody in it: four batches of 64 are taken at once.
+#[test]
+fn what_is_no_packet_is_taken_for_a_while_only() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let mut port = open(&cable.b, "vb", settings()).expect("it opens");
+    let path = path(true, false, None);
+    let at = path.headers_len();
+    let mut frame = [vec![0; at], packet(7, 100)].concat();
+    let cover = path.write(100, 0, &mut frame).expect("it fits");
+    assert!(icrc::seal(&cover, roxe_wire::Room { first: &mut frame[at..], second: &mut [] }));
+    let mut broken = frame.clone();
+    broken[at - 4..at - 2].copy_from_slice(&[0, 20]); // Its UDP length.
+    (0..257).for_each(|_| send_raw(&cable.a, "va", &broken));
+    send_raw(&cable.a, "va", &frame);
+    while count(&port, "xdp_redirected") < 258 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(port.receive(Instant::ZERO, &mut |_| ()), 0);
+    assert_eq!(count(&port, "udp_length"), 256);
+    assert_eq!(port.wait(Duration::MAX), Wake::Arrived, "there is more");
+    assert_eq!(port.receive(Instant::ZERO, &mut |_| ()), 1);
+}
+
 /// What a neighbour says is read to its end before anything is made of it.
 #[test]
 fn broken_messages_for_owned_addresses_are_counted_and_harmless() {
@@ -821,8 +847,23 @@ fn neighbours_are_found() {
             let mac = netlink.resolve(&route, Duration::from_secs(5)).expect("it answers");
             assert_eq!(mac, MacAddress([2, 0, 0, 0, 0, 0x0b]));
         }
+        // Who has no patience asks all the same, and finds the answer later.
+        cable.a.ip("neighbour flush dev va");
+        let peer: IpAddr = [192, 0, 2, 2].into();
+        let route = netlink.route(peer, None, None).expect("the kernel answers");
+        let asked = netlink.resolve(&route.expect("there is a route"), Duration::ZERO);
+        assert!(asked.is_err(), "{asked:?}");
+        while netlink.neighbor(va.index, peer).expect("the kernel answers").is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
         let nowhere = netlink.route([203, 0, 113, 1].into(), None, None);
         assert_eq!(nowhere.expect("the kernel answers"), None);
+        cable.a.ip("route add prohibit 198.51.100.0/24");
+        cable.a.ip("route add blackhole 203.0.113.0/24");
+        for refused in [[198, 51, 100, 1], [203, 0, 113, 1]] {
+            let refused = netlink.route(refused.into(), None, None);
+            assert_eq!(refused.expect("the kernel answers"), None);
+        }
         let nobody: IpAddr = [192, 0, 2, 77].into();
         let route = netlink.route(nobody, None, None).expect("the kernel answers");
         let silence = netlink

@@ -1,5 +1,6 @@
 //! What becomes of the interface under an adapter, and of its neighbours.
 
+use std::io;
 use std::net::IpAddr;
 
 use roxe_net::neighbor::{Interface, Netlink, Reach, Watch};
@@ -28,28 +29,54 @@ pub(crate) struct Change {
     pub(crate) conflicts: Vec<IpAddr>,
 }
 
+/// That something has changed, until it has been looked at: a look may fail.
+#[derive(Debug, Default)]
+pub(crate) struct Notice {
+    stale: bool,
+}
+
+impl Notice {
+    /// Looks, if something has changed since a look that worked.
+    pub(crate) fn look<T>(
+        &mut self,
+        changed: bool,
+        look: impl FnOnce() -> io::Result<T>,
+    ) -> Option<T> {
+        self.stale |= changed;
+        let seen = if self.stale { look().ok() } else { None };
+        self.stale &= seen.is_none();
+        seen
+    }
+}
+
 /// An interface that is looked at when something has changed.
 pub(crate) struct Watched {
     watch: Watch,
+    notice: Notice,
     netlink: Netlink,
     index: u32,
 }
 
 impl Watched {
-    pub(crate) fn new(watch: Watch, interface: &Interface) -> std::io::Result<Self> {
-        Ok(Self { watch, netlink: Netlink::open()?, index: interface.index })
+    pub(crate) fn new(watch: Watch, interface: &Interface) -> io::Result<Self> {
+        let (notice, netlink) = (Notice::default(), Netlink::open()?);
+        Ok(Self { watch, notice, netlink, index: interface.index })
     }
 
     /// The interface when it may have changed, or nothing where it is gone.
     fn look(&mut self) -> Option<Option<Interface>> {
-        let interfaces = self.watch.has_changed().then(|| self.netlink.interfaces().ok())??;
-        Some(interfaces.into_iter().find(|interface| interface.index == self.index))
+        let Self { watch, notice, netlink, index } = self;
+        notice.look(watch.has_changed(), || find(netlink, *index))
     }
 
-    /// Whether the kernel takes an address that no interface has for this host's, by the interface.
-    fn routes(&mut self, address: IpAddr) -> bool {
-        let route = self.netlink.route(address, None, None).ok().flatten();
-        route.is_some_and(|it| it.reach == Reach::Local && it.interface == self.index)
+    /// The same, and whether a socket can have this address by it.
+    fn look_for(&mut self, address: IpAddr) -> Option<Option<(Interface, bool)>> {
+        let Self { watch, notice, netlink, index } = self;
+        notice.look(watch.has_changed(), || {
+            let Some(interface) = find(netlink, *index)? else { return Ok(None) };
+            let has_it = has(&interface, address) || routes(netlink, address, *index)?;
+            Ok(Some((interface, has_it)))
+        })
     }
 
     /// An adapter that has the interface's addresses. That it is gone the port says.
@@ -94,19 +121,27 @@ impl Watched {
     /// An adapter on one address of the interface. Without the address nothing comes and goes, but
     /// it may come back; an interface does not.
     pub(crate) fn with_address(mut self, address: IpAddr) -> Changes {
-        Box::new(move || match self.look() {
+        Box::new(move || match self.look_for(address) {
             None => Change::default(),
             Some(None) => Change { gone: true, ..Change::default() },
-            Some(Some(interface)) => {
-                let has_it = has(&interface, address) || self.routes(address);
-                Change {
-                    active: Some(has_it && is_active(&interface)),
-                    addresses: Some(has_it.then_some(address).into_iter().collect()),
-                    ..Change::default()
-                }
-            }
+            Some(Some((interface, has_it))) => Change {
+                active: Some(has_it && is_active(&interface)),
+                addresses: Some(has_it.then_some(address).into_iter().collect()),
+                ..Change::default()
+            },
         })
     }
+}
+
+/// The interface with this index, if it is not gone.
+fn find(netlink: &mut Netlink, index: u32) -> io::Result<Option<Interface>> {
+    Ok(netlink.interfaces()?.into_iter().find(|interface| interface.index == index))
+}
+
+/// Whether the kernel takes an address that no interface has for this host's, by this interface.
+fn routes(netlink: &mut Netlink, address: IpAddr, interface: u32) -> io::Result<bool> {
+    let route = netlink.route(address, None, None)?;
+    Ok(route.is_some_and(|it| it.reach == Reach::Local && it.interface == interface))
 }
 
 /// Whether packets can come and go.
@@ -115,7 +150,7 @@ pub(crate) fn is_active(interface: &Interface) -> bool {
 }
 
 /// Whether a socket can have this address by the interface: all of loopback's network are its.
-pub(crate) fn has(interface: &Interface, address: IpAddr) -> bool {
+fn has(interface: &Interface, address: IpAddr) -> bool {
     interface.addresses.iter().any(|assigned| {
         assigned.address == address || interface.is_loopback() && assigned.has_in_network(address)
     })
@@ -124,4 +159,21 @@ pub(crate) fn has(interface: &Interface, address: IpAddr) -> bool {
 #[cfg(feature = "af_xdp")]
 pub(crate) fn addresses(interface: &Interface) -> impl Iterator<Item = IpAddr> {
     interface.addresses.iter().map(|assigned| assigned.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_looked_at_until_a_look_works() {
+        let mut notice = Notice::default();
+        let works = || Ok("seen");
+        let fails = || Err::<&str, _>(io::ErrorKind::OutOfMemory.into());
+        assert_eq!(notice.look(false, works), None, "nothing has changed");
+        assert_eq!(notice.look(true, fails), None);
+        assert_eq!(notice.look(false, fails), None);
+        assert_eq!(notice.look(false, works), Some("seen"));
+        assert_eq!(notice.look(false, works), None, "it has been seen");
+    }
 }

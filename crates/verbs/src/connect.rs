@@ -246,7 +246,7 @@ impl Conversation {
         match answer.split_once(' ') {
             _ if answer == READY => Ok(peer),
             Some(("failed", why)) => Err(ConnectError::There(why.to_owned())),
-            _ => Err(ConnectError::Stranger { said: answer }),
+            _ => Err(stranger(&answer)),
         }
     }
 
@@ -257,7 +257,7 @@ impl Conversation {
         options: &ConnectOptions,
     ) -> Result<(), ConnectError> {
         let address = peer.address;
-        if let Some(what) = unreachable(address, is_this_host(&self.stream)) {
+        if let Some(what) = why_unreachable(address, is_this_host(&self.stream)) {
             return Err(ConnectError::Address { address, what });
         }
         match qp.service() {
@@ -275,7 +275,8 @@ impl Conversation {
         }
     }
 
-    /// The next line, without its end. Not a byte more is taken.
+    /// The next line, without its end, and with nothing in it that could command a terminal: it may
+    /// end up in a message. Not a byte more is taken.
     fn hear(&mut self) -> Result<String, ConnectError> {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -287,10 +288,7 @@ impl Conversation {
             self.stream.set_read_timeout(Some(left))?;
             match self.stream.read(&mut byte) {
                 Ok(0) => return Err(ConnectError::Closed),
-                Ok(_) if byte == *b"\n" => {
-                    let line = String::from_utf8_lossy(&line);
-                    return Ok(line.trim_end_matches('\r').to_owned());
-                }
+                Ok(_) if byte == *b"\n" => return Ok(visible(&line)),
                 Ok(_) => line.push(byte[0]),
                 Err(error) if is_gone(&error) => return Err(ConnectError::Closed),
                 Err(error) => match error.kind() {
@@ -299,13 +297,14 @@ impl Conversation {
                 },
             }
         }
-        Err(stranger(&String::from_utf8_lossy(&line)))
+        Err(stranger(&visible(&line)))
     }
 }
 
 /// Why no peer can be reached at an address that it says is its own, in words behind the address.
 /// Loopback leads to the peer only where that is on this host.
-pub fn unreachable(address: IpAddr, is_this_host: bool) -> Option<&'static str> {
+pub fn why_unreachable(address: IpAddr, is_this_host: bool) -> Option<&'static str> {
+    let address = address.to_canonical();
     let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     if address.is_unspecified() {
         Some("is no host's")
@@ -347,8 +346,15 @@ fn read_peer(line: &str) -> Result<Peer, ConnectError> {
 
 /// Of what a stranger says, as much as fits a message.
 fn stranger(line: &str) -> ConnectError {
-    let said = line.chars().take(60).map(|c| if c.is_control() { '.' } else { c }).collect();
-    ConnectError::Stranger { said }
+    ConnectError::Stranger { said: line.chars().take(60).collect() }
+}
+
+/// A line of somebody else's, with points for what is not seen: what Rust would write out.
+fn visible(line: &[u8]) -> String {
+    let is_seen = |c: char| matches!(c, '"' | '\'' | '\\') || c.escape_debug().count() == 1;
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim_end_matches('\r').chars();
+    line.map(|c| if is_seen(c) { c } else { '.' }).collect()
 }
 
 fn to_hexadecimal(bytes: &[u8]) -> Result<String, ConnectError> {

@@ -113,6 +113,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Verb`].
     pub fn new(context: &Context) -> Result<Self, Error> {
+        // A completion for each request that may be posted, and as many that nobody has taken when
+        // their places are posted to again.
         let cq = context.create_cq(4 * DEPTH)?;
         let domain = context.default_pd();
         let qp = domain

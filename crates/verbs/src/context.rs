@@ -10,7 +10,7 @@ use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{Device, Limits, QueuePairStory, Resources};
-use roxe_net::capture::Live;
+use roxe_net::capture::{Live, Recorder};
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
 use roxe_transport::work::AccessFlags;
@@ -56,6 +56,7 @@ struct Inner {
     left: Mutex<Vec<LKey>>,
     /// What other processes ask, or why they cannot.
     status: Result<status::Server, std::io::Error>,
+    recorder: Option<Recorder>,
 }
 
 /// The port of an adapter: `ibv_port_attr`.
@@ -123,7 +124,8 @@ impl Context {
     }
 
     fn open(name: &str, opened: Opened) -> Result<Self, Error> {
-        let Opened { port, addresses, resolver, note, interface, active, changes } = opened;
+        let Opened { port, addresses, resolver, note, interface, active, changes, recorder } =
+            opened;
         let mut capabilities = port.capabilities().clone();
         capabilities.summary += &note;
         let mut limits = Limits::DEFAULT;
@@ -160,6 +162,7 @@ impl Context {
             capabilities,
             left: Mutex::default(),
             status,
+            recorder,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -234,6 +237,12 @@ impl Context {
     /// Why other processes cannot look at the adapter (see [`status`]), if they cannot.
     pub fn status_trouble(&self) -> Option<&std::io::Error> {
         self.inner.status.as_ref().err()
+    }
+
+    /// What speaks with the recording that the device string asks for, if it asks for one: also when
+    /// the adapter is closed, and all that was recorded is in the file, or is not.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.inner.recorder.as_ref()
     }
 
     /// How many objects there are now.

@@ -104,6 +104,7 @@ pub use roxe_device::{
 };
 #[cfg(feature = "af_xdp")]
 pub use roxe_net::af_xdp;
+pub use roxe_net::capture::Recorder;
 pub use roxe_net::neighbor::Interface;
 pub use roxe_net::{Capabilities, udp};
 pub use roxe_transport::SendCapacity;

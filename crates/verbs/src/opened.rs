@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use roxe_net::capture::{self, Capture};
+use roxe_net::capture::{self, Capture, Recorder};
 use roxe_net::capture_file::Timestamp;
 use roxe_net::fault::FaultPort;
 use roxe_net::neighbor::{Interface, Netlink, Watch};
@@ -31,6 +31,8 @@ pub(crate) struct Opened {
     pub(crate) active: bool,
     /// What becomes of the interface, for ports that depend on one.
     pub(crate) changes: Option<Changes>,
+    /// What speaks with the recording that was asked for.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl Opened {
@@ -40,8 +42,16 @@ impl Opened {
         addresses: Vec<IpAddr>,
         resolver: Resolver,
     ) -> Self {
-        let (note, port) = (String::new(), Box::new(port));
-        Self { port, addresses, resolver, note, interface: None, active: true, changes: None }
+        Self {
+            port: Box::new(port),
+            addresses,
+            resolver,
+            note: String::new(),
+            interface: None,
+            active: true,
+            changes: None,
+            recorder: None,
+        }
     }
 
     pub(crate) fn device(name: &str, device: &DeviceString) -> Result<Self, Error> {
@@ -149,7 +159,7 @@ impl Opened {
     /// What a device string puts around a port. The recording is the outer one: it shows what this
     /// host sent and got, as one of a real network would.
     fn around(self, name: &str, device: &DeviceString) -> Result<Self, Error> {
-        let mut port = self.port;
+        let (mut port, mut recorder) = (self.port, None);
         if let Some(rules) = &device.fault {
             let faulty = FaultPort::parse(port, rules, seed()).map_err(|error| {
                 DeviceStringError { device: device.to_string(), what: error.to_string() }
@@ -159,9 +169,11 @@ impl Opened {
         if let Some(file) = &device.capture {
             let settings =
                 capture::Settings { epoch: wall_clock(), ..capture::Settings::default() };
-            port = Box::new(Capture::open(port, file, name, settings)?);
+            let capture = Capture::open(port, file, name, settings)?;
+            recorder = Some(capture.recorder());
+            port = Box::new(capture);
         }
-        Ok(Self { port, ..self })
+        Ok(Self { port, recorder, ..self })
     }
 }
 

@@ -12,7 +12,7 @@ use roxe_transport::work::{
 use roxe_wire::{AckTimeout, Gid, Mtu, PKey, Psn, QKey, Qpn, RnrTimer};
 
 use crate::completion_queue::CompletionQueue;
-use crate::connect::unreachable;
+use crate::connect::why_unreachable;
 use crate::context::{Context, seed};
 use crate::endpoint::Endpoint;
 use crate::error::{BadRequest, Error};
@@ -289,7 +289,7 @@ impl QueuePair {
     pub fn connect(&self, peer: &Endpoint, options: &ConnectOptions) -> Result<(), Error> {
         self.must_be_connected(true)?;
         // Where the peer is, only who asked it knows.
-        if let Some(what) = unreachable(peer.address, true) {
+        if let Some(what) = why_unreachable(peer.address, true) {
             return Err(Error::NotOneHost { address: peer.address, what });
         }
         if self.query().state == QpState::Reset {

@@ -15,7 +15,7 @@ use roxe_device::{HostMemory, HostRegion, MemoryGone};
 struct Registered {
     start: *mut u8,
     len: usize,
-    /// Keeps a buffer of ours alive; memory of the application's own it keeps alive itself.
+    /// Keeps a [`Buffer`] alive. Memory of the application's own the application keeps alive.
     _owner: Option<Arc<Buffer>>,
 }
 
@@ -40,8 +40,8 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// A buffer of `len` zero bytes, aligned to a page.
     pub fn new(len: usize) -> Arc<Self> {
-        let words = len.div_ceil(PAGE);
-        let pages: Box<[Page]> = vec![Page([0; PAGE]); words.max(1)].into_boxed_slice();
+        let count = len.div_ceil(PAGE).max(1);
+        let pages: Box<[Page]> = vec![Page([0; PAGE]); count].into_boxed_slice();
         let start = Box::into_raw(pages).cast::<u8>();
         Arc::new(Self { start, len })
     }
@@ -91,10 +91,10 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let pages = self.len.div_ceil(PAGE).max(1);
+        let count = self.len.div_ceil(PAGE).max(1);
         let start = self.start.cast::<Page>();
         // SAFETY: made by `Box::into_raw` of a slice of so many pages in `Buffer::new`.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start, pages)) });
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start, count)) });
     }
 }
 

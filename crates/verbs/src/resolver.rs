@@ -1,6 +1,8 @@
 //! Which link addresses packets of a path have.
 
 use std::net::IpAddr;
+#[cfg(feature = "af_xdp")]
+use std::{thread, time::Duration};
 
 use roxe_net::neighbor::multicast_mac;
 use roxe_wire::{Addressing, Gid, MacAddress};
@@ -72,10 +74,11 @@ pub(crate) mod kernel {
     use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
 
-    use roxe_net::neighbor::{Interface, Netlink, Watch};
+    use roxe_net::neighbor::{Interface, Netlink, ResolveError, Watch};
     use roxe_wire::{Addressing, MacAddress};
 
-    use super::PATIENCE;
+    use super::patiently;
+    use crate::changes::Notice;
     use crate::error::Error;
 
     /// The kernel, about one interface.
@@ -97,10 +100,16 @@ pub(crate) mod kernel {
         }
 
         pub(crate) fn ethernet(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
-            let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
-            let route = netlink.route(to.destination, Some(to.source), Some(self.interface))?;
-            let route = route.ok_or(Error::NoRoute(to.destination))?;
-            let mac = netlink.resolve(&route, PATIENCE)?;
+            let mut silent = None;
+            let mac = patiently(|| match self.look_up(to) {
+                Err(Error::Resolve(why @ ResolveError::NoAnswer { .. })) => {
+                    silent = Some(why);
+                    Ok(None)
+                }
+                found => found.map(Some),
+            })?;
+            let mac =
+                mac.ok_or_else(|| silent.map_or(Error::NoRoute(to.destination), Error::from))?;
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= MOST {
                 known.pop_first();
@@ -109,10 +118,20 @@ pub(crate) mod kernel {
             Ok((mac, self.mac))
         }
 
+        /// What the kernel knows now. Where it knows nothing it asks the neighbour: others may ask
+        /// it meanwhile.
+        fn look_up(&self, to: &Addressing) -> Result<MacAddress, Error> {
+            let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+            let route = netlink.route(to.destination, Some(to.source), Some(self.interface))?;
+            let route = route.ok_or(Error::NoRoute(to.destination))?;
+            Ok(netlink.resolve(&route, Duration::ZERO)?)
+        }
+
         /// What follows the destinations.
         pub(crate) fn follow(&self) -> io::Result<Follower> {
             Ok(Follower {
                 watch: Watch::neighbors()?,
+                notice: Notice::default(),
                 netlink: Netlink::open()?,
                 interface: self.interface,
                 mac: self.mac,
@@ -124,6 +143,7 @@ pub(crate) mod kernel {
     /// Follows the destinations that were asked for.
     pub(crate) struct Follower {
         watch: Watch,
+        notice: Notice,
         netlink: Netlink,
         interface: u32,
         mac: MacAddress,
@@ -132,45 +152,57 @@ pub(crate) mod kernel {
 
     impl Follower {
         /// Those that have moved, and the link addresses of their frames, destination and source.
-        /// One that the kernel has lost is where it was.
+        /// One that the kernel has lost is where it was. Waits for nobody.
         pub(crate) fn moved(&mut self) -> Vec<(IpAddr, (MacAddress, MacAddress))> {
-            if !self.watch.has_changed() {
-                return Vec::new();
-            }
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Self { watch, notice, netlink, interface, mac, known } = self;
+            let changed = watch.has_changed();
             let mut moved = Vec::new();
-            for (destination, (source, before)) in known {
-                let route = self.netlink.route(destination, Some(source), Some(self.interface));
-                let Ok(Some(route)) = route else { continue };
-                // If it has to be asked for, the answer is a change that is heard of.
-                let Ok(mac) = self.netlink.resolve(&route, ONCE) else { continue };
-                if mac != before {
-                    moved.push((destination, (mac, self.mac)));
-                    let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                    known.insert(destination, (source, mac));
-                }
-            }
-            moved
+            // Those that moved are known, however the look ends.
+            let _ = notice.look(changed, || look(netlink, *interface, known, &mut moved));
+            moved.into_iter().map(|(destination, to)| (destination, (to, *mac))).collect()
         }
+    }
+
+    /// Tells the destinations that have moved, and remembers where they are.
+    fn look(
+        netlink: &mut Netlink,
+        interface: u32,
+        known: &Known,
+        moved: &mut Vec<(IpAddr, MacAddress)>,
+    ) -> io::Result<()> {
+        let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock().clone();
+        let mut outcome = Ok(());
+        for (destination, (source, before)) in all {
+            let resolved = match netlink.route(destination, Some(source), Some(interface)) {
+                Ok(Some(route)) => netlink.resolve(&route, Duration::ZERO),
+                Ok(None) => continue,
+                Err(error) => Err(error.into()),
+            };
+            match resolved {
+                Ok(mac) if mac != before => {
+                    moved.push((destination, mac));
+                    lock().insert(destination, (source, mac));
+                }
+                Err(ResolveError::System(error)) => outcome = Err(error),
+                // If it has to be asked for, the answer is a change that is heard of.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        outcome
     }
 
     /// Destinations that are followed, at most.
     const MOST: usize = 4096;
-
-    /// As long as it takes to ask for a neighbour once.
-    const ONCE: Duration = Duration::from_millis(1);
 }
 
 #[cfg(feature = "af_xdp")]
 pub(crate) mod own {
-    use std::thread;
-    use std::time::Duration;
-
     use roxe_net::neighbor::{ResolveError, multicast_mac};
     use roxe_net::owned::Neighbors;
     use roxe_wire::{Addressing, MacAddress};
 
-    use super::PATIENCE;
+    use super::patiently;
     use crate::error::Error;
 
     /// What an adapter with addresses of its own knows.
@@ -193,28 +225,44 @@ pub(crate) mod own {
             if destination.is_unspecified() || !own.reaches(destination) {
                 return Err(Error::NoRoute(destination));
             }
-            let mut waited = Duration::ZERO;
-            let mut pause = Duration::from_millis(1);
-            loop {
-                if let Some(mac) = self.neighbors.ask(destination) {
-                    return Ok((mac, self.mac));
+            let mac = patiently(|| {
+                let mac = self.neighbors.ask(destination);
+                if mac.is_none() {
+                    drive();
                 }
-                if waited >= PATIENCE {
-                    self.neighbors.forget(destination);
-                    return Err(ResolveError::Silent(destination).into());
-                }
-                drive();
-                thread::sleep(pause);
-                waited += pause;
-                pause = LONGEST_PAUSE.min(pause * 2);
-            }
+                Ok(mac)
+            })?;
+            let Some(mac) = mac else {
+                self.neighbors.forget(destination);
+                return Err(ResolveError::Silent(destination).into());
+            };
+            Ok((mac, self.mac))
         }
     }
+}
 
-    /// Between two looks whether there was an answer.
-    const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// Asks where a neighbour is until it is known, or for as long as it may take to say so.
+#[cfg(feature = "af_xdp")]
+fn patiently(
+    mut ask: impl FnMut() -> Result<Option<MacAddress>, Error>,
+) -> Result<Option<MacAddress>, Error> {
+    let mut waited = Duration::ZERO;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let found = ask()?;
+        if found.is_some() || waited >= PATIENCE {
+            return Ok(found);
+        }
+        thread::sleep(pause);
+        waited += pause;
+        pause = LONGEST_PAUSE.min(pause * 2);
+    }
 }
 
 /// How long a neighbour may take to say where it is.
 #[cfg(feature = "af_xdp")]
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Between two looks whether it has.
+#[cfg(feature = "af_xdp")]
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);

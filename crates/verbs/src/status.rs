@@ -111,6 +111,9 @@ enum Line {
     },
 }
 
+/// Why one is not answered, and does not ask.
+const ANOTHER_USER: &str = "the adapter belongs to another user: ask as that user, or as root";
+
 /// What the names of all endpoints begin with.
 const PREFIX: &str = "roxe/";
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use namespace::{Cable, Namespace, is_root};
 use roxe_verbs::af_xdp::Settings;
 use roxe_verbs::{
-    AsyncEvent, Buffer, CompletionStatus, ConnectOptions, Connection, Context, Error, Mtu, Op,
-    PortState, QpState, Wait,
+    AsyncEvent, Buffer, CompletionStatus, ConnectOptions, Connection, Context, Endpoint, Error,
+    Mtu, Op, PortState, QpState, Wait,
 };
 
 const WAIT: Wait = Wait(Duration::from_secs(10));
@@ -98,6 +98,31 @@ fn two_hosts_exchange_every_operation_over_xdp() {
             assert_eq!(of("local_ack_timeout_err"), 0);
         }
     }
+}
+
+/// One who looks for a neighbour that is not there keeps nobody waiting who looks for another.
+#[test]
+fn a_neighbour_that_is_silent_is_in_nobodys_way() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let (one, other) = (open(&cable.a, "va"), open(&cable.b, "vb"));
+    let there = Connection::new(&other).unwrap().endpoint().unwrap();
+    let nobody = Endpoint { address: [192, 0, 2, 77].into(), ..there };
+    let mut to_nobody = Connection::new(&one).unwrap();
+    let mut to_other = Connection::new(&one).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| cable.a.run(|| to_nobody.connect(&nobody)));
+        // The kernel tells by an entry without a MAC that it is asked for.
+        while !cable.a.ip("neighbour show dev va").contains("192.0.2.77") {
+            assert!(!waits.is_finished());
+        }
+        cable.a.run(|| to_other.connect(&there)).unwrap();
+        assert!(!waits.is_finished(), "it is asked for seconds");
+        let error = waits.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("192.0.2.77 does not answer"), "{error}");
+    });
 }
 
 /// No wire brings a frame back to who sent it.

@@ -8,7 +8,11 @@ use super::{OpenError, Record, Settings};
 use crate::capture_file::{self, Direction, Interface};
 
 /// Keeps frames of one interface.
-pub struct Keeper(Tape);
+pub struct Keeper {
+    tape: Tape,
+    /// Why nothing is kept any more.
+    trouble: Option<String>,
+}
 
 impl Keeper {
     /// Begins files with frames of this interface; `longest` bytes of a frame are kept in memory,
@@ -29,7 +33,8 @@ impl Keeper {
             longest,
         };
         let tape = Tape::begin(path, shown, settings);
-        Ok(Self(tape.map_err(|source| OpenError { path: path.to_owned(), source })?))
+        let tape = tape.map_err(|source| OpenError { path: path.to_owned(), source })?;
+        Ok(Self { tape, trouble: None })
     }
 
     /// Keeps a frame.
@@ -37,14 +42,15 @@ impl Keeper {
     /// # Errors
     /// What to tell; nothing is kept any more.
     pub fn keep(&mut self, record: &capture_file::Record<'_>) -> Result<(), String> {
-        self.0.record(Record {
+        let kept = self.tape.record(Record {
             time: record.time,
             direction: record.direction.unwrap_or(Direction::Inbound),
             pieces: [record.data, &[], &[]],
             wire_len: record.wire_len as usize,
             dropped: None,
             comment: record.comment,
-        })
+        });
+        self.tell(kept)
     }
 
     /// Hands what was kept so far to the file. The last frames stay in memory.
@@ -52,7 +58,8 @@ impl Keeper {
     /// # Errors
     /// What to tell; nothing is kept any more.
     pub fn flush(&mut self) -> Result<(), String> {
-        self.0.flush()
+        let flushed = self.tape.flush();
+        self.tell(flushed)
     }
 
     /// Has all that is kept in its file.
@@ -60,6 +67,13 @@ impl Keeper {
     /// # Errors
     /// What to tell.
     pub fn finish(mut self) -> Result<(), String> {
-        self.0.write()
+        let written = self.tape.write();
+        self.tell(written)
+    }
+
+    /// What went wrong is told again, whoever asks.
+    fn tell(&mut self, result: Result<(), String>) -> Result<(), String> {
+        self.trouble = self.trouble.take().or_else(|| result.err());
+        self.trouble.clone().map_or(Ok(()), Err)
     }
 }

@@ -134,9 +134,12 @@ impl Tape {
         let Self { shown, snap_len, kept, comment, counts, .. } = self;
         let result = match kept {
             Kept::File(writing) => writing.write(&record, comment),
-            Kept::Files(writing, files) => files
-                .make_room(writing, &record, shown, *snap_len, counts)
-                .and_then(|()| writing.write(&record, comment)),
+            Kept::Files(writing, files) => {
+                let has_room = files.make_room(writing, &record, shown, *snap_len, counts);
+                // It is lost with those that wait.
+                writing.buffered += u64::from(has_room.is_err());
+                has_room.and_then(|()| writing.write(&record, comment))
+            }
             Kept::Last(_, last) => {
                 last.keep(&record);
                 Ok(())
@@ -302,9 +305,15 @@ impl Numbered {
         *writing = Writing::begin(self.path(self.number), shown, snap_len)?;
         counts.files += 1;
         while self.number - self.oldest >= self.count {
-            // Somebody may have taken it away.
-            let _ = fs::remove_file(self.path(self.oldest));
-            self.oldest += 1;
+            let oldest = self.path(self.oldest);
+            match fs::remove_file(&oldest) {
+                // Somebody may have taken it away.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    let what = format!("{} cannot be removed: {error}", oldest.display());
+                    return Err(io::Error::new(error.kind(), what));
+                }
+                _ => self.oldest += 1,
+            }
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use roxe_wire::{
 };
 
 use super::*;
-use crate::capture_file::CaptureReader;
+use crate::capture_file::{CaptureReader, Interface, Record as FileRecord};
 use crate::fault::FaultPort;
 use crate::memory::{self, MemoryPort};
 use crate::udp::{self, Udp};
@@ -513,6 +513,68 @@ fn trouble_with_a_file_does_not_stop_the_traffic() {
     let said = format!("cannot write the capture {}: Broken pipe", fifo.display());
     assert!(trouble.starts_with(&said), "{trouble}");
     assert!(trouble.ends_with("; nothing is recorded any more"), "{trouble}");
+}
+
+/// A ring that cannot go on ends: its frames are lost and counted.
+#[test]
+fn trouble_with_the_next_or_the_oldest_file_is_told() {
+    let folder = Folder::new();
+    let said = |trouble: Option<String>, what: &str| {
+        let trouble = trouble.expect("it is told");
+        assert!(trouble.contains(what), "{trouble}");
+    };
+    let ring = || {
+        let [a, _] = memory::pair(Mtu::B256).expect("a pair");
+        let mut port = open(a, &folder.file("x.pcapng"), Keep::Files { bytes: 100, count: 1 });
+        send(&mut port, at(0), &path(false, false), &[20]);
+        let recorder = port.recorder();
+        (port, recorder)
+    };
+    let counts = |port: &Capture<_>| {
+        ["frames", "lost", "errors"].map(|it| count(port, &format!("capture_{it}")))
+    };
+
+    let (mut port, recorder) = ring();
+    fs::create_dir(folder.file("x_00002.pcapng")).expect("a folder is in the way");
+    send(&mut port, at(0), &path(false, false), &[20, 20]);
+    assert_eq!(counts(&port), [1, 2, 1]);
+    said(recorder.trouble(), "Is a directory");
+    drop(port);
+
+    let (mut port, recorder) = ring();
+    fs::remove_file(folder.file("x_00003.pcapng")).expect("it is there");
+    fs::create_dir(folder.file("x_00003.pcapng")).expect("a folder is in its place");
+    send(&mut port, at(0), &path(false, false), &[20, 20]);
+    assert_eq!(counts(&port), [1, 2, 1]);
+    said(recorder.trouble(), "x_00003.pcapng cannot be removed: Is a directory");
+}
+
+/// What somebody else finds out is told to whoever ends it, too.
+#[test]
+fn trouble_with_what_is_kept_is_told_to_the_end() {
+    let folder = Folder::new();
+    let keep = Keep::Files { bytes: 100, count: 2 };
+    let interface =
+        Interface { name: None, link_type: LinkType::ETHERNET, snap_len: 0, skipped: 0 };
+    let settings = Settings { keep, ..Settings::default() };
+    let begin = || Keeper::create(&folder.file("x.pcapng"), &interface, 1000, &settings);
+    let record = FileRecord {
+        number: 1,
+        interface: 0,
+        time: Timestamp::default(),
+        start: Start::Ethernet,
+        data: &[2; 80],
+        wire_len: 80,
+        direction: None,
+        comment: None,
+    };
+    let mut keeper = begin().expect("a file");
+    assert_eq!((keeper.keep(&record), keeper.flush()), (Ok(()), Ok(())));
+    fs::create_dir(folder.file("x_00002.pcapng")).expect("a folder is in the way");
+    let trouble = keeper.keep(&record).expect_err("there is no second file");
+    assert_eq!(keeper.flush(), Err(trouble.clone()));
+    assert_eq!(keeper.keep(&record), Err(trouble.clone()));
+    assert_eq!(keeper.finish(), Err(trouble));
 }
 
 #[test]

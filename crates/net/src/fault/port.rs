@@ -11,7 +11,8 @@ use roxe_wire::{
 
 use super::{Faults, ParseError, Subject, Verdict};
 use crate::port::{
-    Arrival, BATCH, Capabilities, FramePort, HeadersOf, Outgoing, Seal, Sent, Wake, packets_to,
+    Arrival, BATCH, Capabilities, FramePort, HeadersOf, IN_VAIN, Outgoing, Seal, Sent, Wake,
+    packets_to,
 };
 use crate::{Sleeper, Waker};
 
@@ -85,15 +86,16 @@ impl<P: FramePort> FaultPort<P> {
         let Self { inner, rx, scratch, .. } = self;
         rx.waiting.expire(now);
         let mut packets = hand_up_ready(&mut rx.waiting, now, &mut sink);
-        loop {
+        for _ in 0..IN_VAIN {
             let received = inner.receive_all(now, &mut |arrival| match arrival.packet {
                 Ok(packet) => packets += rx.arrived(now, arrival.frame, packet, scratch, &mut sink),
                 Err(_) => sink(arrival),
             });
             if packets > 0 || received == 0 {
-                return packets;
+                break;
             }
         }
+        packets
     }
 
     /// How long nothing that is held back is ready.

@@ -110,6 +110,20 @@ fn all_that_arrives_can_be_seen() {
     assert_eq!(count(&b, "not_ip"), 1);
 }
 
+/// Whoever floods a port keeps nobody in it.
+#[test]
+fn what_is_no_packet_is_taken_for_a_while_only() {
+    let [mut a, mut b] = pair(Mtu::B256).expect("a pair");
+    for _ in 0..=IN_VAIN * BATCH {
+        a.segment.each_but(a.number, |inbox| inbox.put(&[2; 20]));
+    }
+    send(&mut a, &path(), &[20]);
+    assert_eq!(b.receive(Instant::ZERO, &mut |_| ()), 0);
+    assert_eq!(count(&b, "not_ip"), (IN_VAIN * BATCH) as u64);
+    assert_eq!(b.wait(Duration::MAX), Wake::Arrived, "there is more");
+    assert_eq!(receive(&mut b), [20]);
+}
+
 /// Who leaves makes room for another, and is not sent to any more.
 #[test]
 fn ports_come_and_go() {

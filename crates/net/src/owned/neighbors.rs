@@ -43,7 +43,9 @@ pub enum News {
 #[derive(Debug, Default)]
 struct Table {
     known: BTreeMap<IpAddr, Neighbor>,
-    news: Vec<News>,
+    /// News: destinations, and addresses of ours, each with the last MAC that was told of it.
+    moved: BTreeMap<IpAddr, MacAddress>,
+    conflicts: BTreeMap<IpAddr, MacAddress>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,16 +112,19 @@ impl Neighbors {
         self.announces.swap(false, Ordering::AcqRel)
     }
 
-    /// What happened since the last call.
+    /// What happened since the last call: the last of what was told of each address.
     pub fn news(&self) -> Vec<News> {
-        std::mem::take(&mut self.lock().news)
+        let mut table = self.lock();
+        let moved = std::mem::take(&mut table.moved).into_iter();
+        let conflicts = std::mem::take(&mut table.conflicts).into_iter();
+        drop(table);
+        let moved = moved.map(|(destination, mac)| News::Moved { destination, mac });
+        moved.chain(conflicts.map(|(address, mac)| News::Conflict { address, mac })).collect()
     }
 
-    pub(super) fn tell(&self, news: News) {
-        let mut table = self.lock();
-        if !table.news.contains(&news) {
-            table.news.push(news);
-        }
+    /// Somebody says that he has an address of ours.
+    pub(super) fn tell_conflict(&self, address: IpAddr, mac: MacAddress) {
+        self.lock().conflicts.insert(address, mac);
     }
 
     /// Whether somebody is to be asked for.
@@ -162,7 +167,11 @@ impl Neighbors {
         let Some(mac) = found else { return false };
         let moved = neighbor.mac.replace(mac).is_some_and(|before| before != mac);
         if moved {
-            table.news.push(News::Moved { destination, mac });
+            // There are no more of them than are followed, but for those that are followed no more.
+            if table.moved.len() >= MAX_NEIGHBORS {
+                table.moved.pop_first();
+            }
+            table.moved.insert(destination, mac);
         }
         moved
     }

@@ -186,9 +186,41 @@ fn who_says_that_an_address_is_his_is_told_of_and_answered_sometimes() {
     assert_eq!(*defense, message::announcement(OWN_V4, EthernetAddress(MAC.0)));
     assert_eq!(neighbors.news().len(), 1, "the same is told once until it is heard");
     assert_eq!(count(&host, "owned_conflicts"), 4);
+    answers(&mut host, at(39_000), &claim);
+    assert_eq!(neighbors.news().len(), 1, "it is told again when it goes on");
     // Our own announcement, come back, is none.
     answers(&mut host, at(40_000), &message::announcement(OWN_V4, EthernetAddress(MAC.0)));
-    assert_eq!(count(&host, "owned_conflicts"), 4);
+    assert_eq!((count(&host, "owned_conflicts"), neighbors.news().len()), (5, 0));
+}
+
+/// Whoever makes up MACs makes nobody remember all of them.
+#[test]
+fn of_an_address_the_last_rival_is_told() {
+    let mut host = host();
+    let neighbors = host.neighbors();
+    let rival = |last| EthernetAddress([2, 0, 0, 0, 1, last]);
+    for last in 0..100 {
+        answers(&mut host, at(1), &message::announcement(OWN_V4, rival(last)));
+    }
+    let mac = MacAddress(rival(99).0);
+    assert_eq!(neighbors.news(), [News::Conflict { address: OWN_V4, mac }]);
+    assert_eq!(count(&host, "owned_conflicts"), 100);
+}
+
+/// Where nothing can be sent, what would be said is not kept for ever.
+#[test]
+fn what_cannot_be_sent_is_let_go() {
+    let mut host = host();
+    let request = arp(1, [10, 0, 0, 9], [10, 0, 0, 5]);
+    for _ in 0..3 {
+        for _ in 0..INBOX {
+            host.take(RawFrame::ethernet(&request));
+        }
+        host.serve(at(1), || 0);
+    }
+    assert_eq!(count(&host, "owned_no_room"), (3 * INBOX - OUTBOX) as u64);
+    assert_eq!(std::iter::from_fn(|| host.outgoing()).count(), OUTBOX);
+    assert_eq!(answers(&mut host, at(2), &request).len(), 1, "there is room again");
 }
 
 #[test]

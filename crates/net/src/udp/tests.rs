@@ -74,6 +74,24 @@ fn answers_that_nobody_listens_change_nothing() {
     assert_eq!(lens, [24]);
 }
 
+/// Whoever floods a port keeps nobody in it.
+#[test]
+fn what_is_no_packet_is_taken_for_a_while_only() {
+    let here = address();
+    let settings = Settings { gso: Gso::Off, ..Settings::default() };
+    let mut port = Udp::open(here.into(), settings).expect("a port");
+    let from = UdpSocket::bind((address(), 0)).expect("a socket");
+    let most = IN_VAIN * message::AT_ONCE;
+    for _ in 0..=most {
+        from.send_to(&[0; 5000], (here, ROCE_PORT)).expect("it is sent");
+    }
+    from.send_to(&[0; 20], (here, ROCE_PORT)).expect("it is sent");
+    assert_eq!(port.receive(Instant::ZERO, &mut |_| ()), 0);
+    assert_eq!(count(&port, "truncated"), most as u64);
+    assert_eq!(port.wait(Duration::MAX), Wake::Arrived, "there is more");
+    assert_eq!(port.receive(Instant::ZERO, &mut |_| ()), 1);
+}
+
 #[test]
 fn hosts_are_told_apart_by_their_bits() {
     let is_within = |a: &str, b: &str, bits| {

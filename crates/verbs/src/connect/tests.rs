@@ -82,7 +82,28 @@ fn somebody_else_is_recognised() {
     let said = answered(b"roxe 1 address=224.0.0.1,qpn=2,psn=1,mtu=1024 -\n").to_string();
     assert!(said.starts_with("the peer's address 224.0.0.1 is no single host's"), "{said}");
     assert!(matches!(answered(b""), ConnectError::Closed));
+    let mapped = answered(b"roxe 1 address=::ffff:224.0.0.1,qpn=2,psn=1,mtu=1024 -\n").to_string();
+    assert!(mapped.contains("is no single host's"), "{mapped}");
     assert!(matches!(answered(b"roxe 1"), ConnectError::Closed | ConnectError::Silent(_)));
+}
+
+/// What a peer says may be shown, and commands nobody's terminal.
+#[test]
+fn nothing_that_a_peer_says_commands_the_terminal() {
+    for said in [
+        &b"GET \x1b[2J\xc2\x9b / \"it's\"\n"[..],
+        b"roxe \x1b[2J\n",
+        b"roxe 1 address=\x1b[2J,qpn=2,psn=1,mtu=1024 -\n",
+        b"roxe 1 address=192.0.2.2,qpn=2,psn=\xe2\x80\xae\x07,mtu=1024 -\n",
+        b"roxe 1 address=192.0.2.1,qpn=2,psn=1,mtu=1024 -\nfailed \x1b]0;title\x07 \xc2\xb5\n",
+        b"roxe 1 address=192.0.2.1,qpn=2,psn=1,mtu=1024 -\n\x1b[2J\n",
+        &[0x1b; MAX_LINE],
+    ] {
+        let told = answered(said).to_string();
+        let is_raw = |c: char| c.is_control() || c == '\u{202e}';
+        assert!(!told.contains(is_raw) && told.contains('.'), "{told:?}");
+    }
+    assert_eq!(visible("it's \"5 µs\" \\ größer\r".as_bytes()), "it's \"5 µs\" \\ größer");
 }
 
 #[test]
@@ -132,8 +153,8 @@ fn an_address_of_none_or_many_is_refused() {
 #[test]
 fn loopback_reaches_a_peer_on_this_host_only() {
     let address = "127.0.0.2".parse().unwrap();
-    assert_eq!(unreachable(address, true), None);
-    let what = unreachable(address, false).unwrap();
+    assert_eq!(why_unreachable(address, true), None);
+    let what = why_unreachable(address, false).unwrap();
     assert_eq!(what, "is loopback, by which no other host is reached");
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_address().unwrap()).unwrap();

@@ -1,15 +1,17 @@
 //! The side of whoever asks.
 
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant as Clock};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Uid, geteuid};
 
-use super::{CounterValue, Info, Line, PREFIX, QueuePairStatus};
+use super::{ANOTHER_USER, CounterValue, Info, Line, PREFIX, QueuePairStatus};
 
 /// An adapter that is open, in some process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,20 +78,33 @@ impl io::Read for Recorded {
 }
 
 impl Running {
-    /// Speaks with it.
+    /// Speaks with it, unless another user has the endpoint: anybody may use any name. Root speaks
+    /// with everybody's.
     ///
     /// # Errors
-    /// When it has gone.
+    /// When it has gone, does not answer, or is another user's.
     pub fn connect(&self) -> io::Result<Client> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
         // One who accepts nobody would keep us waiting.
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
         let address = SocketAddrUnix::new_abstract_name(self.endpoint.as_bytes())?;
-        connect(&socket, &address).map_err(|error| silence(error.into()))?;
+        while let Err(error) = connect(&socket, &address) {
+            if error != Errno::INTR {
+                return Err(silence(error.into()));
+            }
+        }
+        if !is_ours(socket_peercred(&socket)?.uid, geteuid()) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, ANOTHER_USER));
+        }
         let stream = BufReader::new(UnixStream::from(socket));
         Ok(Client { stream, deadline: Clock::now(), room: 0 })
     }
+}
+
+/// Whether an endpoint of this user can be that of an adapter whose answers we may have.
+fn is_ours(listener: Uid, own: Uid) -> bool {
+    own.is_root() || listener.is_root() || listener == own
 }
 
 impl Client {
@@ -158,7 +173,8 @@ impl Client {
         self.ask(&format!("record {room}"))?;
         self.stream.get_ref().set_read_timeout(Some(PATIENCE))?;
         // Its first byte is there when it has begun. A refusal begins otherwise.
-        if self.stream.fill_buf()?.first() == Some(&b'{') {
+        while !fill(&mut self.stream)? {}
+        if self.stream.buffer().first() == Some(&b'{') {
             self.line()?;
         }
         if self.stream.buffer().is_empty() {
@@ -189,7 +205,10 @@ impl Client {
                 return Err(silence(io::ErrorKind::TimedOut.into()));
             }
             self.stream.get_ref().set_read_timeout(Some(left))?;
-            let bytes = self.stream.fill_buf().map_err(silence)?;
+            if !fill(&mut self.stream)? {
+                continue;
+            }
+            let bytes = self.stream.buffer();
             let len = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
             if len == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -203,6 +222,15 @@ impl Client {
             Ok(line) => Ok(line),
             Err(_) => Err(strange()),
         }
+    }
+}
+
+/// Reads, if nothing is there. Says whether it could: a signal may come between.
+fn fill(stream: &mut impl BufRead) -> io::Result<bool> {
+    match stream.fill_buf() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        Err(error) => Err(silence(error)),
     }
 }
 
@@ -229,6 +257,34 @@ const LONGEST_ANSWER: usize = 128 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_is_asked_is_of_the_same_user_or_root() {
+        let [root, one, other] = [0, 1000, 1001].map(Uid::from_raw);
+        assert!(is_ours(one, one) && is_ours(root, one) && is_ours(one, root));
+        assert!(!is_ours(other, one));
+    }
+
+    /// Says of each read what becomes of it.
+    struct Reads(Vec<io::Result<&'static [u8]>>);
+
+    impl io::Read for Reads {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let mut bytes = self.0.remove(0)?;
+            bytes.read(buffer)
+        }
+    }
+
+    #[test]
+    fn a_signal_is_no_error_of_the_stream() {
+        let kinds = [io::ErrorKind::Interrupted, io::ErrorKind::WouldBlock];
+        let [signal, late] = kinds.map(|kind| Err(kind.into()));
+        let mut stream = BufReader::new(Reads(vec![signal, Ok(b"x"), late]));
+        assert!(!fill(&mut stream).unwrap());
+        assert!(fill(&mut stream).unwrap() && stream.buffer() == b"x");
+        stream.consume(1);
+        assert_eq!(fill(&mut stream).unwrap_err().to_string(), "it does not answer");
+    }
 
     #[test]
     fn endpoints_are_those_that_listen() {

@@ -24,7 +24,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 
-use super::{CounterValue, Info, LONGEST_NAME, Line, PREFIX, QueuePairStatus};
+use super::{ANOTHER_USER, CounterValue, Info, LONGEST_NAME, Line, PREFIX, QueuePairStatus};
 use crate::driver::Driver;
 use crate::engine::Engine;
 
@@ -139,7 +139,7 @@ fn accept(listener: &UnixListener, clients: &mut Vec<Client>) {
         };
         let Ok(mut client) = Client::new(stream) else { continue };
         if !client.is_allowed() {
-            client.refuse("the adapter belongs to another user: ask as that user, or as root");
+            client.refuse(ANOTHER_USER);
             continue;
         }
         if clients.len() >= MOST_CLIENTS {
@@ -223,9 +223,10 @@ impl Client {
         self.answer.0.borrow().is_empty().then(|| recording.as_fd())
     }
 
-    /// Does what can be done now, where its user has so many recordings. Says whether it stays.
+    /// Does what can be done now, where its user has so many recordings, but not for ever: others
+    /// wait, and the adapter may close. Says whether it stays.
     fn turn(&mut self, service: &Service, recordings: usize) -> bool {
-        loop {
+        for _ in 0..STEPS_OF_A_TURN {
             match self.send() {
                 Ok(true) if self.leaves => return false,
                 Ok(true) => {}
@@ -247,6 +248,8 @@ impl Client {
             }
             self.active_at = Clock::now();
         }
+        // There is an answer that was not sent, so that it goes on when there is room for it.
+        !self.leaves || !self.answer.0.borrow().is_empty()
     }
 
     /// Sends what there is. Says whether all has gone.
@@ -439,6 +442,9 @@ const _: () = assert!(2 * MOST_RECORDINGS < MOST_CLIENTS);
 
 /// So many are let in before those that are here get their turn.
 const ACCEPTED_AT_ONCE: usize = 16;
+
+/// What one asks is answered so often before others get their turn.
+const STEPS_OF_A_TURN: usize = 16;
 
 /// Before the next try, where nobody can be let in.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -116,6 +116,13 @@ fn what_is_dropped_does_not_arrive() {
 fn a_batch_of_lost_packets_ends() {
     let [(mut a, ..), _] = worlds("drop");
     assert_eq!(send(&mut a, at(0), 0..), Sent { packets: BATCH, more: true });
+    let [_, (mut a, mut b, _)] = worlds("drop psn 1");
+    for _ in 0..IN_VAIN {
+        send(&mut a, at(0), std::iter::repeat_n(1, BATCH));
+    }
+    send(&mut a, at(0), [7]);
+    assert_eq!(receive(&mut b, at(0)), [], "there may be no end to them");
+    assert_eq!(receive(&mut b, at(0)), [whole(7)]);
 }
 
 #[test]

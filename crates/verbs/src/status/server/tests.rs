@@ -144,6 +144,47 @@ fn garbage_is_refused_in_words_and_ends_the_connection() {
     assert_eq!(twice.matches("\"next\":null").count(), 2, "{twice}");
 }
 
+/// Whoever asks without end is answered, and keeps neither others nor the adapter's end waiting.
+#[test]
+fn a_turn_ends_though_there_are_more_requests() {
+    let [port, _other] = roxe_net::memory::pair(Mtu::B1024).unwrap();
+    let port = roxe_net::capture::Live::new(port, crate::opened::wall_clock());
+    let tap = port.tap();
+    let device =
+        roxe_device::Device::new(roxe_device::limits::Limits::DEFAULT, 1, Default::default());
+    let driver = Driver::new(device, Box::new(port)).unwrap();
+    let engine = Arc::new(Engine::new(driver, true, None).unwrap());
+    let about = About { name: "roxe0".to_owned(), mode: String::new(), active_mtu: 1024 };
+    let service = Service { about, engine, tap };
+
+    let (mut asker, stream) = UnixStream::pair().unwrap();
+    let mut client = Client::new(stream).unwrap();
+    asker.set_nonblocking(true).unwrap();
+    let mut answers = move || {
+        let mut text = Vec::new();
+        let _ = asker.read_to_end(&mut text);
+        (text.iter().filter(|byte| **byte == b'\n').count(), asker.write_all(b"info\n"))
+    };
+    let most = STEPS_OF_A_TURN;
+    for _ in 0..most {
+        answers().1.unwrap();
+    }
+    assert!(client.turn(&service, 0));
+    assert_eq!(answers().0, most - 1, "it has asked once more meanwhile");
+    assert_eq!(client.waits_for(), PollFlags::OUT, "it goes on at once");
+    assert!(client.turn(&service, 0));
+    assert_eq!(answers().0, 2);
+    drop(answers);
+    assert!(!client.turn(&service, 0), "it has gone");
+
+    // Nor is one forgotten that is refused at the end of its turn.
+    let (mut asker, stream) = UnixStream::pair().unwrap();
+    let mut client = Client::new(stream).unwrap();
+    asker.write_all(&b"info\n".repeat(most - 1)).unwrap();
+    asker.write_all(b"hello\n").unwrap();
+    assert!(!client.turn(&service, 0));
+}
+
 /// Whoever connects and says nothing, or does not take its answer, costs nobody else anything.
 #[test]
 fn silent_and_slow_clients_are_in_nobodys_way() {
