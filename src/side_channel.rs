@@ -206,7 +206,25 @@ pub(crate) enum Patience<'a> {
     /// It has only to answer.
     Answer,
     /// It measures for as long as it was told to: meanwhile packets come.
-    Measurement(&'a dyn Fn() -> Traffic),
+    Measurement(&'a dyn Here),
+}
+
+/// This side of a measurement.
+pub(crate) trait Here {
+    /// What has come by now.
+    fn traffic(&self) -> Traffic;
+
+    /// Why nothing may come of the peer any more, if that is to be seen here.
+    fn why(&self) -> Option<String>;
+}
+
+impl Patience<'_> {
+    fn why(self) -> Option<String> {
+        match self {
+            Self::Answer => None,
+            Self::Measurement(here) => here.why(),
+        }
+    }
 }
 
 /// What has come of packets by now.
@@ -248,12 +266,23 @@ impl Quiet {
 /// The time between two looks at what came.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why nobody waits any longer.
-pub(crate) fn silent(patience: Duration) -> Failure {
+/// Why nobody waits any longer, which this side may know.
+pub(crate) fn silent(patience: Duration, why: Option<String>) -> Failure {
+    let same = || "does the peer run the same test, with the same -q, -n, -s and -b?".to_owned();
     Failure::failed(format_args!(
-        "nothing came for {} s: does the peer run the same test, with the same -q, -n, -s and -b?",
-        patience.as_secs()
+        "nothing came for {} s: {}",
+        patience.as_secs(),
+        why.unwrap_or_else(same)
     ))
+}
+
+/// The peer closed the connection, and what this side knows of it.
+pub(crate) fn closed(why: Option<String>) -> Failure {
+    let closed = "the peer closed the connection too early: its own message says why";
+    Failure::failed(match why {
+        Some(why) => format!("{closed}; here: {why}"),
+        None => closed.to_owned(),
+    })
 }
 
 /// A connection to the other side.
@@ -327,13 +356,13 @@ impl SideChannel {
         while have < bytes.len() {
             let lasts = match patience {
                 Patience::Answer => quiet.since.elapsed(),
-                Patience::Measurement(traffic) => quiet.lasts(traffic),
+                Patience::Measurement(here) => quiet.lasts(|| here.traffic()),
             };
             if lasts > self.patience {
-                return Err(silent(self.patience));
+                return Err(silent(self.patience, patience.why()));
             }
             match self.stream.read(&mut bytes[have..]) {
-                Ok(0) => return Err(gone(&ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(closed(patience.why())),
                 Ok(more) => have += more,
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
@@ -411,9 +440,7 @@ pub(crate) enum Presence {
 
 fn gone(error: &io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
-            Failure::failed("the peer closed the connection too early: its own message says why")
-        }
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => closed(None),
         _ => Failure::failed(format_args!("the connection to the peer: {error}")),
     }
 }

@@ -473,6 +473,28 @@ fn a_port_that_is_down_is_to_be_switched_on() {
     place.client("perf write_bw").complains(3, "the port of xdp:vb is down");
 }
 
+/// The side that only waits has no request that could fail: its port says it.
+#[test]
+fn who_only_waits_says_what_became_of_its_interface() {
+    if !is_root() {
+        return;
+    }
+    for (word, became) in [("set va down", "down"), ("delete va", "gone")] {
+        let Cable { a, b } = Cable::new(1500);
+        let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
+        let test = "perf write_bw -D 86400 --patience 3";
+        let mut server = place.server(test);
+        let (client, server) = std::thread::scope(|scope| {
+            let client = scope.spawn(|| place.client(test));
+            server.says(" #bytes");
+            place.ip(0, &format!("link {word}"));
+            (client.join().expect("it does not panic"), server.end())
+        });
+        assert_eq!(client.code, Some(1), "{}", client.err);
+        server.complains(1, &format!("nothing came for 3 s: the interface va is {became}"));
+    }
+}
+
 #[test]
 fn an_interface_without_address_is_to_be_given_one() {
     if !is_root() {

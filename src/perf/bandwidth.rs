@@ -12,7 +12,7 @@ use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::{Slots, receive_len};
 use crate::perf::plan::{Plan, Verb};
 use crate::perf::rig::{HINT, Rig};
-use crate::side_channel::{Failure, SideChannel};
+use crate::side_channel::{Failure, Here as _, SideChannel};
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]

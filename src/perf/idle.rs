@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::perf::plan::Extent;
 use crate::perf::rig::Rig;
-use crate::side_channel::{Failure, Presence, Quiet, SideChannel, silent};
+use crate::side_channel::{Failure, Here as _, Presence, Quiet, SideChannel, closed, silent};
 
 /// Waiting for completions.
 pub(crate) struct Idle<'a> {
@@ -65,18 +65,9 @@ impl<'a> Idle<'a> {
         }
         *looked = now;
         match self.channel.look() {
-            Presence::Gone => Err(self.gone()),
+            Presence::Gone => Err(closed(self.rig.why())),
             Presence::Busy | Presence::Done => Ok(()),
         }
-    }
-
-    /// The peer closed the connection.
-    fn gone(&self) -> Failure {
-        let gone = "the peer closed the connection too early: its own message says why";
-        Failure::failed(match self.rig.why() {
-            Some(why) => format!("{gone}; here: {why}"),
-            None => gone.to_owned(),
-        })
     }
 
     /// Nothing did.
@@ -107,9 +98,11 @@ impl<'a> Idle<'a> {
         }
         let quiet = self.quiet.get_or_insert_with(Quiet::begin).lasts(|| self.rig.traffic());
         match self.channel.look() {
-            Presence::Gone => Err(self.gone()),
+            Presence::Gone => Err(closed(self.rig.why())),
             Presence::Done if elapsed > GRACE => Ok(Seen::Done),
-            _ if quiet > self.channel.patience() => Err(silent(self.channel.patience())),
+            _ if quiet > self.channel.patience() => {
+                Err(silent(self.channel.patience(), self.rig.why()))
+            }
             _ => Ok(Seen::Busy),
         }
     }

@@ -14,7 +14,7 @@ use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::receive_len;
 use crate::perf::plan::{LATENCY_DEPTH, Plan, Verb};
 use crate::perf::rig::{HINT, Rig};
-use crate::side_channel::{Failure, SideChannel};
+use crate::side_channel::{Failure, Here as _, SideChannel};
 
 /// What was measured.
 #[derive(Clone, Debug, PartialEq)]

@@ -76,18 +76,16 @@ impl Meeting {
 
     /// Both sides are here; waits until the other one is.
     pub(crate) fn first(&mut self, rig: &Rig) -> Result<(), Failure> {
-        let traffic = || rig.traffic();
-        let patience = Patience::Measurement(&traffic);
+        let patience = Patience::Measurement(rig);
         let line = self.channel.exchange(&self.own[0].to_line(), patience)?;
         Destination::parse(&line).map(drop).map_err(Failure::Failed)
     }
 
     /// Tells each other what was measured.
     pub(crate) fn reports(&mut self, rig: &Rig, own: &Report) -> Result<Report, Failure> {
-        let traffic = || rig.traffic();
         let mut words = own.to_words();
         for word in &mut words {
-            *word = self.channel.exchange(word, Patience::Measurement(&traffic))?;
+            *word = self.channel.exchange(word, Patience::Measurement(rig))?;
         }
         Ok(Report::from_words(words))
     }

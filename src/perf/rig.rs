@@ -3,15 +3,16 @@
 
 use roxe_verbs::{
     AccessFlags, AckTimeout, AddressHandle, AddressVector, Completion, CompletionChannel,
-    CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid, QKey, QueuePair,
-    ReceiveCapacity, ReceiveRequest, RnrTimer, SendCapacity, ServiceType, SharedReceiveQueue,
+    CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid, PortState, QKey,
+    QpState, QueuePair, ReceiveCapacity, ReceiveRequest, RnrTimer, SendCapacity, ServiceType,
+    SharedReceiveQueue,
 };
 
 use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::{Destination, Q_KEY};
-use crate::side_channel::{Failure, Traffic, must_match};
+use crate::side_channel::{Failure, Here, Traffic, must_match};
 
 /// How long a peer waits when there is no receive, as perftest has it.
 const MIN_RNR_TIMER: u8 = 12;
@@ -167,8 +168,19 @@ impl Rig {
         posted.map_err(Failure::failed)
     }
 
-    /// What has come by now.
-    pub(crate) fn traffic(&self) -> Traffic {
+    /// Why a completion is no success.
+    pub(crate) fn explain(&self, completion: &Completion) -> Failure {
+        let qp = self.queue_pairs.iter().find(|qp| qp.qpn() == completion.qpn);
+        let why = match qp {
+            Some(qp) => qp.explain(completion.status),
+            None => format!("{:?}", completion.status),
+        };
+        Failure::failed(format_args!("{why}\n{HINT}"))
+    }
+}
+
+impl Here for Rig {
+    fn traffic(&self) -> Traffic {
         let mut traffic = Traffic { packets: 0, refused: 0 };
         for (name, count) in self.context.counters() {
             match name {
@@ -180,19 +192,16 @@ impl Rig {
         traffic
     }
 
-    /// Why a completion is no success.
-    pub(crate) fn explain(&self, completion: &Completion) -> Failure {
-        let qp = self.queue_pairs.iter().find(|qp| qp.qpn() == completion.qpn);
-        let why = match qp {
-            Some(qp) => qp.explain(completion.status),
-            None => format!("{:?}", completion.status),
-        };
-        Failure::failed(format_args!("{why}\n{HINT}"))
-    }
-
-    /// Why the first queue pair that ended did.
-    pub(crate) fn why(&self) -> Option<String> {
-        let ended = |qp: &&QueuePair| qp.query().state == roxe_verbs::QpState::Error;
-        self.queue_pairs.iter().find(ended).map(QueuePair::why)
+    /// The first queue pair that ended says it, else the port.
+    fn why(&self) -> Option<String> {
+        let ended = |qp: &&QueuePair| qp.query().state == QpState::Error;
+        let why = self.queue_pairs.iter().find(ended).map(QueuePair::why);
+        why.or_else(|| {
+            let is_down = self.context.query_port().state == PortState::Down;
+            is_down.then(|| match self.context.interface() {
+                Some(name) => format!("the interface {name} is down"),
+                None => "the port is down".to_owned(),
+            })
+        })
     }
 }

@@ -103,9 +103,13 @@ impl Place {
     /// Takes all addresses of a side's interface.
     pub(crate) fn strip_addresses(&self, which: usize) {
         let interface = self.devices[which].trim_start_matches("xdp:");
-        let words = ["address", "flush", "dev", interface];
-        let status = self.run(which, || Command::new("ip").args(words).status());
-        assert!(status.expect("ip runs").success());
+        self.ip(which, &format!("address flush dev {interface}"));
+    }
+
+    /// Runs `ip` where a side is.
+    pub(crate) fn ip(&self, which: usize, words: &str) {
+        let ip = || Command::new("ip").args(words.split_whitespace()).status();
+        assert!(self.run(which, ip).expect("ip runs").success(), "ip {words}");
     }
 
     fn command(&self, device: &str, words: &str) -> Command {
