@@ -14,6 +14,9 @@ use rustix::net::sockopt;
 
 use crate::cli::ConfigArgument;
 use crate::outcome::{Outcome, complain};
+use crate::side_channel::here::Here;
+
+pub(crate) mod here;
 
 /// What every program that measures is told: its adapter, and how the other side is met.
 #[derive(Debug, Args)]
@@ -72,8 +75,8 @@ impl SideArguments {
     }
 }
 
-/// Some cards lose their link for this long when XDP is attached.
-const LINK_COMES_UP: Duration = Duration::from_secs(5);
+/// Some cards lose their link for this long when XDP is attached, there or at the other end.
+pub(crate) const LINK_COMES_UP: Duration = Duration::from_secs(5);
 
 /// That a port is down, and what to do.
 fn down(name: &str, interface: Option<&str>) -> String {
@@ -205,23 +208,17 @@ pub(crate) fn must_match(own: Gid, peer: Gid, is_this_host: bool) -> Result<(), 
 pub(crate) enum Patience<'a> {
     /// It has only to answer.
     Answer,
+    /// It has begun, and what is left follows at once, or it is as this says.
+    Rest(&'static str),
     /// It measures for as long as it was told to: meanwhile packets come.
     Measurement(&'a dyn Here),
-}
-
-/// This side of a measurement.
-pub(crate) trait Here {
-    /// What has come by now.
-    fn traffic(&self) -> Traffic;
-
-    /// Why nothing may come of the peer any more, if that is to be seen here.
-    fn why(&self) -> Option<String>;
 }
 
 impl Patience<'_> {
     fn why(self) -> Option<String> {
         match self {
             Self::Answer => None,
+            Self::Rest(why) => Some(why.to_owned()),
             Self::Measurement(here) => here.why(),
         }
     }
@@ -266,24 +263,36 @@ impl Quiet {
 /// The time between two looks at what came.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why nobody waits any longer, which this side may know.
-pub(crate) fn silent(patience: Duration, why: Option<String>) -> Failure {
+/// Whether nothing came for so long that nobody waits any longer: for all patience, or for less
+/// where this side knows why.
+pub(crate) fn endured(
+    quiet: Duration,
+    patience: Duration,
+    why: impl FnOnce() -> Option<String>,
+) -> Result<(), Failure> {
+    if quiet <= patience.min(LINK_COMES_UP) {
+        return Ok(());
+    }
     let same = || "does the peer run the same test, with the same -q, -n, -s and -b?".to_owned();
-    Failure::failed(format_args!(
-        "nothing came for {} s: {}",
-        patience.as_secs(),
-        why.unwrap_or_else(same)
-    ))
+    match why() {
+        None if quiet <= patience => Ok(()),
+        why => Err(Failure::failed(format_args!(
+            "nothing came for {} s: {}",
+            quiet.as_secs(),
+            why.unwrap_or_else(same)
+        ))),
+    }
 }
 
 /// The peer closed the connection, and what this side knows of it.
 pub(crate) fn closed(why: Option<String>) -> Failure {
-    let closed = "the peer closed the connection too early: its own message says why";
     Failure::failed(match why {
-        Some(why) => format!("{closed}; here: {why}"),
-        None => closed.to_owned(),
+        Some(why) => format!("{CLOSED}; here: {why}"),
+        None => format!("{CLOSED}: it was ended, or its own message says why"),
     })
 }
+
+const CLOSED: &str = "the peer closed the connection too early";
 
 /// A connection to the other side.
 pub(crate) struct SideChannel {
@@ -294,35 +303,6 @@ pub(crate) struct SideChannel {
 }
 
 impl SideChannel {
-    /// To a server that waits already; `start` is how one is started.
-    pub(crate) fn connect(
-        host: &str,
-        port: u16,
-        start: &str,
-        patience: Duration,
-    ) -> Result<Self, Failure> {
-        let resolved = (host, port).to_socket_addrs();
-        let addresses: Vec<SocketAddr> =
-            resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?.collect();
-        let mut why = None;
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
-                Ok(stream) => return Self::new(stream, true, patience),
-                Err(error) => why = Some(error),
-            }
-        }
-        Err(match why {
-            Some(error) if error.kind() == ErrorKind::ConnectionRefused => Failure::lacking(
-                format_args!("no server at {host}:{port}: start `{start}` there first"),
-            ),
-            Some(error) => Failure::lacking(format_args!(
-                "no server at {host}:{port}: {error}; is the address right, and `{start}` \
-                 started there?"
-            )),
-            None => Failure::lacking(format_args!("{host} has no address")),
-        })
-    }
-
     fn new(stream: TcpStream, is_client: bool, patience: Duration) -> Result<Self, Failure> {
         let set = || {
             stream.set_nodelay(true)?;
@@ -355,12 +335,10 @@ impl SideChannel {
         let mut have = 0;
         while have < bytes.len() {
             let lasts = match patience {
-                Patience::Answer => quiet.since.elapsed(),
+                Patience::Answer | Patience::Rest(_) => quiet.since.elapsed(),
                 Patience::Measurement(here) => quiet.lasts(|| here.traffic()),
             };
-            if lasts > self.patience {
-                return Err(silent(self.patience, patience.why()));
-            }
+            endured(lasts, self.patience, || patience.why())?;
             match self.stream.read(&mut bytes[have..]) {
                 Ok(0) => return Err(closed(patience.why())),
                 Ok(more) => have += more,
@@ -445,17 +423,29 @@ fn gone(error: &io::Error) -> Failure {
     }
 }
 
-/// Waits for one client, on both IP versions where there are both.
-pub(crate) struct Server(TcpListener);
+/// Where the two sides meet: what can be known of it before an adapter is opened.
+pub(crate) enum MeetingPoint {
+    /// A server is there, or not: how it was named, and its addresses.
+    Server(String, Vec<SocketAddr>),
+    /// This is the server, on both IP versions where there are both.
+    Here(TcpListener),
+}
 
-impl Server {
-    pub(crate) fn bind(port: u16) -> Result<Self, Failure> {
+impl MeetingPoint {
+    /// At a server's host, or without one here.
+    pub(crate) fn find(host: Option<&str>, port: u16) -> Result<Self, Failure> {
+        if let Some(host) = host {
+            let resolved = (host, port).to_socket_addrs();
+            let resolved =
+                resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?;
+            return Ok(Self::Server(format!("{host}:{port}"), resolved.collect()));
+        }
         let any = (Ipv6Addr::UNSPECIFIED, port);
         let bound = TcpListener::bind(any).or_else(|error| match error.kind() {
             ErrorKind::AddrInUse => Err(error),
             _ => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
         });
-        bound.map(Self).map_err(|error| match error.kind() {
+        bound.map(Self::Here).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => Failure::lacking(format_args!(
                 "TCP port {port} is in use: end the program that has it, or choose another by -p \
                  on both sides"
@@ -464,10 +454,34 @@ impl Server {
         })
     }
 
-    pub(crate) fn accept(self, patience: Duration) -> Result<SideChannel, Failure> {
-        let (stream, _) =
-            self.0.accept().map_err(|error| Failure::failed(format_args!("accept: {error}")))?;
-        SideChannel::new(stream, false, patience)
+    /// Meets a server that waits already, `start` is how one is started; or waits for a client.
+    pub(crate) fn meet(self, start: &str, patience: Duration) -> Result<SideChannel, Failure> {
+        let (server, addresses) = match self {
+            Self::Server(server, addresses) => (server, addresses),
+            Self::Here(listener) => {
+                let (stream, _) = listener
+                    .accept()
+                    .map_err(|error| Failure::failed(format_args!("accept: {error}")))?;
+                return SideChannel::new(stream, false, patience);
+            }
+        };
+        let mut why = None;
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+                Ok(stream) => return SideChannel::new(stream, true, patience),
+                Err(error) => why = Some(error),
+            }
+        }
+        Err(match why {
+            Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                Failure::lacking(format_args!("no server at {server}: start `{start}` there first"))
+            }
+            Some(error) => Failure::lacking(format_args!(
+                "no server at {server}: {error}; is the address right, and `{start}` started \
+                 there?"
+            )),
+            None => Failure::lacking(format_args!("{server} has no address")),
+        })
     }
 }
 

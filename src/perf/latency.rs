@@ -13,8 +13,8 @@ use crate::perf::bandwidth::operation;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::receive_len;
 use crate::perf::plan::{LATENCY_DEPTH, Plan, Verb};
-use crate::perf::rig::{HINT, Rig};
-use crate::side_channel::{Failure, Here as _, SideChannel};
+use crate::perf::rig::Rig;
+use crate::side_channel::{Failure, SideChannel};
 
 /// What was measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +121,7 @@ impl<'a> Run<'a> {
                 seen => seen?,
             };
         }
+        idle.tell_outage();
         Ok(match self.measure.sample() {
             Some((turns, time)) => Latency::Mean { turns, time },
             None => {
@@ -227,10 +228,7 @@ impl<'a> Run<'a> {
             self.sent_at.push(Instant::now());
         }
         let posted = self.rig.queue_pairs[0].post_send(&[request]);
-        posted.map_err(|refused| match self.rig.why() {
-            Some(why) => Failure::failed(format_args!("{why}\n{HINT}")),
-            None => Failure::failed(refused),
-        })?;
+        posted.map_err(|refused| self.rig.refused(refused))?;
         self.sent = number;
         if self.plan.verb == Verb::Send && self.free >= u64::from(self.plan.rx_depth).div_ceil(2) {
             self.post_receives()?;

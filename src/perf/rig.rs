@@ -2,9 +2,9 @@
 //! of the peer.
 
 use roxe_verbs::{
-    AccessFlags, AckTimeout, AddressHandle, AddressVector, Completion, CompletionChannel,
-    CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid, PortState, QKey,
-    QpState, QueuePair, ReceiveCapacity, ReceiveRequest, RnrTimer, SendCapacity, ServiceType,
+    AccessFlags, AckTimeout, AddressHandle, AddressVector, BadRequest, Completion,
+    CompletionChannel, CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid,
+    QKey, QueuePair, ReceiveCapacity, ReceiveRequest, RnrTimer, SendCapacity, ServiceType,
     SharedReceiveQueue,
 };
 
@@ -12,13 +12,14 @@ use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::{Destination, Q_KEY};
-use crate::side_channel::{Failure, Here, Traffic, must_match};
+use crate::side_channel::here::{Here, became, hinted};
+use crate::side_channel::{Failure, Traffic, must_match};
 
 /// How long a peer waits when there is no receive, as perftest has it.
 const MIN_RNR_TIMER: u8 = 12;
 
 /// What may be behind an error of a queue pair.
-pub(crate) const HINT: &str =
+const HINT: &str =
     "Are the test, -c, -s, -q, -m and -a the same on both sides? They have to be.";
 
 /// All that one side has.
@@ -175,7 +176,16 @@ impl Rig {
             Some(qp) => qp.explain(completion.status),
             None => format!("{:?}", completion.status),
         };
-        Failure::failed(format_args!("{why}\n{HINT}"))
+        self.hinted(&why)
+    }
+
+    /// Why requests are not taken.
+    pub(crate) fn refused(&self, refused: BadRequest) -> Failure {
+        self.why().map_or_else(|| Failure::failed(refused), |why| self.hinted(&why))
+    }
+
+    fn hinted(&self, why: &str) -> Failure {
+        hinted(&self.context, &self.queue_pairs, why, HINT)
     }
 }
 
@@ -192,16 +202,7 @@ impl Here for Rig {
         traffic
     }
 
-    /// The first queue pair that ended says it, else the port.
     fn why(&self) -> Option<String> {
-        let ended = |qp: &&QueuePair| qp.query().state == QpState::Error;
-        let why = self.queue_pairs.iter().find(ended).map(QueuePair::why);
-        why.or_else(|| {
-            let is_down = self.context.query_port().state == PortState::Down;
-            is_down.then(|| match self.context.interface() {
-                Some(name) => format!("the interface {name} is down"),
-                None => "the port is down".to_owned(),
-            })
-        })
+        became(&self.context, &self.queue_pairs)
     }
 }
