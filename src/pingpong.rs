@@ -16,7 +16,7 @@ use roxe_verbs::{
 
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, counted};
 use crate::pingpong::arguments::{Kind, PingpongArguments};
 use crate::pingpong::wire::{DONE, Destination, Q_KEY, QUEUE_PAIRS, check_rules, rules};
 use crate::side_channel::here::{became, hinted};
@@ -442,8 +442,9 @@ impl<'a> Game<'a> {
             None if quiet < self.patience() => Ok(()),
             Some(_) if quiet < self.patience().min(LINK_COMES_UP) => Ok(()),
             why => Err(Failure::failed(format_args!(
-                "nothing more came within {} s after {received} messages: {}",
+                "nothing more came within {} s after {}: {}",
                 quiet.as_secs(),
+                counted(received as usize, "message"),
                 why.as_deref().unwrap_or(lost)
             ))),
         }

@@ -12,6 +12,7 @@ use roxe_verbs::connect::{is_this_host, unreachable};
 use roxe_verbs::{Context, Error, Gid, PortState};
 use rustix::net::sockopt;
 
+use crate::adapters::why_not_open;
 use crate::cli::ConfigArgument;
 use crate::outcome::{Outcome, complain};
 use crate::side_channel::here::Here;
@@ -138,14 +139,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::DeviceString(_) | Error::Config(_) => Self::usage(error),
-            Error::OpenUdp(_)
-            | Error::NoSuchDevice { .. }
+            Error::OpenUdp(_) => Self::lacking(why_not_open(&error)),
+            Error::NoSuchDevice { .. }
             | Error::NoAddress(_)
             | Error::NoRoute(_)
             | Error::Resolve(_)
             | Error::Capture(_) => Self::lacking(error),
             #[cfg(feature = "af_xdp")]
-            Error::OpenXdp(_) => Self::lacking(error),
+            Error::OpenXdp(_) => Self::lacking(why_not_open(&error)),
+            Error::System(_) => Self::lacking(why_not_open(&error)),
             _ => Self::failed(error),
         }
     }

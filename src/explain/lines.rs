@@ -43,8 +43,9 @@ const TITLES: [(&str, bool); 10] = [
     ("ICRC", false),
 ];
 
-/// Widths of the columns of a stream: two IPv4 addresses, the longest opcode of RC, ….
-const IN_STREAMS: [usize; TITLES.len()] = [6, 11, 27, 20, 17, 8, 8, 5, 5, 4];
+/// Widths of the columns of a stream, which grow where more comes: two short IPv4 addresses, an
+/// opcode of RC that is not in the middle of a message, ….
+const IN_STREAMS: [usize; TITLES.len()] = [5, 11, 21, 12, 17, 8, 6, 5, 5, 4];
 
 const NUMBER: usize = 0;
 const TIME: usize = 1;

@@ -7,6 +7,8 @@ use roxe_verbs::{Mtu, ServiceType};
 
 use crate::side_channel::SideArguments;
 
+pub(crate) mod perftest;
+
 /// Measures bandwidth or latency, as perftest does: a server here, a client there.
 ///
 /// The two tell each other their queue pairs over TCP as perftest 4.5 does, so that its ib_send_bw,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use roxe_verbs::{Completion, CompletionStatus, Data, ReceiveRequest, Remote, SendRequest, Sge};
 
+use crate::outcome::counted;
 use crate::perf::bandwidth::operation;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::receive_len;
@@ -190,9 +191,9 @@ impl<'a> Run<'a> {
         match idle.rest()? {
             Seen::Busy => Ok(()),
             Seen::Done => Err(Failure::failed(format_args!(
-                "the peer is done, and only {} messages came of it: have both sides the same \
-                 options? UC and UD lose what the network does",
-                self.received
+                "the peer is done, and only {} came of it: have both sides the same options? UC \
+                 and UD lose what the network does",
+                counted(self.received as usize, "message")
             ))),
         }
     }
