@@ -169,7 +169,7 @@ enum Sink {
 impl Sink {
     fn begin(arguments: &CaptureArguments, info: &Info) -> Result<Self, String> {
         let Some(file) = &arguments.write else {
-            let (lines, ink) = (Lines::new(true, true), Ink::new(false));
+            let (lines, ink) = (Lines::live(), Ink::new(false));
             return Ok(if arguments.json { Self::Json(ink) } else { Self::Text { lines, ink } });
         };
         let link_type = LinkType(info.link_type);

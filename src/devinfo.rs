@@ -71,7 +71,10 @@ fn tell_down() {
     let down = interfaces.unwrap_or_default().into_iter().filter(|interface| !interface.is_up);
     let down: Vec<_> = down.map(|interface| interface.name).collect();
     if !down.is_empty() {
-        complain(format_args!("down, and no adapter: {}; `ip link set NETDEV up`", down.join(", ")));
+        complain(format_args!(
+            "down, and no adapter: {}; `ip link set NETDEV up`",
+            down.join(", ")
+        ));
     }
 }
 

@@ -55,6 +55,8 @@ fn measure(arguments: &PerfArguments) -> Result<Outcome, Failure> {
     let meeting_point = MeetingPoint::find(arguments.host.as_deref(), port)?;
     let context = arguments.side.open()?;
     let mut plan = Plan::new(arguments, context.query_device())?;
+    // The peer may want more of it, but only in the small.
+    memory::strides(&plan)?;
     let gid = choose_gid(&context, arguments.gid_index, arguments.ipv6)?;
     let printer = Printer::new(arguments);
     if arguments.host.is_none() {

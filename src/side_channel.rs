@@ -535,6 +535,31 @@ mod tests {
         assert!(why.starts_with("the peer closed the connection too early"), "{why}");
     }
 
+    /// A side with this traffic.
+    struct Side<T>(T);
+
+    impl<T: Fn() -> Traffic> Here for Side<T> {
+        fn traffic(&self) -> Traffic {
+            self.0()
+        }
+
+        fn why(&self) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn who_knows_why_nothing_comes_does_not_wait_for_all_patience() {
+        let patience = Duration::from_secs(20);
+        let down = || Some("it is down".to_owned());
+        let after =
+            |quiet, why| endured(Duration::from_secs(quiet), patience, || why).map_err(text);
+        assert_eq!(after(4, down()), Ok(()));
+        assert_eq!(after(6, down()), Err("nothing came for 6 s: it is down".to_owned()));
+        assert_eq!(after(6, None), Ok(()));
+        assert!(after(21, None).unwrap_err().starts_with("nothing came for 21 s: does the peer"));
+    }
+
     #[test]
     fn a_peer_that_measures_is_waited_for_while_packets_come() {
         let [mut client, mut server] = pair();
@@ -542,16 +567,16 @@ mod tests {
         assert!(why.starts_with("nothing came for 0 s: does the peer run the same test"), "{why}");
         let count = std::cell::Cell::new(0);
         let more = || count.replace(count.get() + 1);
-        let still = || Traffic { packets: 7, refused: 0 };
+        let still = Side(|| Traffic { packets: 7, refused: 0 });
         assert!(client.hear(&mut [0], Patience::Measurement(&still)).is_err());
-        let refused = || Traffic { packets: more(), refused: count.get() };
+        let refused = Side(|| Traffic { packets: more(), refused: count.get() });
         assert!(client.hear(&mut [0], Patience::Measurement(&refused)).is_err());
         let other = thread::spawn(move || {
             thread::sleep(Duration::from_millis(1200));
             server.say(b"x").unwrap();
             server
         });
-        let flowing = || Traffic { packets: more(), refused: 0 };
+        let flowing = Side(|| Traffic { packets: more(), refused: 0 });
         client.hear(&mut [0], Patience::Measurement(&flowing)).unwrap();
         other.join().unwrap();
     }
@@ -594,7 +619,8 @@ mod tests {
     fn a_server_that_is_not_there_is_to_be_started() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let patience = Duration::from_secs(1);
-        let met = SideChannel::connect("127.0.0.1", free, "roxe perf write_bw", patience);
+        let met = MeetingPoint::find(Some("127.0.0.1"), free)
+            .and_then(|point| point.meet("roxe perf write_bw", patience));
         let Err(failure) = met else {
             panic!("nobody listens");
         };

@@ -144,7 +144,7 @@ fn frames_that_came_by_other_queues_are_told_of() {
     }
     let (_, [level, found, advice]) = check(&cable.a, "queues", &["va"]);
     assert_eq!(level, "warn");
-    assert!(found.ends_with(" frames of RoCEv2 on others went to the kernel"), "{found}");
+    assert!(found.ends_with(" of RoCEv2 on others went to the kernel"), "{found}");
     assert!(advice.contains("queues=auto"), "{advice}");
     drop(one);
 }

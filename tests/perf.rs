@@ -301,14 +301,7 @@ fn what_does_not_go_together_is_refused_before_anything_is_done() {
         ("write_bw -q 16384 -s 1024M", "GiB of memory"),
     ];
     for (words, why) in cases {
-        let needs_peer = words.contains("1024M");
-        if needs_peer {
-            let [server, client] = place.both(&format!("perf {words}"));
-            server.complains(2, why);
-            client.complains(2, why);
-        } else {
-            place.client(&format!("perf {words}")).complains(2, why);
-        }
+        place.client(&format!("perf {words}")).complains(2, why);
     }
     let named = Place::on_one_host().with(["roxe0", "roxe0"]);
     for test in ["perf write_bw", "pingpong rc"] {
@@ -528,7 +521,7 @@ fn who_only_waits_says_soon_what_became_of_its_interface() {
     }
     let cases = [
         ("set va down", "the interface va is down"),
-        ("set va mtu 1000", "va has MTU 1000 by now, which path MTU 1024 does not fit"),
+        ("set va mtu 1000", "the interface va has MTU 1000 by now, and path MTU 1024 does not fit"),
     ];
     for (word, became) in cases {
         let Cable { a, b } = Cable::new(1500);

@@ -227,7 +227,7 @@ fn buffers(receive: &str, send: &str, status: &str) -> Check {
     if receive.min(send) >= wanted {
         return Check::right(what, found);
     }
-    Check::new(Level::Warning, what, format!("{found}: bursts are lost"))
+    Check::new(Level::Warning, what, format!("{found}: long bursts are lost"))
         .advise(format!("`sysctl net.core.rmem_max={wanted} net.core.wmem_max={wanted}`"))
 }
 

@@ -43,9 +43,12 @@ const TITLES: [(&str, bool); 10] = [
     ("ICRC", false),
 ];
 
-/// Widths of the columns of a stream, which grow where more comes: two short IPv4 addresses, an
-/// opcode of RC that is not in the middle of a message, ….
-const IN_STREAMS: [usize; TITLES.len()] = [5, 11, 21, 12, 17, 8, 6, 5, 5, 4];
+/// Widths of the columns of a stream: two IPv4 addresses, the longest opcode of RC, ….
+const IN_STREAMS: [usize; TITLES.len()] = [6, 11, 27, 20, 17, 8, 8, 5, 5, 4];
+
+/// Those on a terminal, which has no room to spare: they grow where more comes than two short IPv4
+/// addresses, short opcodes, ….
+const LIVE: [usize; TITLES.len()] = [4, 11, 21, 12, 17, 8, 6, 5, 5, 4];
 
 const NUMBER: usize = 0;
 const TIME: usize = 1;
@@ -68,6 +71,11 @@ impl Lines {
         }
         let endpoints = Endpoints::default();
         Self { widths, time_digits: 6, started: false, with_comments, endpoints }
+    }
+
+    /// Of what passes just now, and is watched.
+    pub(crate) fn live() -> Self {
+        Self { widths: LIVE, ..Self::new(true, true) }
     }
 
     /// Measures a first batch and writes the titles. Later ones pass unseen.

@@ -19,8 +19,7 @@ use crate::side_channel::{Failure, Traffic, must_match};
 const MIN_RNR_TIMER: u8 = 12;
 
 /// What may be behind an error of a queue pair.
-const HINT: &str =
-    "Are the test, -c, -s, -q, -m and -a the same on both sides? They have to be.";
+const HINT: &str = "Are the test, -c, -s, -q, -m and -a the same on both sides? They have to be.";
 
 /// All that one side has.
 pub(crate) struct Rig {

@@ -79,10 +79,9 @@ pub(crate) fn check_version(bytes: &[u8; VERSION_LEN]) -> Result<(), String> {
         Some((digits(major)?, digits(minor)?))
     });
     match number {
-        None if Fields(bytes).number(4).is_some() => Err(format!(
-            "the peer is a pingpong, and this is perf: it says {}",
-            shown(bytes)
-        )),
+        None if Fields(bytes).number(4).is_some() => {
+            Err(format!("the peer is a pingpong, and this is perf: it says {}", shown(bytes)))
+        }
         None => Err(format!("the peer is no perftest: it says {}", shown(bytes))),
         // Older ones say a bandwidth otherwise.
         Some((major, minor)) if (major, minor) < (5, 70) => Err(format!(

@@ -18,12 +18,7 @@ pub(crate) trait Here {
 pub(crate) fn became(context: &Context, queue_pairs: &[QueuePair]) -> Option<String> {
     let ended = |qp: &&QueuePair| qp.query().state == QpState::Error;
     let why = queue_pairs.iter().find(ended).map(QueuePair::why);
-    why.or_else(|| shrunk(context)).or_else(|| {
-        is_down(context).then(|| match context.interface() {
-            Some(name) => format!("the interface {name} is down"),
-            None => "the port is down".to_owned(),
-        })
-    })
+    why.or_else(|| trouble(context))
 }
 
 /// Why requests fail, and below it what may be behind that; flags are not where nobody answers.
@@ -37,24 +32,36 @@ pub(crate) fn hinted(
         let status = qp.story().ending.and_then(|ending| ending.cause.status());
         status == Some(CompletionStatus::RetryExceeded)
     };
-    if is_down(context) || queue_pairs.iter().any(unanswered) {
-        return Failure::failed(match shrunk(context) {
-            Some(what) => format!("{what}: {why}"),
+    // That its port is down a queue pair says by itself, once its adapter knows.
+    if context.query_port().state == PortState::Down {
+        return Failure::failed(why);
+    }
+    if queue_pairs.iter().any(unanswered) {
+        return Failure::failed(match trouble(context) {
+            Some(trouble) => format!("{trouble}: {why}"),
             None => why.to_owned(),
         });
     }
     Failure::failed(format_args!("{why}\n{hint}"))
 }
 
-/// The interface has a smaller MTU than when the adapter was opened: its packets do not fit.
-fn shrunk(context: &Context) -> Option<String> {
-    let (name, path_mtu) = (context.interface()?, context.path_mtu());
+/// What is wrong with the port: it is down, or has a smaller MTU than when it was opened, so that
+/// packets do not fit.
+fn trouble(context: &Context) -> Option<String> {
+    let Some(name) = context.interface() else {
+        let is_down = context.query_port().state == PortState::Down;
+        return is_down.then(|| "the port is down".to_owned());
+    };
+    // An adapter looks now and then.
     let interfaces = Netlink::open().and_then(|mut netlink| netlink.interfaces()).ok()?;
-    let mtu = interfaces.iter().find(|it| it.name == name)?.mtu;
-    let fits = Mtu::fitting(mtu).is_some_and(|fitting| fitting >= path_mtu);
-    (!fits).then(|| format!("{name} has MTU {mtu} by now, which path MTU {path_mtu} does not fit"))
-}
-
-fn is_down(context: &Context) -> bool {
-    context.query_port().state == PortState::Down
+    let path_mtu = context.path_mtu();
+    match interfaces.iter().find(|it| it.name == name) {
+        Some(it) if !it.is_up || !it.has_carrier => Some(format!("the interface {name} is down")),
+        Some(it) if Mtu::fitting(it.mtu).is_none_or(|fitting| fitting < path_mtu) => Some(format!(
+            "the interface {name} has MTU {} by now, and path MTU {path_mtu} does not fit",
+            it.mtu
+        )),
+        Some(_) => None,
+        None => Some(format!("the interface {name} is gone")),
+    }
 }

@@ -47,7 +47,11 @@ pub(super) fn unknown(name: &str) -> String {
         Some((_, names)) => names.to_vec(),
         None => near(stripped, &fields::names().collect::<Vec<_>>()),
     };
-    let hint = if near.is_empty() { "`roxe explain --fields` lists them".to_owned() } else { there_is(&near) };
+    let hint = if near.is_empty() {
+        "`roxe explain --fields` lists them".to_owned()
+    } else {
+        there_is(&near)
+    };
     format!("no field is called `{name}`; {hint}")
 }
 

@@ -7,6 +7,9 @@ pub(crate) fn says(flag: &str) -> Option<&'static str> {
         Some(long) => long.split('=').next()?,
         None => flag.strip_prefix('-')?.get(..1)?,
     };
+    if name.is_empty() {
+        return None;
+    }
     let found = FLAGS.iter().find(|(short, long, _)| *short == name || *long == name);
     found.map(|(_, _, says)| *says)
 }
