@@ -4,8 +4,12 @@ use std::io;
 use std::net::IpAddr;
 use std::thread;
 
+use roxe_verbs::Error;
+#[cfg(feature = "af_xdp")]
+use roxe_verbs::af_xdp::OpenError;
 use roxe_verbs::status::{Client, CounterValue, Info, QueuePairStatus, Recorded, Running, running};
 
+use crate::doctor::host::few_descriptors;
 use crate::outcome::{Outcome, complain, visible};
 
 /// An adapter that answers.
@@ -132,6 +136,37 @@ impl Adapter {
     /// What it sends and receives from now on.
     pub(crate) fn record(self, room: u32) -> io::Result<Recorded> {
         self.client.record(room)
+    }
+}
+
+/// Those that are open on an interface by AF_XDP.
+pub(crate) fn on(interface: &str) -> impl Iterator<Item = Adapter> {
+    let begin = format!("{interface}: ");
+    let all = Adapter::all().map(|open| open.adapters).unwrap_or_default();
+    all.into_iter().filter(move |adapter| adapter.info.mode.starts_with(&begin))
+}
+
+/// Which adapter has an interface for itself.
+pub(crate) fn holder(interface: &str) -> Option<String> {
+    on(interface).next().map(|adapter| adapter.title())
+}
+
+/// Why an adapter cannot be opened, and by whom its interface is held.
+pub(crate) fn why_not_open(error: &Error) -> String {
+    #[cfg(feature = "af_xdp")]
+    if let Error::OpenXdp(
+        OpenError::ProgramAttached { interface, .. } | OpenError::QueueBusy { interface, .. },
+    ) = error
+        && let Some(adapter) = holder(interface)
+    {
+        return format!(
+            "{interface} belongs to the open adapter {adapter}: one process has an interface at a \
+             time"
+        );
+    }
+    match few_descriptors() {
+        Some(few) => format!("{error}; {few}"),
+        None => error.to_string(),
     }
 }
 

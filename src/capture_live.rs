@@ -21,7 +21,7 @@ use crate::explain::filter::Filter;
 use crate::explain::ink::Ink;
 use crate::explain::json;
 use crate::explain::lines::Lines;
-use crate::outcome::{Outcome, complain, is_closed_pipe};
+use crate::outcome::{Outcome, complain, counted, is_closed_pipe};
 
 /// The command.
 pub(crate) fn run(arguments: &CaptureArguments) -> Result<Outcome> {
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &CaptureArguments) -> Result<Outcome> {
     let result = result.and_then(|()| sink.finish());
     let Tally { kept, lost } = tally;
     let lost = if lost > 0 { format!(", {lost} lost: read too slowly") } else { String::new() };
-    complain(format_args!("{kept} frames{lost}"));
+    complain(format_args!("{}{lost}", counted(kept as usize, "frame")));
     match result {
         Err(Trouble::Output(error)) if is_closed_pipe(&error) => Ok(Outcome::Right),
         Err(Trouble::Output(error)) => Err(error.into()),
@@ -170,7 +170,7 @@ enum Sink {
 impl Sink {
     fn begin(arguments: &CaptureArguments, info: &Info) -> Result<Self, String> {
         let Some(file) = &arguments.write else {
-            let (lines, ink) = (Lines::new(true, true), Ink::new(false));
+            let (lines, ink) = (Lines::live(), Ink::new(false));
             return Ok(if arguments.json { Self::Json(ink) } else { Self::Text { lines, ink } });
         };
         let link_type = LinkType(info.link_type);

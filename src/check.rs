@@ -12,7 +12,7 @@ use crate::examine::{Batch, Examiner};
 use crate::explain::ink::Ink;
 use crate::explain::summary::{self, counted};
 use crate::outcome::{
-    Outcome, Verdicts, at_end, in_file, is_closed_pipe, is_unheard, name_of, no_file,
+    self, Outcome, Verdicts, at_end, in_file, is_closed_pipe, is_unheard, name_of, no_file,
 };
 use crate::pass::{Teller, pass};
 
@@ -28,24 +28,38 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Outcome> {
     if arguments.files.is_empty() {
         return Ok(no_file("check"));
     }
+    let (mut with_findings, mut unreadable) = (0, 0);
     let mut outcome = Outcome::Right;
     for file in &arguments.files {
-        outcome = outcome.max(match CaptureReader::open_for(file, io::stdout()) {
+        let (findings, of_file) = match CaptureReader::open_for(file, io::stdout()) {
             Ok(reader) => check(file, reader, arguments.json, &mut out)?,
             Err(error) if is_unheard(&error) => return Ok(outcome),
-            Err(error) => in_file(file, &error, false),
-        });
+            Err(error) => (0, in_file(file, &error, false)),
+        };
+        with_findings += usize::from(findings > 0);
+        unreadable += usize::from(of_file == Outcome::Unreadable);
+        outcome = outcome.max(of_file);
+    }
+    if arguments.json {
+        return Ok(outcome);
+    }
+    if arguments.files.len() > 1 {
+        let files = outcome::counted(arguments.files.len(), "file");
+        writeln!(out, "{files}, {with_findings} with findings, {unreadable} not read to the end")?;
+    }
+    if with_findings > 0 {
+        writeln!(out, "what each rule says: `roxe check --rules`")?;
     }
     Ok(outcome)
 }
 
-/// Checks one capture.
+/// Checks one capture. Says how many findings it has, and how it ended.
 fn check(
     file: &Path,
     mut reader: CaptureReader,
     json: bool,
     out: &mut (impl Write + Send),
-) -> Result<Outcome> {
+) -> Result<(u64, Outcome)> {
     let name = name_of(file);
     let mut examiner = Examiner::default();
     let mut ink = Ink::new(false);
@@ -55,7 +69,7 @@ fn check(
     match told {
         Ok(()) => {}
         // More of a pipe may never come: whoever has read enough still learns the verdict so far.
-        Err(error) if is_closed_pipe(&error) => return Ok(found),
+        Err(error) if is_closed_pipe(&error) => return Ok((examiner.tally.findings, found)),
         Err(error) => return Err(error.into()),
     }
     if json {
@@ -73,10 +87,11 @@ fn check(
     }
     out.write_all(ink.bytes())?;
     out.flush()?;
-    Ok(match end {
+    let outcome = match end {
         Err(error) => in_file(file, &error, reader.is_unpacked()),
         Ok(()) => found.max(at_end(file, &reader, examiner.tally.roce, examiner.tally.roce_v1)),
-    })
+    };
+    Ok((examiner.tally.findings, outcome))
 }
 
 /// Writes findings.

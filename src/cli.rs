@@ -70,7 +70,7 @@ pub(crate) struct ExplainArguments {
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
     /// List the fields that --json shows and --filter knows
-    #[arg(long)]
+    #[arg(long, conflicts_with = "files")]
     pub(crate) fields: bool,
     /// No summary at the end
     #[arg(long)]
@@ -146,7 +146,7 @@ pub(crate) struct CheckArguments {
     #[arg(long)]
     pub(crate) json: bool,
     /// List the rules and what they say
-    #[arg(long)]
+    #[arg(long, conflicts_with = "files")]
     pub(crate) rules: bool,
 }
 
@@ -154,9 +154,10 @@ pub(crate) struct CheckArguments {
 const CHECK_LEGEND: &str = "\
 Lines:
   FILE: frame N: RULE: what was seen; expected what would be right
-        (`format` says only what was seen)
+        (`format` says only what was seen; --rules says what each RULE is)
   FILE: N RoCE frames in N conversations, N findings; facts that break no rule; what was not read,
         or could not be judged
+  of several files, how many there were, and which have findings or cannot be read
 
 Exit status (of several files the greatest):
   0  no finding; a file without a RoCE frame too, which standard error tells
@@ -264,7 +265,7 @@ pub(crate) struct ScriptArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
     /// List the words of the language and what may follow them
-    #[arg(long)]
+    #[arg(long, conflicts_with = "files")]
     pub(crate) words: bool,
     /// After a failure, tell so many of the lines and frames before it
     #[arg(long, value_name = "N", default_value_t = 12)]
@@ -361,7 +362,7 @@ pub(crate) struct DevinfoArguments {
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Every limit too
+    /// Every limit too; of an interface that nobody named those that it would have
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// JSON Lines: a flat object an adapter
@@ -416,8 +417,9 @@ pub(crate) struct TopArguments {
 ///
 /// As pcapng to a file; without one, a line a frame, as `roxe explain` shows them. tcpdump does not
 /// see these frames: XDP takes them before the kernel looks. The adapter never waits: frames that
-/// are read too slowly are lost here, counted, and told by a comment on the next one. Ctrl-C ends
-/// it; the file is whole at any time.
+/// are read too slowly are lost here, counted, and told by a comment on the next one. An adapter
+/// looks at its clock once for all that it moves at a time: those frames have the same time, and
+/// stand in the order in which they passed. Ctrl-C ends it; the file is whole at any time.
 #[derive(Debug, Args)]
 #[command(after_long_help = CAPTURE_LEGEND)]
 pub(crate) struct CaptureArguments {
@@ -441,7 +443,7 @@ pub(crate) struct CaptureArguments {
     #[arg(long, value_name = "N", requires = "write", conflicts_with = "ring",
           value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) last: Option<u32>,
-    /// Only frames for which this holds, as for `roxe explain`
+    /// Only frames for which this holds, as for `roxe explain`, whose --fields lists the names
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
     /// JSON Lines: a flat object a frame, as of `roxe explain`

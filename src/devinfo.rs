@@ -3,10 +3,12 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use roxe_net::neighbor::Netlink;
 use roxe_verbs::{
     Context, DeviceEntry, Error, Gid, GidType, Interface, Limits, Mtu, PortAttr, PortState,
 };
 
+use crate::adapters::why_not_open;
 use crate::cli::DevinfoArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
@@ -21,7 +23,13 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
                 out.write_all(told(&context, arguments).bytes())?;
                 Outcome::Right
             }
-            Err(error) => failed(&error),
+            Err(error) => {
+                let outcome = failed(&error);
+                if matches!(error, Error::NoSuchDevice { .. }) {
+                    tell_down();
+                }
+                outcome
+            }
         });
     }
     let devices = match arguments.config.devices() {
@@ -34,12 +42,15 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
                   ROXE_DEVICES",
         );
     }
+    if devices.iter().all(|entry| entry.interface.is_some()) {
+        tell_down();
+    }
     let mut outcome = Outcome::Lacking;
     for entry in &devices {
         let ink = match &entry.interface {
             Some(interface) => {
                 outcome = Outcome::Right;
-                left_alone(entry, interface, arguments.json)
+                left_alone(entry, interface, arguments)
             }
             None => match open_to_look(entry) {
                 Ok(context) => {
@@ -54,6 +65,19 @@ pub(crate) fn run(arguments: &DevinfoArguments) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// Where each interface is an adapter, those that are down are none.
+fn tell_down() {
+    let interfaces = Netlink::open().and_then(|mut netlink| netlink.interfaces());
+    let down = interfaces.unwrap_or_default().into_iter().filter(|interface| !interface.is_up);
+    let down: Vec<_> = down.map(|interface| interface.name).collect();
+    if !down.is_empty() {
+        complain(format_args!(
+            "down, and no adapter: {}; `ip link set NETDEV up`",
+            down.join(", ")
+        ));
+    }
+}
+
 /// Opens an adapter without beginning the recording that it may ask for, which would take the place
 /// of an older one.
 fn open_to_look(entry: &DeviceEntry) -> Result<Context, Error> {
@@ -63,7 +87,7 @@ fn open_to_look(entry: &DeviceEntry) -> Result<Context, Error> {
 }
 
 pub(crate) fn failed(error: &Error) -> Outcome {
-    complain(error);
+    complain(why_not_open(error));
     match error {
         Error::DeviceString(_) | Error::Config(_) => Outcome::Unreadable,
         _ => Outcome::Lacking,
@@ -72,12 +96,13 @@ pub(crate) fn failed(error: &Error) -> Outcome {
 
 /// An adapter that cannot be opened, and why.
 fn not_open(entry: &DeviceEntry, error: &Error, json: bool) -> Ink {
+    let error = why_not_open(error);
     let mut ink = Ink::new(false);
     if json {
         let mut object = Object::begin(&mut ink);
         object.text("hca_id", &entry.name);
         object.text("device", &entry.device.to_string());
-        object.text("error", &error.to_string());
+        object.text("error", &error);
         object.end();
     } else {
         ink.display(format_args!("hca_id:\t{}\n", entry.name));
@@ -88,20 +113,21 @@ fn not_open(entry: &DeviceEntry, error: &Error, json: bool) -> Ink {
 }
 
 /// An interface that nobody named, as it would be opened.
-fn left_alone(entry: &DeviceEntry, interface: &Interface, json: bool) -> Ink {
+fn left_alone(entry: &DeviceEntry, interface: &Interface, arguments: &DevinfoArguments) -> Ink {
     let mut ink = Ink::new(false);
     let mtu = Mtu::fitting(interface.mtu);
     let gids: Vec<_> =
         interface.addresses.iter().map(|it| Gid::from_ip(it.address).to_string()).collect();
-    if json {
+    let (now, code) =
+        state(if interface.has_carrier { PortState::Active } else { PortState::Down });
+    if arguments.json {
         let mut object = Object::begin(&mut ink);
         object.text("hca_id", &entry.name);
         object.text("device", &entry.device.to_string());
         object.number("port", 1);
         object.text("netdev", &interface.name);
-        let now = if interface.has_carrier { PortState::Active } else { PortState::Down };
-        object.text("state", state(now).0);
-        object.number("state_code", state(now).1.into());
+        object.text("state", now);
+        object.number("state_code", code.into());
         object.text("link_layer", "Ethernet");
         if let Some(mtu) = mtu {
             object.number("active_mtu", mtu.bytes().into());
@@ -112,6 +138,7 @@ fn left_alone(entry: &DeviceEntry, interface: &Interface, json: bool) -> Ink {
     }
     ink.display(format_args!("hca_id:\t{}\n", entry.name));
     ink.display(format_args!("\tdevice:\t\t\t{} (see more by -d {0})\n", entry.device));
+    ink.display(format_args!("\t\tstate:\t\t\t{now} ({code})\n"));
     match mtu {
         Some(mtu) => ink.display(format_args!("\t\tactive_mtu:\t\t{mtu} ({})\n", mtu.code())),
         None => ink.display(format_args!("\t\tMTU {} is too small\n", interface.mtu)),
@@ -120,6 +147,9 @@ fn left_alone(entry: &DeviceEntry, interface: &Interface, json: bool) -> Ink {
         ink.display(format_args!("\t\tGID[{index:3}]:\t\t{gid}, {}\n", GidType::RoceV2));
     }
     ink.byte(b'\n');
+    if arguments.verbose {
+        tell_limits(&Limits::DEFAULT, &mut ink);
+    }
     ink
 }
 
@@ -132,12 +162,16 @@ fn told(context: &Context, arguments: &DevinfoArguments) -> Ink {
         tell(context, &port, &mut ink)
     }
     if arguments.verbose && !arguments.json {
-        for (name, value) in limits(context.query_device()) {
-            ink.display(format_args!("\t{:<32}{value}\n", format!("{name}:")));
-        }
-        ink.byte(b'\n');
+        tell_limits(context.query_device(), &mut ink);
     }
     ink
+}
+
+fn tell_limits(of: &Limits, ink: &mut Ink) {
+    for (name, value) in limits(of) {
+        ink.display(format_args!("\t{:<32}{value}\n", format!("{name}:")));
+    }
+    ink.byte(b'\n');
 }
 
 /// For people.

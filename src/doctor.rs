@@ -2,19 +2,19 @@
 //!
 //! It looks and changes nothing: no program is attached, no socket bound.
 
-mod host;
+pub(crate) mod host;
 mod interface;
 
 use std::fmt;
 use std::io::{self, Write as _};
 
 use anyhow::Result;
-use roxe_net::neighbor::Netlink;
+use roxe_net::neighbor::{Interface, Netlink};
 
 use crate::cli::DoctorArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, complain, visible};
+use crate::outcome::{Outcome, complain, counted, visible};
 
 /// How something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,10 +86,8 @@ pub(crate) fn run(arguments: &DoctorArguments) -> Result<Outcome> {
     } else {
         arguments.netdevs.iter().map(named).collect()
     };
-    if wanted.is_empty() {
-        let found = "no interface is up but loopback";
-        let advice = "`ip link set NETDEV up`, or an adapter on loopback: `udp:127.0.0.1`";
-        checks.push(Check::new(Level::Warning, "interfaces", found).advise(advice));
+    if arguments.netdevs.is_empty() {
+        checks.extend(not_looked_at(&interfaces, wanted.is_empty()));
     }
     for (name, interface) in wanted {
         let about = interface.map_or_else(
@@ -110,6 +108,22 @@ pub(crate) fn run(arguments: &DoctorArguments) -> Result<Outcome> {
     Ok(if is_wrong { Outcome::Findings } else { Outcome::Right })
 }
 
+/// Of interfaces that nobody named, those that are down are left out.
+fn not_looked_at(interfaces: &[Interface], none_is_up: bool) -> Option<Check> {
+    let down = interfaces.iter().filter(|it| !it.is_up && !it.is_loopback());
+    let down: Vec<_> = down.map(|it| it.name.as_str()).collect();
+    let what = "interfaces";
+    let names = if down.is_empty() { String::new() } else { format!("down: {}", down.join(", ")) };
+    if none_is_up {
+        let gap = if down.is_empty() { "" } else { "; " };
+        let found = format!("no interface is up but loopback{gap}{names}");
+        let advice = "`ip link set NETDEV up`, or an adapter on loopback: `udp:127.0.0.1`";
+        return Some(Check::new(Level::Warning, what, found).advise(advice));
+    }
+    let advice = "`ip link set NETDEV up`; `roxe doctor NETDEV` looks at it as it is";
+    (!down.is_empty()).then(|| Check::right(what, names).advise(advice))
+}
+
 fn text(checks: &[Check], ink: &mut Ink) {
     let width = checks.iter().map(|check| check.what.len()).max().unwrap_or(0);
     for group in checks.chunk_by(|a, b| a.interface == b.interface) {
@@ -126,7 +140,9 @@ fn text(checks: &[Check], ink: &mut Ink) {
     }
     let count = |level| checks.iter().filter(|check| check.level == level).count();
     let [wrong, warnings] = [Level::Wrong, Level::Warning].map(count);
-    ink.display(format_args!("{} checks, {wrong} failed, {warnings} warnings\n", checks.len()));
+    let [all, warnings] =
+        [(checks.len(), "check"), (warnings, "warning")].map(|(count, what)| counted(count, what));
+    ink.display(format_args!("{all}, {wrong} failed, {warnings}\n"));
 }
 
 fn json(check: &Check, ink: &mut Ink) {

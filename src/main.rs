@@ -23,15 +23,17 @@ mod stat;
 mod table;
 mod top;
 
+use std::env;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser as _;
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::{Arguments, Command};
 use crate::outcome::{Outcome, complain, is_closed_pipe};
+use crate::perf::arguments::perftest;
 
 fn main() -> ExitCode {
     match Arguments::try_parse().map_or_else(instead, |arguments| run(&arguments.command)) {
@@ -54,6 +56,15 @@ fn main() -> ExitCode {
 fn instead(mut error: clap::Error) -> Result<Outcome> {
     // That what looks like an option may be a file's name is no help to anybody.
     error.remove(ContextKind::Suggested);
+    if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg)
+        && error.kind() == ErrorKind::UnknownArgument
+        && env::args().nth(1).is_some_and(|command| command == "perf")
+        && let Some(says) = perftest::says(flag)
+    {
+        return Ok(Outcome::usage(format_args!(
+            "{flag} is a flag of perftest that roxe has not: it {says}"
+        )));
+    }
     let told = error.print().and_then(|()| io::stdout().flush());
     if error.use_stderr() {
         return Ok(Outcome::Unreadable);

@@ -122,8 +122,13 @@ pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64, roce_v1: 
 /// No file was named.
 pub(crate) fn no_file(command: &str) -> Outcome {
     Outcome::usage(format_args!(
-        "{command} needs a capture: name a file, or `-` for standard input; see {command} --help"
+        "{command} needs a capture: name a file, or `-` for standard input; see roxe {command} --help"
     ))
+}
+
+/// So many of something, in words.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A line on standard error; if that is closed, nobody wants to know.

@@ -26,7 +26,7 @@ use crate::perf::plan::{Metric, Plan, Verb};
 use crate::perf::report::Printer;
 use crate::perf::rig::Rig;
 use crate::perf::wire::Report;
-use crate::side_channel::{Failure, Server, SideChannel, choose_gid};
+use crate::side_channel::{Failure, MeetingPoint, choose_gid};
 
 pub(crate) mod arguments;
 mod bandwidth;
@@ -44,28 +44,29 @@ const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// The command.
 pub(crate) fn run(arguments: &PerfArguments) -> Result<Outcome> {
-    match arguments.side.with_adapter(|context| measure(context, arguments)) {
-        Ok(outcome) => Ok(outcome),
-        Err(failure) => failure.told(),
-    }
+    let measured = MeetingPoint::find(arguments.host.as_deref(), arguments.side.port).and_then(
+        |meeting_point| {
+            arguments.side.with_adapter(|context| measure(context, meeting_point, arguments))
+        },
+    );
+    measured.or_else(Failure::told)
 }
 
-fn measure(context: &Context, arguments: &PerfArguments) -> Result<Outcome, Failure> {
+fn measure(
+    context: &Context,
+    meeting_point: MeetingPoint,
+    arguments: &PerfArguments,
+) -> Result<Outcome, Failure> {
     let mut plan = Plan::new(arguments, context.query_device())?;
+    // The peer may want more of it, but only in the small.
+    memory::strides(&plan)?;
     let gid = choose_gid(context, arguments.gid_index, arguments.ipv6)?;
+    let patience = arguments.side.patience();
     let printer = Printer::new(arguments);
-    let (port, patience) = (arguments.side.port, arguments.side.patience());
-    let mut channel = match &arguments.host {
-        Some(host) => {
-            let server = format!("roxe perf {} -d …", plan.name());
-            SideChannel::connect(host, port, &server, patience)?
-        }
-        None => {
-            let server = Server::bind(port)?;
-            printer.waiting()?;
-            server.accept(patience)?
-        }
-    };
+    if arguments.host.is_none() {
+        printer.waiting()?;
+    }
+    let mut channel = meeting_point.meet(&format!("roxe perf {} -d …", plan.name()), patience)?;
     meeting::agree(&mut channel, &mut plan)?;
     let mut rig = Rig::new(context, &plan, arguments, gid)?;
     rig.memory.offer(&plan);
@@ -141,8 +142,9 @@ impl Test<'_> {
             meeting.first(rig)?;
             let peers = meeting.reports(rig, &last)?;
             // Who only answers has nothing to tell.
-            let same = (peers.size, peers.iters) == (last.size, last.iters);
-            if same && peers.bw_avg > 0.0 {
+            let by_time = Measure::new(plan.extent).by_time();
+            let same = peers.size == last.size && (by_time || peers.iters == last.iters);
+            if same && peers.iters > 0 && peers.bw_avg > 0.0 && peers.check().is_ok() {
                 // Whoever closes now says to the peer that something is wrong.
                 return Err(Failure::failed(
                     "the peer measured its own direction too: -b is not the same there",

@@ -16,11 +16,13 @@ use roxe_verbs::{
 
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, counted};
 use crate::pingpong::arguments::{Kind, PingpongArguments};
-use crate::pingpong::wire::{Destination, QUEUE_PAIRS};
+use crate::pingpong::wire::{Destination, QUEUE_PAIRS, check_rules, rules};
+use crate::side_channel::here::{became, hinted};
 use crate::side_channel::{
-    DONE, Failure, Patience, Q_KEY, Server, SideChannel, choose_gid, must_match,
+    DONE, Failure, LINK_COMES_UP, MeetingPoint, Patience, Presence, Q_KEY, SideChannel, choose_gid,
+    closed, must_match,
 };
 
 pub(crate) mod arguments;
@@ -29,7 +31,10 @@ mod wire;
 /// The command.
 pub(crate) fn run(arguments: &PingpongArguments) -> Result<Outcome> {
     let played = refuse(arguments)
-        .and_then(|()| arguments.side.with_adapter(|context| play(context, arguments)));
+        .and_then(|()| MeetingPoint::find(arguments.host.as_deref(), arguments.side.port))
+        .and_then(|meeting_point| {
+            arguments.side.with_adapter(|context| play(context, meeting_point, arguments))
+        });
     played.or_else(Failure::told)
 }
 
@@ -50,14 +55,22 @@ const PAGE: usize = 4096;
 /// 4.096 µs.
 const LINGER: Duration = Duration::from_millis(140);
 
-fn play(context: &Context, arguments: &PingpongArguments) -> Result<Outcome, Failure> {
+/// What comes later than this after the peer has ended does not come any more.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The second queue pair of a peer follows the first.
+const MORE: Patience<'static> = Patience::Rest("one queue pair, and here is srq: is it there too?");
+
+fn play(
+    context: &Context,
+    meeting_point: MeetingPoint,
+    arguments: &PingpongArguments,
+) -> Result<Outcome, Failure> {
     let mut game = Game::new(context, arguments)?;
     game.post_receives(arguments.rx_depth)?;
     game.addresses("local", &game.own)?;
-    match &arguments.host {
-        Some(host) => game.meet_server(host)?,
-        None => game.meet_client()?,
-    }
+    let start = format!("roxe pingpong {} -d …", arguments.kind.name());
+    game.meet(meeting_point.meet(&start, game.patience())?)?;
     game.play()?;
     Ok(Outcome::Right)
 }
@@ -83,6 +96,7 @@ fn refuse(arguments: &PingpongArguments) -> Result<(), Failure> {
 /// One side.
 struct Game<'a> {
     arguments: &'a PingpongArguments,
+    context: Context,
     mtu: Mtu,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
@@ -93,6 +107,8 @@ struct Game<'a> {
     size: usize,
     gid: (u32, Gid),
     own: Vec<Destination>,
+    /// The connection to a peer that is this program too: it lasts as long as the peer.
+    peer: Option<SideChannel>,
     handle: Option<AddressHandle>,
     target: Option<DatagramTarget>,
     /// Receives that are ready.
@@ -152,6 +168,7 @@ impl<'a> Game<'a> {
         }
         let game = Self {
             arguments,
+            context: context.clone(),
             mtu,
             cq,
             channel,
@@ -162,6 +179,7 @@ impl<'a> Game<'a> {
             size,
             gid,
             own,
+            peer: None,
             handle: None,
             target: None,
             ready: 0,
@@ -218,25 +236,43 @@ impl<'a> Game<'a> {
         self.arguments.side.patience()
     }
 
-    fn meet_server(&mut self, host: &str) -> Result<(), Failure> {
-        let start = format!("roxe pingpong {} -d …", self.arguments.kind.name());
-        let mut channel =
-            SideChannel::connect(host, self.arguments.side.port, &start, self.patience())?;
-        self.say(&mut channel)?;
-        let peers = self.hear(&mut channel)?;
-        channel.say(DONE)?;
+    /// Tells each other queue pairs, and connects them.
+    fn meet(&mut self, mut channel: SideChannel) -> Result<(), Failure> {
+        let is_client = self.arguments.host.is_some();
+        let is_this_host = channel.is_this_host();
+        let peers = if is_client {
+            self.say(&mut channel)?;
+            let peers = self.hear(&mut channel)?;
+            channel.say(DONE)?;
+            peers
+        } else {
+            let peers = self.hear(&mut channel)?;
+            self.connect(&peers, is_this_host)?;
+            self.say(&mut channel)?;
+            let mut done = [0; DONE.len()];
+            channel.hear(&mut done, Patience::Answer)?;
+            if done != *DONE {
+                return Err(Failure::failed(
+                    "the peer has more to say than one queue pair: is it srq there, and here not?",
+                ));
+            }
+            peers
+        };
+        // Those programs close the connection now. With our like it stays, and tells of its end.
+        let own = rules(&self.rules());
+        if let Ok(peers) = channel.exchange(&own, Patience::Answer) {
+            check_rules(&peers, &own).map_err(Failure::Failed)?;
+            self.peer = Some(channel);
+        }
         self.addresses("remote", &peers)?;
-        self.connect(&peers, channel.is_this_host())
+        if is_client { self.connect(&peers, is_this_host) } else { Ok(()) }
     }
 
-    fn meet_client(&mut self) -> Result<(), Failure> {
-        let mut channel = Server::bind(self.arguments.side.port)?.accept(self.patience())?;
-        let peers = self.hear(&mut channel)?;
-        self.connect(&peers, channel.is_this_host())?;
-        self.say(&mut channel)?;
-        let mut done = [0; DONE.len()];
-        channel.hear(&mut done, Patience::Answer)?;
-        self.addresses("remote", &peers)
+    /// What has to be the same on both sides, as flags.
+    fn rules(&self) -> String {
+        let Self { arguments, mtu, size, .. } = self;
+        let kind = arguments.kind.name();
+        format!("{kind} -s {size} -n {} -m {mtu}", arguments.iters)
     }
 
     /// How many queue pairs are said.
@@ -255,7 +291,11 @@ impl<'a> Game<'a> {
         let mut peers = Vec::new();
         for at in 0..self.said() {
             let mut line = [0; Destination::LEN];
-            channel.hear(&mut line, Patience::Answer)?;
+            let (begin, rest) = line.split_at_mut(Destination::BEGIN);
+            channel.hear(begin, if at == 0 { Patience::Answer } else { MORE })?;
+            // Another program may wait for our answer by now.
+            Destination::check_begin(begin).map_err(Failure::Failed)?;
+            channel.hear(rest, Patience::Answer)?;
             let peer = Destination::parse(&line).map_err(Failure::Failed)?;
             if (peer.qpn.get() != 0) != (at < self.own.len()) {
                 return Err(Failure::failed(format_args!(
@@ -331,7 +371,7 @@ impl<'a> Game<'a> {
                 let Some(at) = at else { continue };
                 if completion.status != CompletionStatus::Success {
                     let why = self.queue_pairs[at].explain(completion.status);
-                    return Err(Failure::failed(format_args!("{why}\n{HINT}")));
+                    return Err(hinted(&self.context, &self.queue_pairs, &why, HINT));
                 }
                 if completion.wr_id == SEND {
                     sent += 1;
@@ -393,15 +433,25 @@ impl<'a> Game<'a> {
             None => thread::yield_now(),
         }
         let looks = self.channel.is_some() || moved.empty.is_multiple_of(1 << 12);
-        if !looks || moved.at.elapsed() < self.patience() {
+        let quiet = moved.at.elapsed();
+        if !looks || quiet < self.patience().min(GRACE) {
             return Ok(());
         }
-        Err(Failure::failed(format_args!(
-            "nothing more came within {} s after {received} messages: {}. Have both sides the \
-             same -n and -s, and do packets get through? UC and UD lose what the network does",
-            self.patience().as_secs(),
-            self.queue_pairs[0].why()
-        )))
+        let why = became(&self.context, &self.queue_pairs);
+        if self.peer.as_ref().is_some_and(|peer| peer.look() == Presence::Gone) {
+            return Err(closed(why));
+        }
+        let lost = "do packets get through? UC and UD lose what the network does";
+        match why {
+            None if quiet < self.patience() => Ok(()),
+            Some(_) if quiet < self.patience().min(LINK_COMES_UP) => Ok(()),
+            why => Err(Failure::failed(format_args!(
+                "nothing more came within {} s after {}: {}",
+                quiet.as_secs(),
+                counted(received as usize, "message"),
+                why.as_deref().unwrap_or(lost)
+            ))),
+        }
     }
 
     fn tell(&self, time: Duration, between: &Between) -> Result<(), Failure> {

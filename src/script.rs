@@ -12,7 +12,7 @@ use crate::capture::{self, Frame};
 use crate::cli::ScriptArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, Verdicts, complain, name_of};
+use crate::outcome::{Outcome, Verdicts, complain, counted, name_of};
 
 /// So many mistakes of a file are told: whoever gave the wrong file need not see them all.
 const MOST_TOLD: usize = 20;
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
     }
     ensure!(
         !arguments.files.is_empty(),
-        "script needs a script: name a file, or `-` for standard input; see script --help"
+        "script needs a script: name a file, or `-` for standard input; see roxe script --help"
     );
     ensure!(
         arguments.capture.is_none() || arguments.files.len() == 1,
@@ -100,11 +100,24 @@ fn tell(
         script::Outcome::Passed { .. } => writeln!(out, "{name}: {}", played.outcome)?,
         script::Outcome::Failed(failure) => writeln!(out, "{failure}")?,
         script::Outcome::Unreadable(why) => complain(why),
+        // Hardly a line is one of a script.
+        script::Outcome::Wrong(mistakes)
+            if mistakes.len() > MOST_TOLD
+                && mistakes.last().is_some_and(|last| last.line < 2 * mistakes.len()) =>
+        {
+            complain(format_args!(
+                "{name}: no script: {} of its lines are none, such as line {}: {}; `roxe \
+                 script --words` lists the language",
+                mistakes.len(),
+                mistakes[0].line,
+                mistakes[0].what
+            ));
+        }
         script::Outcome::Wrong(mistakes) => {
             mistakes.iter().take(MOST_TOLD).for_each(complain);
             match mistakes.len().saturating_sub(MOST_TOLD) {
                 0 => {}
-                more => complain(format_args!("{name}: {more} more mistakes")),
+                more => complain(format_args!("{name}: {} more", counted(more, "mistake"))),
             }
         }
     }

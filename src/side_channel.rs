@@ -12,8 +12,12 @@ use roxe_verbs::connect::{ConnectError, is_this_host, why_unreachable};
 use roxe_verbs::{Context, Error, Gid, PortState};
 use rustix::net::sockopt;
 
+use crate::adapters::why_not_open;
 use crate::cli::ConfigArgument;
 use crate::outcome::{Outcome, complain};
+use crate::side_channel::here::Here;
+
+pub(crate) mod here;
 
 /// What every program that measures is told: its adapter, and how the other side is met.
 #[derive(Debug, Args)]
@@ -88,8 +92,8 @@ impl SideArguments {
     }
 }
 
-/// Some cards lose their link for this long when XDP is attached.
-const LINK_COMES_UP: Duration = Duration::from_secs(5);
+/// Some cards lose their link for this long when XDP is attached, there or at the other end.
+pub(crate) const LINK_COMES_UP: Duration = Duration::from_secs(5);
 
 /// That a port is down, and what to do.
 fn down(name: &str, interface: Option<&str>) -> String {
@@ -151,14 +155,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::DeviceString(_) | Error::Config(_) => Self::usage(error),
-            Error::OpenUdp(_)
-            | Error::NoSuchDevice { .. }
+            Error::OpenUdp(_) => Self::lacking(why_not_open(&error)),
+            Error::NoSuchDevice { .. }
             | Error::NoAddress(_)
             | Error::NoRoute(_)
             | Error::Resolve(_)
             | Error::Capture(_) => Self::lacking(error),
             #[cfg(feature = "af_xdp")]
-            Error::OpenXdp(_) => Self::lacking(error),
+            Error::OpenXdp(_) => Self::lacking(why_not_open(&error)),
+            Error::System(_) => Self::lacking(why_not_open(&error)),
             _ => Self::failed(error),
         }
     }
@@ -225,8 +230,20 @@ pub(crate) const Q_KEY: u32 = 0x1111_1111;
 pub(crate) enum Patience<'a> {
     /// It has only to answer.
     Answer,
+    /// It has begun, and what is left follows at once, or it is as this says.
+    Rest(&'static str),
     /// It measures for as long as it was told to: meanwhile packets come.
-    Measurement(&'a dyn Fn() -> Traffic),
+    Measurement(&'a dyn Here),
+}
+
+impl Patience<'_> {
+    fn why(self) -> Option<String> {
+        match self {
+            Self::Answer => None,
+            Self::Rest(why) => Some(why.to_owned()),
+            Self::Measurement(here) => here.why(),
+        }
+    }
 }
 
 /// What has come of packets by now.
@@ -268,13 +285,36 @@ impl Quiet {
 /// The time between two looks at what came.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why nobody waits any longer.
-pub(crate) fn silent(patience: Duration) -> Failure {
-    Failure::failed(format_args!(
-        "nothing came for {} s: does the peer run the same test, with the same -q, -n, -s and -b?",
-        patience.as_secs()
-    ))
+/// Whether nothing came for so long that nobody waits any longer: for all patience, or for less
+/// where this side knows why.
+pub(crate) fn endured(
+    quiet: Duration,
+    patience: Duration,
+    why: impl FnOnce() -> Option<String>,
+) -> Result<(), Failure> {
+    if quiet <= patience.min(LINK_COMES_UP) {
+        return Ok(());
+    }
+    let same = || "does the peer run the same test, with the same -q, -n, -s and -b?".to_owned();
+    match why() {
+        None if quiet <= patience => Ok(()),
+        why => Err(Failure::failed(format_args!(
+            "nothing came for {} s: {}",
+            quiet.as_secs(),
+            why.unwrap_or_else(same)
+        ))),
+    }
 }
+
+/// The peer closed the connection, and what this side knows of it.
+pub(crate) fn closed(why: Option<String>) -> Failure {
+    Failure::failed(match why {
+        Some(why) => format!("{CLOSED}; here: {why}"),
+        None => format!("{CLOSED}: it was ended, or its own message says why"),
+    })
+}
+
+const CLOSED: &str = "the peer closed the connection too early";
 
 /// A connection to the other side.
 pub(crate) struct SideChannel {
@@ -285,35 +325,6 @@ pub(crate) struct SideChannel {
 }
 
 impl SideChannel {
-    /// To a server that waits already; `start` is how one is started.
-    pub(crate) fn connect(
-        host: &str,
-        port: u16,
-        start: &str,
-        patience: Duration,
-    ) -> Result<Self, Failure> {
-        let resolved = (host, port).to_socket_addrs();
-        let addresses: Vec<SocketAddr> =
-            resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?.collect();
-        let mut why = None;
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
-                Ok(stream) => return Self::new(stream, true, patience),
-                Err(error) => why = Some(error),
-            }
-        }
-        Err(match why {
-            Some(error) if error.kind() == ErrorKind::ConnectionRefused => Failure::lacking(
-                format_args!("no server at {host}:{port}: start `{start}` there first"),
-            ),
-            Some(error) => Failure::lacking(format_args!(
-                "no server at {host}:{port}: {error}; is the address right, and `{start}` \
-                 started there?"
-            )),
-            None => Failure::lacking(format_args!("{host} has no address")),
-        })
-    }
-
     fn new(stream: TcpStream, is_client: bool, patience: Duration) -> Result<Self, Failure> {
         let set = || {
             stream.set_nodelay(true)?;
@@ -346,14 +357,12 @@ impl SideChannel {
         let mut have = 0;
         while have < bytes.len() {
             let lasts = match patience {
-                Patience::Answer => quiet.since.elapsed(),
-                Patience::Measurement(traffic) => quiet.lasts(traffic),
+                Patience::Answer | Patience::Rest(_) => quiet.since.elapsed(),
+                Patience::Measurement(here) => quiet.lasts(|| here.traffic()),
             };
-            if lasts > self.patience {
-                return Err(silent(self.patience));
-            }
+            endured(lasts, self.patience, || patience.why())?;
             match self.stream.read(&mut bytes[have..]) {
-                Ok(0) => return Err(gone(&ErrorKind::UnexpectedEof.into())),
+                Ok(0) => return Err(closed(patience.why())),
                 Ok(more) => have += more,
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
@@ -431,24 +440,34 @@ pub(crate) enum Presence {
 
 fn gone(error: &io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
-            Failure::failed("the peer closed the connection too early: its own message says why")
-        }
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => closed(None),
         _ => Failure::failed(format_args!("the connection to the peer: {error}")),
     }
 }
 
-/// Waits for one client, on both IP versions where there are both.
-pub(crate) struct Server(TcpListener);
+/// Where the two sides meet: what can be known of it before an adapter is opened.
+pub(crate) enum MeetingPoint {
+    /// A server is there, or not: how it was named, and its addresses.
+    Server(String, Vec<SocketAddr>),
+    /// This is the server, on both IP versions where there are both.
+    Here(TcpListener),
+}
 
-impl Server {
-    pub(crate) fn bind(port: u16) -> Result<Self, Failure> {
+impl MeetingPoint {
+    /// At a server's host, or without one here.
+    pub(crate) fn find(host: Option<&str>, port: u16) -> Result<Self, Failure> {
+        if let Some(host) = host {
+            let resolved = (host, port).to_socket_addrs();
+            let resolved =
+                resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?;
+            return Ok(Self::Server(format!("{host}:{port}"), resolved.collect()));
+        }
         let any = (Ipv6Addr::UNSPECIFIED, port);
         let bound = TcpListener::bind(any).or_else(|error| match error.kind() {
             ErrorKind::AddrInUse => Err(error),
             _ => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
         });
-        bound.map(Self).map_err(|error| match error.kind() {
+        bound.map(Self::Here).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => Failure::lacking(format_args!(
                 "TCP port {port} is in use: end the program that has it, or choose another by -p \
                  on both sides"
@@ -457,10 +476,34 @@ impl Server {
         })
     }
 
-    pub(crate) fn accept(self, patience: Duration) -> Result<SideChannel, Failure> {
-        let (stream, _) =
-            self.0.accept().map_err(|error| Failure::failed(format_args!("accept: {error}")))?;
-        SideChannel::new(stream, false, patience)
+    /// Meets a server that waits already, `start` is how one is started; or waits for a client.
+    pub(crate) fn meet(self, start: &str, patience: Duration) -> Result<SideChannel, Failure> {
+        let (server, addresses) = match self {
+            Self::Server(server, addresses) => (server, addresses),
+            Self::Here(listener) => {
+                let (stream, _) = listener
+                    .accept()
+                    .map_err(|error| Failure::failed(format_args!("accept: {error}")))?;
+                return SideChannel::new(stream, false, patience);
+            }
+        };
+        let mut why = None;
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+                Ok(stream) => return SideChannel::new(stream, true, patience),
+                Err(error) => why = Some(error),
+            }
+        }
+        Err(match why {
+            Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                Failure::lacking(format_args!("no server at {server}: start `{start}` there first"))
+            }
+            Some(error) => Failure::lacking(format_args!(
+                "no server at {server}: {error}; is the address right, and `{start}` started \
+                 there?"
+            )),
+            None => Failure::lacking(format_args!("{server} has no address")),
+        })
     }
 }
 
@@ -512,6 +555,31 @@ mod tests {
         assert!(why.starts_with("the peer closed the connection too early"), "{why}");
     }
 
+    /// A side with this traffic.
+    struct Side<T>(T);
+
+    impl<T: Fn() -> Traffic> Here for Side<T> {
+        fn traffic(&self) -> Traffic {
+            self.0()
+        }
+
+        fn why(&self) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn who_knows_why_nothing_comes_does_not_wait_for_all_patience() {
+        let patience = Duration::from_secs(20);
+        let down = || Some("it is down".to_owned());
+        let after =
+            |quiet, why| endured(Duration::from_secs(quiet), patience, || why).map_err(text);
+        assert_eq!(after(4, down()), Ok(()));
+        assert_eq!(after(6, down()), Err("nothing came for 6 s: it is down".to_owned()));
+        assert_eq!(after(6, None), Ok(()));
+        assert!(after(21, None).unwrap_err().starts_with("nothing came for 21 s: does the peer"));
+    }
+
     #[test]
     fn a_peer_that_measures_is_waited_for_while_packets_come() {
         let [mut client, mut server] = pair();
@@ -519,16 +587,16 @@ mod tests {
         assert!(why.starts_with("nothing came for 0 s: does the peer run the same test"), "{why}");
         let count = std::cell::Cell::new(0);
         let more = || count.replace(count.get() + 1);
-        let still = || Traffic { packets: 7, refused: 0 };
+        let still = Side(|| Traffic { packets: 7, refused: 0 });
         assert!(client.hear(&mut [0], Patience::Measurement(&still)).is_err());
-        let refused = || Traffic { packets: more(), refused: count.get() };
+        let refused = Side(|| Traffic { packets: more(), refused: count.get() });
         assert!(client.hear(&mut [0], Patience::Measurement(&refused)).is_err());
         let other = thread::spawn(move || {
             thread::sleep(Duration::from_millis(1200));
             server.say(b"x").unwrap();
             server
         });
-        let flowing = || Traffic { packets: more(), refused: 0 };
+        let flowing = Side(|| Traffic { packets: more(), refused: 0 });
         client.hear(&mut [0], Patience::Measurement(&flowing)).unwrap();
         other.join().unwrap();
     }
@@ -572,7 +640,8 @@ mod tests {
     fn a_server_that_is_not_there_is_to_be_started() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let patience = Duration::from_secs(1);
-        let met = SideChannel::connect("127.0.0.1", free, "roxe perf write_bw", patience);
+        let met = MeetingPoint::find(Some("127.0.0.1"), free)
+            .and_then(|point| point.meet("roxe perf write_bw", patience));
         let Err(failure) = met else {
             panic!("nobody listens");
         };

@@ -100,7 +100,12 @@ fn interfaces_are_shown_and_left_alone() {
     }
     let people = run("", &[]);
     assert_eq!(people.status.code(), output.status.code());
-    assert_eq!(out(&people).matches("hca_id:").count(), text.lines().count());
+    let people = out(&people);
+    for words in ["hca_id:", "state:"] {
+        assert_eq!(people.matches(words).count(), text.lines().count(), "{people}");
+    }
+    let verbose = out(&run("", &["-v"]));
+    assert_eq!(verbose.matches("max_qp:").count(), text.lines().count(), "{verbose}");
 }
 
 #[test]

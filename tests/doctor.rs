@@ -69,7 +69,18 @@ fn each_fault_of_an_interface_is_found_and_said_what_to_do() {
 
     let settings = af_xdp::Settings::default();
     let adapter = cable.a.run(|| Context::open_xdp("va", settings)).expect("an adapter");
-    fails("XDP program", &["va"], "ip link set va xdp off");
+    let (status, [level, found, advice]) = check(&cable.a, "XDP program", &["va"]);
+    assert_eq!((status, level.as_str()), (0, "warn"), "{found}: {advice}");
+    let own = "of the open adapter va (doctor-";
+    let process = format!(", process {})", std::process::id());
+    assert!(found.starts_with(own) && found.ends_with(&process), "{found}");
+    // Whoever opens it too learns the same.
+    let mut second = Command::new(env!("CARGO_BIN_EXE_roxe"));
+    second.args(["devinfo", "-d", "xdp:va"]);
+    let second = cable.a.run(|| second.output()).expect("roxe runs");
+    let said = String::from_utf8(second.stderr).expect("text");
+    assert!(said.starts_with("roxe: va belongs to the open adapter va (doctor-"), "{said}");
+    assert!(said.contains(&process), "{said}");
     let (_, [_, open, _]) = check(&cable.a, "open adapters", &["va"]);
     assert!(open.starts_with("va (doctor-") && open.contains("native XDP"), "{open}");
     drop(adapter);
@@ -79,6 +90,8 @@ fn each_fault_of_an_interface_is_found_and_said_what_to_do() {
     fails("link", &["va"], "other end of a veth pair");
     cable.a.ip("link set va down");
     fails("link", &["va"], "`ip link set va up`");
+    let (_, [_, found, _]) = check(&cable.a, "interfaces", &[]);
+    assert_eq!(found, "no interface is up but loopback; down: va");
     cable.a.ip("address flush dev va");
     fails("addresses", &["va"], "ip address add");
 }
@@ -131,7 +144,7 @@ fn frames_that_came_by_other_queues_are_told_of() {
     }
     let (_, [level, found, advice]) = check(&cable.a, "queues", &["va"]);
     assert_eq!(level, "warn");
-    assert!(found.ends_with(" frames of RoCEv2 on others went to the kernel"), "{found}");
+    assert!(found.ends_with(" of RoCEv2 on others went to the kernel"), "{found}");
     assert!(advice.contains("queues=auto"), "{advice}");
     drop(one);
 }
@@ -196,7 +209,7 @@ fn variables_that_cannot_be_read_or_mean_nothing_are_told() {
     assert!(with("ROXE_CONFIG", path).contains(&format!("ROXE_CONFIG={path}: b = memory:y")));
     std::fs::remove_file(&file).expect("it is there");
     assert!(with("ROXE_CONFIG", "/").contains("fail  configuration"));
-    assert!(with("ROXE_CONFIG", "").contains("no variable names adapters"));
+    assert!(with("ROXE_CONFIG", "").contains("neither ROXE_DEVICES nor ROXE_CONFIG names"));
     assert!(with("ROXE_DEVICE", "a=memory:x").contains("ROXE_DEVICE means nothing"));
 }
 
@@ -220,6 +233,7 @@ fn what_could_not_be_looked_at_is_not_known() {
         "BPF compiler",
         "privileges",
         "locked memory",
+        "open files",
         "socket buffers",
         "UDP port 4791",
         "firewall",

@@ -358,6 +358,10 @@ fn rules_are_listed_and_findings_are_objects() {
     let output = run(&["check", "--rules"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stdout).lines().count(), roxe::trace::Rule::ALL.len());
+    let output = run(&["check", "rc_mix.pcap", "corrupt_req_send.pcap", "README.md"]);
+    let last = "3 files, 1 with findings, 1 not read to the end\n\
+                what each rule says: `roxe check --rules`\n";
+    assert!(text(&output.stdout).ends_with(last), "{}", text(&output.stdout));
     let output = run(&["check", "--json", "corrupt_req_send.pcap"]);
     assert_eq!(output.status.code(), Some(1));
     let objects = objects(&output);
@@ -432,6 +436,11 @@ fn verbose_stays_aligned() {
 
 #[test]
 fn the_fields_are_listed() {
+    // A list is not about a file.
+    for list in [["explain", "--fields"], ["check", "--rules"], ["script", "--words"]] {
+        let output = run(&[list[0], list[1], "rc_mix.pcap"]);
+        assert_eq!(output.status.code(), Some(2), "{list:?}");
+    }
     let output = run(&["explain", "--fields"]);
     assert_eq!(output.status.code(), Some(0));
     for name in ["bth.opcode_name", "src", "notes.kind", "cm.req.serviceid", "reth.va"] {

@@ -97,13 +97,58 @@ fn a_recording_that_could_not_be_written_is_told() {
 #[test]
 fn what_was_altered_on_its_way_is_noticed() {
     let place = Place::on_one_host();
-    // Another size is another message.
-    let [server, client] = place.each(["pingpong rc -n 5 -s 9000", "pingpong rc -n 5 -s 8000 -c"]);
-    assert_eq!((server.code, client.code), (Some(1), Some(1)), "{}", client.err);
-    // Nobody tells the other its path MTU; what is too long is told.
-    let [server, client] = place.each(["pingpong rc -m 1024", "pingpong rc -m 4096"]);
-    server.complains(1, "4096 bytes of payload do not fit opcode and path MTU");
-    client.complains(1, "the peer answered PSN");
+    let damaged = place.behind(1, ",fault=corrupt 100%");
+    let ended = damaged.both("pingpong uc --patience 1");
+    let why = "nothing more came within 1 s after 0 messages: do packets get through?";
+    assert!(ended.iter().any(|it| it.err.contains(why)), "{}{}", ended[0].err, ended[1].err);
+}
+
+#[test]
+fn what_both_sides_have_not_the_same_is_told_at_once_at_both_ends() {
+    let place = Place::on_one_host();
+    let rc = "rc -s 4096 -n 1000 -m 1024";
+    let cases = [
+        ("ud", "ud -s 1024 -n 1000 -m 4096"),
+        ("uc", "uc -s 4096 -n 1000 -m 1024"),
+        ("rc -s 8000", "rc -s 8000 -n 1000 -m 1024"),
+        ("rc -n 5", "rc -s 4096 -n 5 -m 1024"),
+        ("rc -m 4096", "rc -s 4096 -n 1000 -m 4096"),
+    ];
+    for (other, rules) in cases {
+        let [server, client] = place.each([&format!("pingpong {other}"), "pingpong rc"]);
+        let told = |peer, own| format!("the peer's pingpong is `{peer}`, this side's `{own}`");
+        server.complains(1, &told(rc, rules));
+        client.complains(1, &told(rules, rc));
+    }
+    let [server, client] = place.each(["pingpong rc", "pingpong srq"]);
+    server.complains(1, "the peer has more to say than one queue pair: is it srq there");
+    client.complains(1, "the peer closed the connection too early");
+    let [server, _] = place.each(["pingpong srq --patience 1", "pingpong rc"]);
+    server.complains(1, "nothing came for 1 s: one queue pair, and here is srq");
+    let [server, client] = place.each(["pingpong rc", "perf send_lat"]);
+    server.complains(1, "the peer is perf, or one of perftest, and this is pingpong");
+    assert_eq!(client.code, Some(1), "{}", client.err);
+    let [server, _] = place.each(["perf send_lat", "pingpong rc"]);
+    server.complains(1, "the peer is a pingpong, and this is perf");
+}
+
+#[test]
+fn a_peer_that_is_gone_is_not_waited_for() {
+    let place = Place::on_one_host();
+    for kind in ["rc", "uc", "ud"] {
+        let words = format!("pingpong {kind} -n 1000000000");
+        let mut server = place.server(&words);
+        let client = std::thread::scope(|scope| {
+            let client = scope.spawn(|| place.client(&words));
+            server.says("remote address:");
+            server.kill();
+            client.join().expect("it does not panic")
+        });
+        let told = client.err.contains("the peer closed the connection too early: it was ended")
+            || client.err.contains("retry exceeded");
+        assert!(client.code == Some(1) && told, "{kind}: {}", client.err);
+        assert!(!client.err.contains("Are the"), "{kind}: {}", client.err);
+    }
 }
 
 #[test]

@@ -30,7 +30,8 @@ fn scripts_come_true_or_say_what_came_instead() {
     assert!(text.contains("wrong.roce:"), "{text}");
 
     let (status, text) = said(&run(&["script", "README.md"]));
-    assert_eq!(status, Some(2), "{text}");
+    assert_eq!((status, text.lines().count()), (Some(2), 1), "{text}");
+    assert!(text.starts_with("roxe: README.md: no script: "), "{text}");
     assert_eq!(said(&run(&["script"])).0, Some(2));
 }
 

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use roxe_verbs::udp;
+
 use super::{Check, Level};
 use crate::adapters::{Adapter, Open};
 
@@ -17,13 +19,15 @@ pub(super) fn checks() -> Vec<Check> {
             .map(|name| read(&format!("/proc/sys/{name}")));
     let [udp, udp6, tables] = ["udp", "udp6", "ip_tables_names"]
         .map(|name| read(&format!("/proc/thread-self/net/{name}")));
+    let files = open_files();
     let mut checks = vec![
         known("kernel", [release], |[release]| kernel(release.trim())),
         known("BPF compiler", [jit_enable], |[enabled]| jit(enabled.trim())),
         known("privileges", [status.clone()], |[status]| privileges(status)),
-        known("locked memory", [limits, status.clone()], |[limits, status]| {
+        known("locked memory", [limits.clone(), status.clone()], |[limits, status]| {
             memlock(limits, status)
         }),
+        known("open files", [limits, files], |[limits, open]| descriptors(limits, open)),
         known("socket buffers", [rmem_max, wmem_max, status], |[receive, send, status]| {
             buffers(receive.trim(), send.trim(), status)
         }),
@@ -31,6 +35,11 @@ pub(super) fn checks() -> Vec<Check> {
     ];
     match tables {
         Ok(tables) => checks.extend(firewall(&tables)),
+        // The file is root's.
+        Err(why) if Path::new(PROC).exists() => checks.push(
+            Check::right("firewall", format!("not known: {why}"))
+                .advise("root may see whether there is one that keeps UDP port 4791 out"),
+        ),
         Err(why) => checks.push(Check::unknown("firewall", why)),
     }
     checks.push(adapters());
@@ -86,29 +95,35 @@ fn kernel(release: &str) -> Check {
     }
 }
 
+/// Why a setting of the whole machine cannot be read.
+const ELSEWHERE: &str = "only the machine's first network namespace shows it";
+
 fn jit(enabled: &str) -> Check {
     let what = "BPF compiler";
     match enabled {
         "0" => Check::new(Level::Warning, what, "off: XDP programs are interpreted, and slow")
             .advise("`sysctl net.core.bpf_jit_enable=1`"),
-        "" => Check::right(what, "not told in this namespace"),
-        _ => Check::right(what, "on"),
+        "" => Check::right(what, format!("not known: {ELSEWHERE}"))
+            .advise("`sysctl net.core.bpf_jit_enable` there: 0 makes XDP programs slow"),
+        _ => Check::right(what, "on: XDP programs run as machine code"),
     }
 }
 
 /// What AF_XDP takes, with the numbers of linux/capability.h.
 const CAPABILITIES: [(u32, &str); 3] =
-    [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (39, "CAP_BPF")];
-const CAP_IPC_LOCK: u32 = 14;
+    [(CAP_NET_ADMIN, "CAP_NET_ADMIN"), (CAP_NET_RAW, "CAP_NET_RAW"), (CAP_BPF, "CAP_BPF")];
 const CAP_NET_ADMIN: u32 = 12;
+const CAP_NET_RAW: u32 = 13;
+const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_ADMIN: u32 = 21;
+const CAP_BPF: u32 = 39;
 
 /// Whether the status of a process says that it may do something.
 fn is_capable(status: &str, capability: u32) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let set = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
     // Whoever may administer the system may load programs: so it was before CAP_BPF.
-    let is_bpf = capability == 39 && set & (1 << CAP_SYS_ADMIN) != 0;
+    let is_bpf = capability == CAP_BPF && set & (1 << CAP_SYS_ADMIN) != 0;
     set & (1 << capability) != 0 || is_bpf
 }
 
@@ -133,42 +148,87 @@ fn privileges(status: &str) -> Check {
     )
 }
 
-/// KiB of locked memory that the frames of an adapter take.
-const FRAMES_KIB: u64 = 16 * 1024;
+/// KiB of locked memory that an adapter takes for each queue of its interface: 2048 frames to send
+/// from and as many to receive into, of 4 KiB each.
+const FRAMES_KIB: u64 = 2 * 2048 * 4;
 
 fn memlock(limits: &str, status: &str) -> Check {
     let what = "locked memory";
-    let limit = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
-    let soft = limit.and_then(|limit| limit.split_whitespace().next()).unwrap_or_default();
+    let soft = soft_limit(limits, "Max locked memory");
     if is_capable(status, CAP_IPC_LOCK) || soft == "unlimited" {
         return Check::right(what, "without limit");
     }
     let kib = soft.parse::<u64>().unwrap_or(0) / 1024;
+    let found = format!("{kib} KiB; AF_XDP takes {FRAMES_KIB} for each queue of an interface");
     if kib >= FRAMES_KIB {
-        return Check::right(what, format!("{kib} KiB; an adapter by AF_XDP takes {FRAMES_KIB}"));
+        return Check::right(what, found);
     }
-    Check::new(Level::Warning, what, format!("{kib} KiB; an adapter by AF_XDP takes {FRAMES_KIB}"))
+    Check::new(Level::Warning, what, found)
         .advise("`ulimit -l unlimited`, LimitMEMLOCK= of systemd, or CAP_IPC_LOCK")
 }
 
-/// Bytes of buffer that an adapter on a UDP socket asks for.
-const SOCKET_BUFFER: u64 = 8 << 20;
+/// The limit of a process that holds now.
+fn soft_limit<'a>(limits: &'a str, name: &str) -> &'a str {
+    let limit = limits.lines().find_map(|line| line.strip_prefix(name));
+    limit.and_then(|limit| limit.split_whitespace().next()).unwrap_or_default()
+}
+
+/// How many files this process has open, one of them to count them.
+fn open_files() -> Result<String, String> {
+    let path = "/proc/thread-self/fd";
+    let open = fs::read_dir(path).map_err(|error| format!("{path}: {error}"))?;
+    Ok(open.count().to_string())
+}
+
+/// Says so where this process may not open what an adapter takes: whatever fails then has other
+/// names.
+pub(crate) fn few_descriptors() -> Option<String> {
+    let (limits, open) = (read("/proc/thread-self/limits").ok()?, open_files().ok()?);
+    let check = descriptors(&limits, &open);
+    (check.level != Level::Right).then(|| format!("open files: {}: {}", check.found, check.advice))
+}
+
+/// Descriptors that an adapter takes; by AF_XDP one more for each queue.
+const DESCRIPTORS: u64 = 24;
+
+fn descriptors(limits: &str, open: &str) -> Check {
+    let what = "open files";
+    // A limit that is no number is none.
+    let most = soft_limit(limits, "Max open files").parse().unwrap_or(u64::MAX);
+    let left = most.saturating_sub(open.parse().unwrap_or(0));
+    if left >= DESCRIPTORS {
+        return Check::right(what, "enough descriptors for an adapter");
+    }
+    Check::new(
+        Level::Warning,
+        what,
+        format!("a process may have {most}; an adapter takes up to {DESCRIPTORS}, or more"),
+    )
+    .advise("`ulimit -n 1024`, or LimitNOFILE= of systemd")
+}
 
 fn buffers(receive: &str, send: &str, status: &str) -> Check {
     let what = "socket buffers";
     let (Ok(receive), Ok(send)) = (receive.parse::<u64>(), send.parse::<u64>()) else {
-        return Check::right(what, "not told in this namespace");
+        return Check::right(what, format!("not known: {ELSEWHERE}")).advise(
+            "`sysctl net.core.rmem_max net.core.wmem_max` there: where they are small, bursts to \
+             UDP sockets are lost",
+        );
     };
-    let found = format!("rmem_max {receive}, wmem_max {send}");
+    // What an adapter on a UDP socket asks for.
+    let wanted = udp::Settings::default().buffer as u64;
     if is_capable(status, CAP_NET_ADMIN) {
-        return Check::right(what, format!("{found}, which does not bind who may do this"));
+        return Check::right(what, "as large as an adapter on a UDP socket wants: CAP_NET_ADMIN");
     }
-    if receive.min(send) >= SOCKET_BUFFER {
+    let found = format!(
+        "an adapter on a UDP socket wants {wanted} bytes, and gets {receive} to receive \
+         (rmem_max), {send} to send (wmem_max)"
+    );
+    if receive.min(send) >= wanted {
         return Check::right(what, found);
     }
-    Check::new(Level::Warning, what, format!("{found}: bursts to UDP sockets are lost")).advise(
-        format!("`sysctl net.core.rmem_max={SOCKET_BUFFER} net.core.wmem_max={SOCKET_BUFFER}`"),
-    )
+    Check::new(Level::Warning, what, format!("{found}: long bursts are lost"))
+        .advise(format!("`sysctl net.core.rmem_max={wanted} net.core.wmem_max={wanted}`"))
 }
 
 /// Sockets that have UDP port 4791, in the tables of both families.
@@ -261,7 +321,8 @@ fn configuration() -> Vec<Check> {
         (Some(_), Some(file)) => format!("ROXE_DEVICES, and not ROXE_CONFIG={file}"),
         (None, Some(file)) => format!("ROXE_CONFIG={file}"),
         (None, None) => {
-            let found = "no variable names adapters: each interface that is up is one";
+            let found = "neither ROXE_DEVICES nor ROXE_CONFIG names adapters: each interface that \
+                         is up is one";
             checks.push(Check::right(what, found));
             return checks;
         }
@@ -328,6 +389,22 @@ mod tests {
         assert_eq!(buffers("", "", NOBODY).level, Level::Right);
         assert_eq!(jit("0").level, Level::Warning);
         assert_eq!(jit("1").level, Level::Right);
+    }
+
+    #[cfg(feature = "af_xdp")]
+    #[test]
+    fn the_memory_of_a_queue_is_that_of_its_frames() {
+        let ring = roxe_verbs::af_xdp::Settings::default().ring;
+        assert_eq!(FRAMES_KIB, 2 * u64::from(ring) * 4);
+    }
+
+    #[test]
+    fn descriptors_that_are_left_are_compared_with_what_an_adapter_takes() {
+        let limits = |soft: &str| format!("Max open files            {soft}     4096     files\n");
+        assert_eq!(descriptors(&limits("1024"), "4").level, Level::Right);
+        assert_eq!(descriptors(&limits("6"), "4").level, Level::Warning);
+        assert_eq!(descriptors(&limits("1024"), "1010").level, Level::Warning);
+        assert_eq!(descriptors(&limits("unlimited"), "4").level, Level::Right);
     }
 
     #[test]

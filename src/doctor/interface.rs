@@ -5,7 +5,7 @@ use roxe_verbs::Mtu;
 
 use super::{Check, Level};
 #[cfg(feature = "af_xdp")]
-use crate::adapters::Adapter;
+use crate::{adapters, outcome::counted};
 
 /// There is none of this name.
 pub(super) fn missing(all: &[Interface]) -> Check {
@@ -119,17 +119,19 @@ fn xdp(interface: &Interface) -> Vec<Check> {
             .advise("a kernel before 6.3 does not say: it is tried all the same"),
     });
     if let Some(program) = program {
-        checks.push(
-            Check::new(
-                Level::Wrong,
-                "XDP program",
-                format!("program {program} is attached already"),
-            )
-            .advise(format!(
-                "end the process that has it, perhaps an open adapter; `ip link set {name} xdp \
-                     off` removes one that was left behind"
-            )),
-        );
+        let check = |level, found| Check::new(level, "XDP program", found);
+        checks.push(match adapters::holder(name) {
+            Some(adapter) => check(Level::Warning, format!("of the open adapter {adapter}")).advise(
+                "one process has an interface at a time: end that one before another opens it, or \
+                 take a UDP socket: `udp:ADDRESS`",
+            ),
+            None => check(Level::Wrong, format!("program {program} is attached already")).advise(
+                format!(
+                    "end the process that has it; `ip link set {name} xdp off` removes one that \
+                     was left behind"
+                ),
+            ),
+        });
     }
     if native == Some(true) && !several_buffers && interface.mtu > LARGEST_LINEAR {
         let found = format!("MTU {}, and the driver has frames in one buffer", interface.mtu);
@@ -138,7 +140,8 @@ fn xdp(interface: &Interface) -> Vec<Check> {
     }
     checks.push(match (queues, lost) {
         (_, 1..) => {
-            let found = format!("{queues}: {lost} frames of RoCEv2 on others went to the kernel");
+            let frames = counted(lost as usize, "frame");
+            let found = format!("{queues}: {frames} of RoCEv2 on others went to the kernel");
             let advice = "an adapter that is open has fewer: leave `queues=` and `queue=` out, or \
                           `queues=auto`";
             Check::new(Level::Warning, "queues", found).advise(advice)
@@ -165,12 +168,8 @@ fn xdp(interface: &Interface) -> Vec<Check> {
 /// Frames that adapters on an interface lost to the kernel, because they came by other queues.
 #[cfg(feature = "af_xdp")]
 fn lost(interface: &str) -> u64 {
-    let begin = format!("{interface}: ");
     let mut lost = 0;
-    for mut adapter in Adapter::all().map(|open| open.adapters).unwrap_or_default() {
-        if !adapter.info.mode.starts_with(&begin) {
-            continue;
-        }
+    for mut adapter in adapters::on(interface) {
         // One that closes just now has lost nothing that matters.
         let counters = adapter.ask(false).map(|now| now.counters).unwrap_or_default();
         let of_others = counters.iter().filter(|counter| counter.name == "xdp_no_socket");

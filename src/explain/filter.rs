@@ -406,7 +406,10 @@ mod tests {
             ("aeth.kind != NAK", "it is one of `ack`, `rnr_nak`, `nak`"),
             ("bth.opcode_name == SEND_ONLY", "`RC_SEND_ONLY`"),
             ("findings.rule == crc", "`icrc`"),
-            ("notes.kind == retransmit", "similar: `retransmission`; --fields lists all"),
+            (
+                "notes.kind == retransmit",
+                "similar: `retransmission`; `roxe explain --fields` lists all",
+            ),
             ("notes.kind == xyzzy", "`management_again`"),
             ("dropped == bad_icrc", "it is never `bad_icrc`"),
             // These are no frames that are listed.
@@ -460,7 +463,10 @@ mod tests {
             ("frame == 1 frame == 2", "column 12: `and`, `or` or the end expected, not `frame`"),
             ("frame in {1, 2", "column 15: `,` or `}` expected"),
             ("icrc == \"bad", "column 9: this quote is never closed"),
-            ("xyzzy.plugh == 1", "column 1: no field is called `xyzzy.plugh`; --fields lists them"),
+            (
+                "xyzzy.plugh == 1",
+                "column 1: no field is called `xyzzy.plugh`; `roxe explain --fields` lists them",
+            ),
         ] {
             assert_eq!(error(text), expected, "{text}");
         }

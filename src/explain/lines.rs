@@ -46,6 +46,10 @@ const TITLES: [(&str, bool); 10] = [
 /// Widths of the columns of a stream: two IPv4 addresses, the longest opcode of RC, ….
 const IN_STREAMS: [usize; TITLES.len()] = [6, 11, 27, 20, 17, 8, 8, 5, 5, 4];
 
+/// Those on a terminal, which has no room to spare: they grow where more comes than two short IPv4
+/// addresses, short opcodes, ….
+const LIVE: [usize; TITLES.len()] = [4, 11, 21, 12, 17, 8, 6, 5, 5, 4];
+
 const NUMBER: usize = 0;
 const TIME: usize = 1;
 const ENDPOINTS: usize = 2;
@@ -67,6 +71,11 @@ impl Lines {
         }
         let endpoints = Endpoints::default();
         Self { widths, time_digits: 6, started: false, with_comments, endpoints }
+    }
+
+    /// Of what passes just now, and is watched.
+    pub(crate) fn live() -> Self {
+        Self { widths: LIVE, ..Self::new(true, true) }
     }
 
     /// Measures a first batch and writes the titles. Later ones pass unseen.

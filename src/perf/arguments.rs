@@ -1,9 +1,13 @@
 //! The command line of `roxe perf`: the flags of perftest.
 
+use std::fmt;
+
 use clap::{Args, ValueEnum, value_parser};
 use roxe_verbs::{Mtu, ServiceType};
 
 use crate::side_channel::SideArguments;
+
+pub(crate) mod perftest;
 
 /// Measures bandwidth or latency, as perftest does: a server here, a client there.
 ///
@@ -163,6 +167,51 @@ pub(crate) enum Test {
     AtomicBw,
     #[value(name = "atomic_lat")]
     AtomicLat,
+}
+
+/// What both sides measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) test: Test,
+    pub(crate) service: ServiceType,
+    /// Both directions at the same time.
+    pub(crate) both: bool,
+}
+
+impl Kind {
+    fn all() -> impl Iterator<Item = Self> {
+        let services = [ServiceType::Rc, ServiceType::Uc, ServiceType::Ud];
+        let each = move |test: &Test| {
+            let test = *test;
+            let of = move |service| [false, true].map(|both| Self { test, service, both });
+            services.into_iter().flat_map(of)
+        };
+        Test::value_variants().iter().flat_map(each)
+    }
+
+    /// As a peer is told.
+    pub(crate) fn to_byte(self) -> u8 {
+        Self::all().position(|kind| kind == self).map_or(u8::MAX, |at| at as u8)
+    }
+
+    /// What a peer tells.
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        Self::all().nth(byte.into())
+    }
+}
+
+impl fmt::Display for Kind {
+    /// `write_bw -c RC -b`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let test = self.test.to_possible_value();
+        let test = test.as_ref().map_or("", |value| value.get_name());
+        let service = match self.service {
+            ServiceType::Rc => "RC",
+            ServiceType::Uc => "UC",
+            ServiceType::Ud => "UD",
+        };
+        write!(f, "{test} -c {service}{}", if self.both { " -b" } else { "" })
+    }
 }
 
 /// What an atomic does.

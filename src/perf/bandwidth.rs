@@ -11,7 +11,7 @@ use crate::perf::arguments::AtomicType;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::{Slots, receive_len};
 use crate::perf::plan::{Plan, Verb};
-use crate::perf::rig::{HINT, Rig};
+use crate::perf::rig::Rig;
 use crate::side_channel::{Failure, SideChannel};
 
 /// What was measured.
@@ -190,6 +190,9 @@ impl<'a> Run<'a> {
                 break;
             }
         }
+        if lost == 0 {
+            idle.tell_outage();
+        }
         self.drain(channel)?;
         let time = ended.saturating_duration_since(self.start.unwrap_or(ended));
         let (messages, time) = match self.measure.sample() {
@@ -247,10 +250,7 @@ impl<'a> Run<'a> {
             borrowed.extend((lane.posted..lane.posted + count).map(|at| self.request(qp, at)));
             let posted = self.rig.queue_pairs[qp].post_send(&borrowed);
             list = recycle(borrowed);
-            posted.map_err(|refused| match self.rig.why() {
-                Some(why) => Failure::failed(format_args!("{why}\n{HINT}")),
-                None => Failure::failed(refused),
-            })?;
+            posted.map_err(|refused| self.rig.refused(refused))?;
             self.lanes[qp].posted += count;
         }
         Ok(list)

@@ -3,9 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::outcome::complain;
 use crate::perf::plan::Extent;
 use crate::perf::rig::Rig;
-use crate::side_channel::{Failure, Presence, Quiet, SideChannel, silent};
+use crate::side_channel::here::Here as _;
+use crate::side_channel::{Failure, Presence, Quiet, SideChannel, closed, endured};
 
 /// Waiting for completions.
 pub(crate) struct Idle<'a> {
@@ -17,6 +19,9 @@ pub(crate) struct Idle<'a> {
     quiet: Option<Quiet>,
     /// When the peer was looked at last while something completed.
     looked: Option<Instant>,
+    /// Whether anything has completed, and the longest time since in which nothing did.
+    begun: bool,
+    outage: Duration,
 }
 
 /// What was seen of the peer meanwhile.
@@ -40,19 +45,42 @@ const SLEEP: Duration = Duration::from_millis(50);
 /// After this the peer is looked at.
 const SHORT: Duration = Duration::from_millis(200);
 
+/// A time without anything from which on it is told.
+const OUTAGE: Duration = Duration::from_secs(1);
+
 /// What comes later than this after the peer was done does not come any more.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl<'a> Idle<'a> {
     pub(crate) const fn new(rig: &'a Rig, channel: &'a SideChannel) -> Self {
-        Self { rig, channel, empty: 0, since: None, quiet: None, looked: None }
+        let (since, quiet, looked) = (None, None, None);
+        let (begun, outage) = (false, Duration::ZERO);
+        Self { rig, channel, empty: 0, since, quiet, looked, begun, outage }
     }
 
     /// Something completed.
-    pub(crate) const fn moved(&mut self) {
+    pub(crate) fn moved(&mut self) {
         self.empty = 0;
+        self.outage = self.longest();
+        self.begun = true;
         self.since = None;
         self.quiet = None;
+    }
+
+    /// The longest time in which nothing completed.
+    fn longest(&self) -> Duration {
+        let now = self.since.filter(|_| self.begun).map(|since| since.elapsed());
+        now.map_or(self.outage, |now| now.max(self.outage))
+    }
+
+    /// Says so if what was measured has a hole.
+    pub(crate) fn tell_outage(&self) {
+        let outage = self.longest();
+        if outage >= OUTAGE {
+            complain(format_args!(
+                "nothing came for {outage:.1?} meanwhile: what was measured includes that"
+            ));
+        }
     }
 
     /// Something completed, at this time. What is not acknowledged completes whether or not there
@@ -65,18 +93,9 @@ impl<'a> Idle<'a> {
         }
         *looked = now;
         match self.channel.look() {
-            Presence::Gone => Err(self.gone()),
+            Presence::Gone => Err(closed(self.rig.why())),
             Presence::Busy | Presence::Done => Ok(()),
         }
-    }
-
-    /// The peer closed the connection.
-    fn gone(&self) -> Failure {
-        let gone = "the peer closed the connection too early: its own message says why";
-        Failure::failed(match self.rig.why() {
-            Some(why) => format!("{gone}; here: {why}"),
-            None => gone.to_owned(),
-        })
     }
 
     /// Nothing did.
@@ -107,10 +126,12 @@ impl<'a> Idle<'a> {
         }
         let quiet = self.quiet.get_or_insert_with(Quiet::begin).lasts(|| self.rig.traffic());
         match self.channel.look() {
-            Presence::Gone => Err(self.gone()),
+            Presence::Gone => Err(closed(self.rig.why())),
             Presence::Done if elapsed > GRACE => Ok(Seen::Done),
-            _ if quiet > self.channel.patience() => Err(silent(self.channel.patience())),
-            _ => Ok(Seen::Busy),
+            _ => {
+                endured(quiet, self.channel.patience(), || self.rig.why())?;
+                Ok(Seen::Busy)
+            }
         }
     }
 }

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use roxe_verbs::{Completion, CompletionStatus, Data, ReceiveRequest, Remote, SendRequest, Sge};
 
+use crate::outcome::counted;
 use crate::perf::bandwidth::operation;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::receive_len;
 use crate::perf::plan::{LATENCY_DEPTH, Plan, Verb};
-use crate::perf::rig::{HINT, Rig};
+use crate::perf::rig::Rig;
 use crate::side_channel::{Failure, SideChannel};
 
 /// What was measured.
@@ -121,6 +122,7 @@ impl<'a> Run<'a> {
                 seen => seen?,
             };
         }
+        idle.tell_outage();
         Ok(match self.measure.sample() {
             Some((turns, time)) => Latency::Mean { turns, time },
             None => {
@@ -189,9 +191,9 @@ impl<'a> Run<'a> {
         match idle.rest()? {
             Seen::Busy => Ok(()),
             Seen::Done => Err(Failure::failed(format_args!(
-                "the peer is done, and only {} messages came of it: have both sides the same \
-                 options? UC and UD lose what the network does",
-                self.received
+                "the peer is done, and only {} came of it: have both sides the same options? UC \
+                 and UD lose what the network does",
+                counted(self.received as usize, "message")
             ))),
         }
     }
@@ -227,10 +229,7 @@ impl<'a> Run<'a> {
             self.sent_at.push(Instant::now());
         }
         let posted = self.rig.queue_pairs[0].post_send(&[request]);
-        posted.map_err(|refused| match self.rig.why() {
-            Some(why) => Failure::failed(format_args!("{why}\n{HINT}")),
-            None => Failure::failed(refused),
-        })?;
+        posted.map_err(|refused| self.rig.refused(refused))?;
         self.sent = number;
         if self.plan.verb == Verb::Send && self.free >= u64::from(self.plan.rx_depth).div_ceil(2) {
             self.post_receives()?;

@@ -29,8 +29,9 @@ use crate::side_channel::{DONE, Failure, Patience, SideChannel};
 
 /// Agrees on what is needed before memory is made: version, sizes, path MTU.
 pub(crate) fn agree(channel: &mut SideChannel, plan: &mut Plan) -> Result<(), Failure> {
-    let version = channel.exchange(&wire::version(), Patience::Answer)?;
+    let version = channel.exchange(&wire::version(plan.kind), Patience::Answer)?;
     wire::check_version(&version).map_err(Failure::Failed)?;
+    wire::check_kind(&version, plan.kind).map_err(Failure::Failed)?;
     let cycle = channel.exchange(&plan.cycle_buffer.to_be_bytes(), Patience::Answer)?;
     let line = channel.exchange(&plan.cache_line.to_be_bytes(), Patience::Answer)?;
     let cycle = wire::parse_size("cycle buffer", cycle).map_err(Failure::Failed)?;
@@ -76,18 +77,16 @@ impl Meeting {
 
     /// Both sides are here; waits until the other one is.
     pub(crate) fn first(&mut self, rig: &Rig) -> Result<(), Failure> {
-        let traffic = || rig.traffic();
-        let patience = Patience::Measurement(&traffic);
+        let patience = Patience::Measurement(rig);
         let line = self.channel.exchange(&self.own[0].to_line(), patience)?;
         Destination::parse(&line).map(drop).map_err(Failure::Failed)
     }
 
     /// Tells each other what was measured.
     pub(crate) fn reports(&mut self, rig: &Rig, own: &Report) -> Result<Report, Failure> {
-        let traffic = || rig.traffic();
         let mut words = own.to_words();
         for word in &mut words {
-            *word = self.channel.exchange(word, Patience::Measurement(&traffic))?;
+            *word = self.channel.exchange(word, Patience::Measurement(rig))?;
         }
         Ok(Report::from_words(words))
     }

@@ -71,20 +71,9 @@ pub(crate) fn receive_len(plan: &Plan, size: u32) -> u32 {
 impl Memory {
     /// Memory for all of a plan.
     pub(crate) fn new(domain: &ProtectionDomain, plan: &Plan) -> Result<Self, Failure> {
-        let stride = plan.size.max(plan.cycle_buffer).next_multiple_of(plan.cache_line) as usize;
-        let longest = receive_len(plan, plan.size).max(plan.cycle_buffer);
-        let receive_stride = longest.next_multiple_of(plan.cache_line) as usize;
+        let [stride, receive_stride] = strides(plan)?;
         let receive_base = plan.queue_pairs as usize * stride;
-        let len = receive_base + plan.queue_pairs as usize * receive_stride;
-        if len > MOST {
-            return Err(Failure::usage(format_args!(
-                "{} queue pairs of {} bytes each way need {} GiB of memory: fewer, or smaller",
-                plan.queue_pairs,
-                plan.size,
-                len >> 30
-            )));
-        }
-        let buffer = Buffer::new(len);
+        let buffer = Buffer::new(receive_base + plan.queue_pairs as usize * receive_stride);
         let remote = match plan.verb {
             Verb::Send => AccessFlags::NONE,
             Verb::Write => AccessFlags::REMOTE_WRITE,
@@ -287,6 +276,23 @@ impl Memory {
     pub(crate) fn check_counted(&self, size: u32) -> Result<(), Failure> {
         self.check(0, self.receive_area(0), size as usize - 1, 0)
     }
+}
+
+/// Bytes from one area of a queue pair to the next, to send from and to receive in; or that all of
+/// them are too much memory.
+pub(crate) fn strides(plan: &Plan) -> Result<[usize; 2], Failure> {
+    let longest = [plan.size, receive_len(plan, plan.size)].map(|len| len.max(plan.cycle_buffer));
+    let strides = longest.map(|len| len.next_multiple_of(plan.cache_line) as usize);
+    let len = plan.queue_pairs as usize * strides.iter().sum::<usize>();
+    if len > MOST {
+        return Err(Failure::usage(format_args!(
+            "{} queue pairs of {} bytes each way need {} GiB of memory: fewer, or smaller",
+            plan.queue_pairs,
+            plan.size,
+            len >> 30
+        )));
+    }
+    Ok(strides)
 }
 
 /// Bytes of an area that messages of this size use.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roxe_verbs::{Limits, Mtu, ServiceType};
 
-use crate::perf::arguments::{AtomicType, PerfArguments, Test};
+use crate::perf::arguments::{AtomicType, Kind, PerfArguments, Test};
 use crate::side_channel::Failure;
 
 /// What messages do.
@@ -52,6 +52,8 @@ pub(crate) enum Extent {
 /// What is done.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    /// What of it both sides must have the same.
+    pub(crate) kind: Kind,
     pub(crate) verb: Verb,
     pub(crate) metric: Metric,
     pub(crate) service: ServiceType,
@@ -160,6 +162,7 @@ impl Plan {
             MOST_READS.min(limits.max_qp_rd_atom.into()).min(limits.max_qp_init_rd_atom.into());
         let many = matches!(extent, Extent::Messages(messages) if messages <= MANY);
         let plan = Self {
+            kind: Kind { test: arguments.test, service, both: arguments.bidirectional },
             verb,
             metric,
             service,

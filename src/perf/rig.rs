@@ -2,23 +2,24 @@
 //! of the peer.
 
 use roxe_verbs::{
-    AccessFlags, AckTimeout, AddressHandle, AddressVector, Completion, CompletionChannel,
-    CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid, QKey, QueuePair,
-    ReceiveCapacity, ReceiveRequest, RnrTimer, SendCapacity, ServiceType, SharedReceiveQueue,
+    AccessFlags, AckTimeout, AddressHandle, AddressVector, BadRequest, Completion,
+    CompletionChannel, CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid,
+    QKey, QueuePair, ReceiveCapacity, ReceiveRequest, RnrTimer, SendCapacity, ServiceType,
+    SharedReceiveQueue,
 };
 
 use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::Destination;
+use crate::side_channel::here::{Here, became, hinted};
 use crate::side_channel::{Failure, Q_KEY, Traffic, must_match};
 
 /// How long a peer waits when there is no receive, as perftest has it.
 const MIN_RNR_TIMER: u8 = 12;
 
 /// What may be behind an error of a queue pair.
-pub(crate) const HINT: &str =
-    "Are the test, -c, -s, -q, -m and -a the same on both sides? They have to be.";
+const HINT: &str = "Are the test, -c, -s, -q, -m and -a the same on both sides? They have to be.";
 
 /// All that one side has.
 pub(crate) struct Rig {
@@ -167,8 +168,28 @@ impl Rig {
         posted.map_err(Failure::failed)
     }
 
-    /// What has come by now.
-    pub(crate) fn traffic(&self) -> Traffic {
+    /// Why a completion is no success.
+    pub(crate) fn explain(&self, completion: &Completion) -> Failure {
+        let qp = self.queue_pairs.iter().find(|qp| qp.qpn() == completion.qpn);
+        let why = match qp {
+            Some(qp) => qp.explain(completion.status),
+            None => format!("{:?}", completion.status),
+        };
+        self.hinted(&why)
+    }
+
+    /// Why requests are not taken.
+    pub(crate) fn refused(&self, refused: BadRequest) -> Failure {
+        self.why().map_or_else(|| Failure::failed(refused), |why| self.hinted(&why))
+    }
+
+    fn hinted(&self, why: &str) -> Failure {
+        hinted(&self.context, &self.queue_pairs, why, HINT)
+    }
+}
+
+impl Here for Rig {
+    fn traffic(&self) -> Traffic {
         let mut traffic = Traffic { packets: 0, refused: 0 };
         for (name, count) in self.context.counters() {
             match name {
@@ -180,19 +201,7 @@ impl Rig {
         traffic
     }
 
-    /// Why a completion is no success.
-    pub(crate) fn explain(&self, completion: &Completion) -> Failure {
-        let qp = self.queue_pairs.iter().find(|qp| qp.qpn() == completion.qpn);
-        let why = match qp {
-            Some(qp) => qp.explain(completion.status),
-            None => format!("{:?}", completion.status),
-        };
-        Failure::failed(format_args!("{why}\n{HINT}"))
-    }
-
-    /// Why the first queue pair that ended did.
-    pub(crate) fn why(&self) -> Option<String> {
-        let ended = |qp: &&QueuePair| qp.query().state == roxe_verbs::QpState::Error;
-        self.queue_pairs.iter().find(ended).map(QueuePair::why)
+    fn why(&self) -> Option<String> {
+        became(&self.context, &self.queue_pairs)
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | what | bytes | as |
 //! |---|---|---|
-//! | version | [`VERSION_LEN`] | text, the rest zeros |
+//! | version | [`VERSION_LEN`] | text, the rest zeros, or in it [`Kind`] |
 //! | size of the buffer that short messages are spread over | 4 | big endian |
 //! | size of a cache line, at which they begin | 4 | big endian |
 //! | path MTU, as its code in `ibv_mtu` | [`MTU_LEN`] | a decimal digit and a zero byte |
@@ -21,6 +21,8 @@ use std::str;
 
 use roxe_verbs::{Gid, Mtu, Psn, Qpn, RKey};
 
+use crate::perf::arguments::Kind;
+
 /// The version as which this program speaks: that of perftest 4.5.
 pub(crate) const VERSION: &str = "6.06";
 
@@ -30,11 +32,33 @@ pub(crate) const VERSION_LEN: usize = 16;
 /// Bytes of a path MTU.
 pub(crate) const MTU_LEN: usize = 2;
 
-/// What is said of versions.
-pub(crate) fn version() -> [u8; VERSION_LEN] {
+/// What is said of versions. Behind the zero at the end of the text perftest does not look: there
+/// this program tells its like what it measures.
+pub(crate) fn version(kind: Kind) -> [u8; VERSION_LEN] {
     let mut bytes = [0; VERSION_LEN];
     bytes[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
+    bytes[MARK_AT..KIND_AT].copy_from_slice(MARK);
+    bytes[KIND_AT] = kind.to_byte();
     bytes
+}
+
+/// Where the mark is, and what is measured.
+const MARK: &[u8; 4] = b"roxe";
+const MARK_AT: usize = VERSION.len() + 1;
+const KIND_AT: usize = MARK_AT + MARK.len();
+
+/// Whether a peer that is this program, too, measures the same.
+///
+/// # Errors
+/// In a sentence.
+pub(crate) fn check_kind(bytes: &[u8; VERSION_LEN], own: Kind) -> Result<(), String> {
+    let is_ours = bytes[MARK_AT..KIND_AT] == *MARK;
+    match Kind::from_byte(bytes[KIND_AT]).filter(|peers| is_ours && *peers != own) {
+        Some(peers) => Err(format!(
+            "the peer's test is `{peers}`, this side's `{own}`: both have to be the same"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Whether the version that a peer says is one to speak with.
@@ -49,6 +73,9 @@ pub(crate) fn check_version(bytes: &[u8; VERSION_LEN]) -> Result<(), String> {
         Some((digits(major)?, digits(minor)?))
     });
     match number {
+        None if Fields(bytes).number(4).is_some() => {
+            Err(format!("the peer is a pingpong, and this is perf: it says {}", shown(bytes)))
+        }
         None => Err(format!("the peer is no perftest: it says {}", shown(bytes))),
         // Older ones say a bandwidth otherwise.
         Some((major, minor)) if (major, minor) < (5, 70) => Err(format!(

@@ -9,6 +9,9 @@
 //!
 //! Of ibv_srq_pingpong each says [`QUEUE_PAIRS`] in steps 1 and 2, however many it has: the others
 //! are zero. Then both close the connection; the client connects its queue pair and sends first.
+//!
+//! This program goes on, with its like: the client says its [`rules`], then the server, and the
+//! connection stays until one of them ends. Others close it without looking.
 
 use std::str;
 
@@ -18,6 +21,33 @@ use crate::perf::wire::{Fields, shown};
 
 /// Queue pairs that are said for a shared receive queue.
 pub(crate) const QUEUE_PAIRS: usize = 256;
+
+/// What has to be the same on both sides, as it is said.
+pub(crate) fn rules(text: &str) -> [u8; RULES_LEN] {
+    let mut bytes = [0; RULES_LEN];
+    let len = text.len().min(RULES_LEN);
+    bytes[..len].copy_from_slice(&text.as_bytes()[..len]);
+    bytes
+}
+
+/// Whether a peer has the same.
+///
+/// # Errors
+/// In a sentence.
+pub(crate) fn check_rules(peers: &[u8; RULES_LEN], own: &[u8; RULES_LEN]) -> Result<(), String> {
+    if peers == own {
+        return Ok(());
+    }
+    let text = |bytes: &[u8; RULES_LEN]| {
+        let text = String::from_utf8_lossy(bytes);
+        text.trim_end_matches('\0').to_owned()
+    };
+    let [peers, own] = [peers, own].map(text);
+    Err(format!("the peer's pingpong is `{peers}`, this side's `{own}`: both have to be the same"))
+}
+
+/// Bytes of rules: `srq -s 1073741824 -n 4294967295 -m 4096` fits.
+const RULES_LEN: usize = 64;
 
 /// A queue pair.
 ///
@@ -42,6 +72,26 @@ pub(crate) struct Destination {
 impl Destination {
     /// Bytes, with the zero at the end.
     pub(crate) const LEN: usize = 52;
+
+    /// Bytes by which a line is known.
+    pub(crate) const BEGIN: usize = 5;
+
+    /// Whether what a peer says begins as a line does.
+    ///
+    /// # Errors
+    /// In a sentence.
+    pub(crate) fn check_begin(bytes: &[u8]) -> Result<(), String> {
+        match Fields(bytes).number(4) {
+            Some(_) => Ok(()),
+            None if bytes.get(1) == Some(&b'.') => {
+                Err("the peer is perf, or one of perftest, and this is pingpong".to_owned())
+            }
+            None => Err(format!(
+                "the peer's queue pair cannot be read: is it a pingpong? It says {}",
+                shown(bytes)
+            )),
+        }
+    }
 
     /// As it is said.
     pub(crate) fn to_line(self) -> [u8; Self::LEN] {

@@ -39,7 +39,7 @@ fn status_12_says_why_and_what_is_flushed_behind_it_says_the_same() {
     let psn = qa.get();
     let sentence = format!(
         "retry exceeded: SEND of 5 bytes (id 1): PSN {psn} was sent 7 times, timed out 7 times \
-         after 67.108864ms; the peer never answered any frame"
+         after 67.1ms; the peer never answered any frame"
     );
     assert_eq!(story.sentence(), sentence);
     assert_eq!(story.explain(CompletionStatus::RetryExceeded), sentence);

@@ -127,6 +127,7 @@ pub(crate) fn assemble(
     if argument.is_empty() {
         return Err(format!("what stands behind `{kind}:` is missing").into());
     }
+    let keys: Vec<String> = options.0.iter().map(|(key, _)| (*key).to_owned()).collect();
     let capture = options.take("capture").map(PathBuf::from);
     let fault = options.take("fault");
     if let Some(rules) = &fault {
@@ -150,7 +151,13 @@ pub(crate) fn assemble(
     };
     match options.0.first() {
         Some((key, _)) => {
-            let what = format!("{kind} has no option `{key}`, or it stands there twice");
+            // Of one that it has, the first was taken.
+            let left = options.0.iter().filter(|(other, _)| other == key).count();
+            let given = keys.iter().filter(|other| other == key).count();
+            let what = match given > left {
+                true => format!("option `{key}` stands there twice"),
+                false => format!("{kind} has no option `{key}`"),
+            };
             Err(Wrong::option(key, what))
         }
         None => Ok(DeviceString { port, capture, fault, text: text.to_owned() }),
@@ -372,9 +379,9 @@ mod tests {
         assert_eq!(why("udp:host"), "`host` is no IP address");
         assert_eq!(why("udp:1.2.3.4,gso"), "`gso` is no `key=value`");
         assert_eq!(why("udp:1.2.3.4,gso=1"), "gso=1: not one of auto, on, off");
-        let twice = "udp has no option `gso`, or it stands there twice";
+        let twice = "option `gso` stands there twice";
         assert_eq!(why("udp:1.2.3.4,gso=on,gso=on"), twice);
-        assert_eq!(why("memory:a,mode=x"), "memory has no option `mode`, or it stands there twice");
+        assert_eq!(why("memory:a,mode=x"), "memory has no option `mode`");
         let error = "memory:a,fault=lose 1%".parse::<DeviceString>().unwrap_err().to_string();
         assert!(error.starts_with("device `memory:a,fault=lose 1%`: fault=lose 1%: "), "{error}");
     }

@@ -42,7 +42,7 @@ pub enum Error {
     #[error("ROXE_CONFIG names a file, but this program was built without cargo feature `config`")]
     NoConfig,
     /// No adapter has this name.
-    #[error("there is no adapter {name}; there are: {}", others.join(", "))]
+    #[error("there is no adapter {name}; there {}", there(others))]
     NoSuchDevice {
         /// The name asked for.
         name: String,
@@ -100,6 +100,11 @@ pub enum Error {
     /// The operating system refused something.
     #[error(transparent)]
     System(#[from] std::io::Error),
+}
+
+/// What there is.
+fn there(names: &[String]) -> String {
+    if names.is_empty() { "is none".to_owned() } else { format!("are: {}", names.join(", ")) }
 }
 
 /// A request of a list was refused: `bad_wr`. Those before it were taken.

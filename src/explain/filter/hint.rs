@@ -47,7 +47,11 @@ pub(super) fn unknown(name: &str) -> String {
         Some((_, names)) => names.to_vec(),
         None => near(stripped, &fields::names().collect::<Vec<_>>()),
     };
-    let hint = if near.is_empty() { "--fields lists them".to_owned() } else { there_is(&near) };
+    let hint = if near.is_empty() {
+        "`roxe explain --fields` lists them".to_owned()
+    } else {
+        there_is(&near)
+    };
     format!("no field is called `{name}`; {hint}")
 }
 
@@ -60,7 +64,7 @@ pub(super) fn unknown_word(word: &str, words: &[&'static str]) -> String {
     let hint = if near.is_empty() || words.len() <= 4 {
         format!("it is one of {}", quoted(words))
     } else {
-        format!("similar: {}; --fields lists all", quoted(&near))
+        format!("similar: {}; `roxe explain --fields` lists all", quoted(&near))
     };
     format!("it is never `{word}`; {hint}")
 }

@@ -1,6 +1,9 @@
 //! The lines here were written down from how perftest formats them, not by this program.
 
+use roxe_verbs::ServiceType;
+
 use super::*;
+use crate::perf::arguments::Test;
 
 const LINE: &[u8; 108] = b"0000:0001:000011:f0a1b2:00000204:0000559fe1c2d000:\
       00:00:00:00:00:00:00:00:00:00:ff:ff:0a:0a:00:02:00000000:\0";
@@ -53,6 +56,26 @@ fn a_line_that_is_wrong_anywhere_is_refused() {
     }
 }
 
+const KIND: Kind = Kind { test: Test::WriteBw, service: ServiceType::Rc, both: false };
+
+#[test]
+fn what_a_peer_measures_is_compared_where_it_says_it() {
+    let others = [
+        (Kind { test: Test::SendLat, ..KIND }, "send_lat -c RC"),
+        (Kind { service: ServiceType::Uc, ..KIND }, "write_bw -c UC"),
+        (Kind { both: true, ..KIND }, "write_bw -c RC -b"),
+    ];
+    for (other, name) in others {
+        let why = check_kind(&version(other), KIND).unwrap_err();
+        let expected = format!("the peer's test is `{name}`, this side's `write_bw -c RC`: ");
+        assert!(why.starts_with(&expected), "{why}");
+    }
+    assert_eq!(check_kind(&version(KIND), KIND), Ok(()));
+    let mut stock = [0; VERSION_LEN];
+    stock[..4].copy_from_slice(b"6.06");
+    assert_eq!(check_kind(&stock, KIND), Ok(()), "perftest does not say it");
+}
+
 #[test]
 fn versions_since_5_70_are_spoken_with() {
     let of = |text: &[u8]| {
@@ -60,13 +83,15 @@ fn versions_since_5_70_are_spoken_with() {
         bytes[..text.len()].copy_from_slice(text);
         check_version(&bytes)
     };
-    assert_eq!(&version(), b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
+    assert!(version(KIND).starts_with(b"6.06\0"), "the text ends there");
     for right in ["5.70", "5.98", "6.06", "6.20", "25.04"] {
         assert_eq!(of(right.as_bytes()), Ok(()), "{right}");
     }
     let old = of(b"5.33").unwrap_err();
     assert_eq!(old, "the peer is perftest 5.33: 5.70 is the oldest that this one speaks with");
-    for wrong in ["", "6", "GET / HTTP/1.1\r\n", "6.x", ".", "-6.06", "6.06 ", "0000:000011:f0a1"] {
+    let pingpong = of(b"0000:000011:f0a1").unwrap_err();
+    assert!(pingpong.starts_with("the peer is a pingpong, and this is perf"), "{pingpong}");
+    for wrong in ["", "6", "GET / HTTP/1.1\r\n", "6.x", ".", "-6.06", "6.06 "] {
         let why = of(wrong.as_bytes()).unwrap_err();
         assert!(why.starts_with("the peer is no perftest: it says `"), "{wrong}: {why}");
     }

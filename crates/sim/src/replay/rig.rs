@@ -309,7 +309,7 @@ impl Rig {
     /// How the device says how long its timers run: no frame tells how long the recorded ones did.
     pub(super) fn patience() -> String {
         let longest = AckTimeout::new(LONGEST_TIMEOUT).unwrap_or_default();
-        format!(" after {:?}", longest.duration().unwrap_or_default())
+        format!(" after {:.1?}", longest.duration().unwrap_or_default())
     }
 
     /// Why queue pairs of the device ended.

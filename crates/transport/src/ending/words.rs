@@ -129,20 +129,20 @@ impl RequestFailure {
                 let sends = timeouts.saturating_add(*naks);
                 write!(f, "{request}: PSN {psn} was sent {}", Times(sends))?;
                 if *timeouts != 0 {
-                    write!(f, ", timed out {} after {wait:?}", Times(*timeouts))?;
+                    write!(f, ", timed out {} after {wait:.1?}", Times(*timeouts))?;
                 }
                 if *naks != 0 {
                     write!(f, ", the peer missed packets {}", Times(*naks))?;
                 }
                 match silence {
-                    Some(time) => write!(f, "; the last answer came {time:?} ago")?,
+                    Some(time) => write!(f, "; the last answer came {time:.1?} ago")?,
                     None => f.write_str("; the peer never answered any frame")?,
                 }
                 match (silence, heard) {
                     (_, None) => Ok(()),
-                    (Some(_), Some(time)) => write!(f, ", the peer's last request {time:?} ago"),
+                    (Some(_), Some(time)) => write!(f, ", the peer's last request {time:.1?} ago"),
                     (None, Some(time)) => {
-                        write!(f, ", but sent a request of its own {time:?} ago")
+                        write!(f, ", but sent a request of its own {time:.1?} ago")
                     }
                 }
             }
