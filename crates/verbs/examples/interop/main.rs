@@ -15,6 +15,7 @@ mod matrix;
 mod namespace;
 mod ours;
 mod plan;
+mod programs;
 mod report;
 mod scenario;
 mod theirs;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant as Clock;
@@ -15,6 +16,7 @@ use crate::faults::Fault;
 use crate::guest::{self, Guest, INTERFACE};
 use crate::ours::Ours;
 use crate::plan::{Item, Plan, Play, Port};
+use crate::programs::{Program, Side};
 use crate::report::{Progress, Row, Verdict};
 use crate::scenario::{self, Scenario};
 use crate::theirs::Theirs;
@@ -73,6 +75,9 @@ struct Cell<'a> {
 /// 134 ms, where packets are lost.
 const LOSSY_TIMEOUT: u8 = 15;
 
+/// TCP ports of programs begin here.
+const FIRST_PORT: u16 = 20_000;
+
 /// How often a batch is tried.
 const GOES: usize = 3;
 
@@ -87,11 +92,13 @@ impl Cell<'_> {
             }
             Play::Scenario(scenario, from) => self.scenario(scenario, *from)?,
             Play::Reboot(from) => self.reboot(*from)?,
+            Play::Program(program, is_client) => self.program(program, *is_client)?,
         }
         Ok(None)
     }
 
-    fn ours(&self) -> Outcome<Box<dyn End>> {
+    /// The device string, and our address.
+    fn device(&self) -> (String, IpAddr) {
         let [here, _] = self.item.family().addresses();
         let capture = self.capture.display();
         let device = match self.item.port {
@@ -100,6 +107,11 @@ impl Cell<'_> {
             // covers, and rxe counts there.
             Port::Udp => format!("udp:{here},verify=off,capture={capture}"),
         };
+        (device, here)
+    }
+
+    fn ours(&self) -> Outcome<Box<dyn End>> {
+        let (device, here) = self.device();
         Ok(Box::new(Ours::open(&device, here)?))
     }
 
@@ -161,6 +173,21 @@ impl Cell<'_> {
             (Err(ours), Err(theirs)) => Err(format!("{ours}; {theirs}").into()),
             (Err(one), _) | (_, Err(one)) => Err(one),
         }
+    }
+
+    fn program(&self, program: &Program, is_client: bool) -> Outcome {
+        let (device, here) = self.device();
+        let mut port = FIRST_PORT + (self.seed % 10_000) as u16 * GOES as u16;
+        let side = |port| Side { is_client, port, device: &device, here };
+        let mut done = program.run(self.guest, self.roxe, &side(port));
+        for _ in 1..GOES {
+            if done.is_ok() || program.is_reliable() {
+                break;
+            }
+            port += 1;
+            done = program.run(self.guest, self.roxe, &side(port));
+        }
+        done
     }
 
     fn reboot(&self, from: usize) -> Outcome {

@@ -4,6 +4,7 @@ use roxe_verbs::Mtu;
 
 use crate::batch::{Batch, Direction, Family, Op};
 use crate::faults::{self, FAULTS, Fault};
+use crate::programs::{FEW, PROGRAMS, Program};
 use crate::scenario::{REBOOTED, SCENARIOS, Scenario};
 
 /// What is to be done.
@@ -25,6 +26,8 @@ pub(crate) enum Play {
     Scenario(&'static Scenario, usize),
     /// This end asks, the other one goes and comes again.
     Reboot(usize),
+    /// A stock program, to which roxe is the client or not.
+    Program(&'static Program, bool),
 }
 
 /// How our adapter is on the network.
@@ -59,6 +62,15 @@ impl Plan {
         for from in [0, 1] {
             SCENARIOS.iter().for_each(|scenario| put(Play::Scenario(scenario, from)));
             put(Play::Reboot(from));
+        }
+        for (at, program) in PROGRAMS.iter().enumerate() {
+            for is_client in [true, false] {
+                let is_it =
+                    |(number, it): (usize, &usize)| *it == at && is_client == (number % 2 == 0);
+                if !reduced || FEW.iter().enumerate().any(is_it) {
+                    put(Play::Program(program, is_client));
+                }
+            }
         }
         for (at, fault) in FAULTS.iter().enumerate() {
             let mut over: Vec<_> = faults::batches().collect();
@@ -108,6 +120,10 @@ impl Item {
             }
             Play::Scenario(scenario, from) => ("errors", scenario.name, asks(*from).to_owned()),
             Play::Reboot(from) => ("errors", REBOOTED, asks(*from).to_owned()),
+            Play::Program(program, is_client) => {
+                let column = if *is_client { "roxe is the client" } else { "roxe is the server" };
+                ("stock programs", program.0, column.to_owned())
+            }
         }
     }
 
@@ -120,14 +136,14 @@ impl Item {
     pub(crate) fn cells(&self) -> usize {
         match &self.play {
             Play::Batch(batch) | Play::Faulty(_, batch) => batch.sizes().len(),
-            Play::Scenario(..) | Play::Reboot(_) => 1,
+            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) => 1,
         }
     }
 
     pub(crate) const fn family(&self) -> Family {
         match &self.play {
             Play::Batch(batch) | Play::Faulty(_, batch) => batch.family,
-            Play::Scenario(..) | Play::Reboot(_) => Family::V4,
+            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) => Family::V4,
         }
     }
 
