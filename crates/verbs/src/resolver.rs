@@ -72,10 +72,11 @@ pub(crate) mod kernel {
     use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
 
-    use roxe_net::neighbor::{Interface, Netlink, Watch};
-    use roxe_wire::{Addressing, MacAddress};
+    use roxe_net::neighbor::{Interface, Netlink, Vlan, Watch};
+    use roxe_wire::{Addressing, MacAddress, VlanTag};
 
     use super::PATIENCE;
+    use crate::changes::Place;
     use crate::error::Error;
 
     /// The kernel, about one interface.
@@ -86,8 +87,8 @@ pub(crate) mod kernel {
         known: Known,
     }
 
-    /// The destinations asked for: from which source, and where they are.
-    type Known = Arc<Mutex<BTreeMap<IpAddr, (IpAddr, MacAddress)>>>;
+    /// The destinations asked for: from which source, by which interface, and where they are.
+    type Known = Arc<Mutex<BTreeMap<Place, (IpAddr, u32, MacAddress)>>>;
 
     impl Kernel {
         pub(crate) fn new(netlink: Netlink, interface: &Interface) -> Self {
@@ -98,14 +99,23 @@ pub(crate) mod kernel {
 
         pub(crate) fn ethernet(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
             let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
-            let route = netlink.route(to.destination, Some(to.source), Some(self.interface))?;
+            let place = Place { address: to.destination, vlan: to.vlan.map(VlanTag::id) };
+            let interface = match place.vlan {
+                None => self.interface,
+                Some(id) => {
+                    let vlan = Some(Vlan { id, on: self.interface });
+                    let mut all = netlink.interfaces()?.into_iter();
+                    all.find(|it| it.vlan == vlan).ok_or(Error::NoRoute(to.destination))?.index
+                }
+            };
+            let route = netlink.route(to.destination, Some(to.source), Some(interface))?;
             let route = route.ok_or(Error::NoRoute(to.destination))?;
             let mac = netlink.resolve(&route, PATIENCE)?;
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= MOST {
                 known.pop_first();
             }
-            known.insert(to.destination, (to.source, mac));
+            known.insert(place, (to.source, interface, mac));
             Ok((mac, self.mac))
         }
 
@@ -114,7 +124,6 @@ pub(crate) mod kernel {
             Ok(Follower {
                 watch: Watch::neighbors()?,
                 netlink: Netlink::open()?,
-                interface: self.interface,
                 mac: self.mac,
                 known: Arc::clone(&self.known),
             })
@@ -125,7 +134,6 @@ pub(crate) mod kernel {
     pub(crate) struct Follower {
         watch: Watch,
         netlink: Netlink,
-        interface: u32,
         mac: MacAddress,
         known: Known,
     }
@@ -133,21 +141,21 @@ pub(crate) mod kernel {
     impl Follower {
         /// Those that have moved, and the link addresses of their frames, destination and source.
         /// One that the kernel has lost is where it was.
-        pub(crate) fn moved(&mut self) -> Vec<(IpAddr, (MacAddress, MacAddress))> {
+        pub(crate) fn moved(&mut self) -> Vec<(Place, (MacAddress, MacAddress))> {
             if !self.watch.has_changed() {
                 return Vec::new();
             }
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut moved = Vec::new();
-            for (destination, (source, before)) in known {
-                let route = self.netlink.route(destination, Some(source), Some(self.interface));
+            for (place, (source, interface, before)) in known {
+                let route = self.netlink.route(place.address, Some(source), Some(interface));
                 let Ok(Some(route)) = route else { continue };
                 // If it has to be asked for, the answer is a change that is heard of.
                 let Ok(mac) = self.netlink.resolve(&route, ONCE) else { continue };
                 if mac != before {
-                    moved.push((destination, (mac, self.mac)));
+                    moved.push((place, (mac, self.mac)));
                     let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                    known.insert(destination, (source, mac));
+                    known.insert(place, (source, interface, mac));
                 }
             }
             moved

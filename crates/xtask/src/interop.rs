@@ -20,7 +20,7 @@ use crate::{say, tell, tools, workspace};
 
 /// What guests are built and run with.
 #[rustfmt::skip]
-pub(crate) const NEEDS: &[&str] = &["iproute2", "qemu-system-x86", "xz-utils", "zstd"];
+pub(crate) const NEEDS: &[&str] = &["ethtool", "iproute2", "qemu-system-x86", "xz-utils", "zstd"];
 
 /// Kernels whose adapter is the peer: Debian 12's, and the newer one of its security archive.
 const SERIES: [&str; 2] = ["6.1", "6.12"];

@@ -138,6 +138,9 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    /// The VLAN of the family that has one.
+    pub(crate) const VLAN: u16 = 100;
+
     pub(crate) const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Vlan];
 
     pub(crate) const fn name(self) -> &'static str {

@@ -155,6 +155,8 @@ fn lay_cables(switch: &Namespace, host: &Namespace) {
     for end in ["tap0", "up0"] {
         switch.ip(&format!("link set {end} master br0 up"));
     }
+    // A tag has to be in the frame when XDP sees that.
+    switch.command("ethtool", "-K up0 txvlan off");
     switch.ip("link set br0 up");
     host.ip(&format!("address add 10.10.0.1/24 dev {INTERFACE}"));
     host.ip(&format!("address add fd10::1/64 dev {INTERFACE} nodad"));
@@ -169,7 +171,7 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path) -> Outcome<Child> {
     );
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check net.ifnames=0 \
-         roxe.ip={HOST}/24 roxe.ip6=fd10::2/64 roxe.mtu={MTU}"
+         roxe.ip={HOST}/24 roxe.ip6=fd10::2/64 roxe.vlan=10.10.100.2/24 roxe.mtu={MTU}"
     );
     let said = File::create(console.with_extension("qemu"))?;
     let child = Command::new("setpriv")

@@ -102,7 +102,13 @@ impl Cell<'_> {
         let [here, _] = self.item.family().addresses();
         let capture = self.capture.display();
         let device = match self.item.port {
-            Port::Xdp => format!("xdp:{INTERFACE},mode=native,capture={capture}"),
+            Port::Xdp => {
+                let vlan = match self.item.family() {
+                    Family::Vlan => format!("own={here}/24,vlan={},", Family::VLAN),
+                    Family::V4 | Family::V6 => String::new(),
+                };
+                format!("xdp:{INTERFACE},mode=native,{vlan}capture={capture}")
+            }
             // What a socket receives comes without the identification of IPv4, which the ICRC
             // covers, and rxe counts there.
             Port::Udp => format!("udp:{here},verify=off,capture={capture}"),
@@ -205,11 +211,12 @@ impl Cell<'_> {
 /// What may be counted where nothing goes wrong.
 #[rustfmt::skip]
 const OURS: &[&str] = &[
-    "ack_sent", "capture_files", "capture_frames", "multicast_copies", "rcvd_pkts",
+    "ack_sent", "capture_files", "capture_frames", "multicast_copies", "owned_rx", "owned_tx",
+    "rcvd_pkts",
     "rdma_rx_bytes", "rdma_rx_packets", "rdma_tx_bytes", "rdma_tx_packets", "rx_atomic_requests",
     "rx_bytes", "rx_calls", "rx_joined", "rx_packets", "rx_read_requests", "rx_write_requests",
-    "sent_pkts", "tx_bytes", "tx_calls", "tx_joined", "tx_kicks", "tx_packets", "xdp_passed",
-    "xdp_redirected",
+    "sent_pkts", "tx_bytes", "tx_calls", "tx_joined", "tx_kicks", "tx_packets", "xdp_announced",
+    "xdp_owned", "xdp_passed", "xdp_redirected",
     // What the guest's kernel tells groups of routers.
     "xdp_extension",
 ];

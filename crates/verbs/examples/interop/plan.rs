@@ -152,10 +152,6 @@ impl Item {
         let Play::Batch(batch) = &self.play else { return None };
         match (self.port, batch.family) {
             (Port::Udp, Family::Vlan) => Some("a socket's tags are the kernel's"),
-            (Port::Xdp, Family::Vlan) => Some(
-                "adapters on interfaces send no VLAN tags yet, and the host kernel here has no \
-                 VLANs",
-            ),
             (Port::Udp, _) if batch.op == Op::Multicast && batch.direction != Direction::Out => {
                 Some("a UDP port joins no group of the host's")
             }
