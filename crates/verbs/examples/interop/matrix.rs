@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use roxe_verbs::ServiceType;
 
@@ -27,7 +27,10 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
     let mut progress = Progress::new(plan.items.len());
     let mut bad: Option<&Fault> = None;
     for (seed, item) in (1..).zip(&plan.items) {
-        let network = if let Play::Faulty(fault, _) = &item.play { Some(*fault) } else { None };
+        let network = match &item.play {
+            Play::Faulty(fault, _) | Play::Soak(fault, _) => Some(*fault),
+            _ => None,
+        };
         if network.map(|it| it.name) != bad.map(|it| it.name) {
             bad.map_or(Ok(()), |fault| fault.end(guest))?;
             network.map_or(Ok(()), |fault| fault.begin(guest))?;
@@ -38,11 +41,13 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
         let file = item.name().replace([' ', ',', '%', '\''], "-");
         let capture = folder.join(format!("{file}.pcapng"));
         let cell = Cell { guest, item, seed, capture: &capture, roxe };
+        let mut cells = item.cells();
         let verdict = match item.not_applicable() {
             Some(why) => Verdict::NotApplicable(why.to_owned()),
             None => match cell.play() {
-                Ok(lost) => {
+                Ok(Played { messages, lost }) => {
                     let _ = fs::remove_file(&capture);
+                    cells = messages.unwrap_or(cells);
                     lost.map_or(Verdict::Right, Verdict::Lossy)
                 }
                 Err(why) => Verdict::Wrong(format!("{why} (recorded: {})", capture.display())),
@@ -54,7 +59,7 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
             table,
             row,
             column,
-            cells: item.cells(),
+            cells,
             seconds: start.elapsed().as_secs_f64(),
             verdict,
         });
@@ -72,6 +77,15 @@ struct Cell<'a> {
     roxe: &'a Path,
 }
 
+/// How something went that was right.
+#[derive(Default)]
+struct Played {
+    /// How many messages there were, if that was not known before.
+    messages: Option<usize>,
+    /// What was counted of losses.
+    lost: Option<String>,
+}
+
 /// 134 ms, where packets are lost.
 const LOSSY_TIMEOUT: u8 = 15;
 
@@ -82,10 +96,14 @@ const FIRST_PORT: u16 = 20_000;
 const GOES: usize = 3;
 
 impl Cell<'_> {
-    /// Says what was counted of losses, if anything was.
-    fn play(&self) -> Outcome<Option<String>> {
+    fn play(&self) -> Outcome<Played> {
         match &self.item.play {
-            Play::Batch(batch) => return self.often_enough(batch),
+            Play::Batch(batch) => {
+                return Ok(Played { messages: None, lost: self.often_enough(batch)? });
+            }
+            Play::Soak(_, how_long) => {
+                return Ok(Played { messages: Some(self.soak(*how_long)?), lost: None });
+            }
             // What both count is no question then, nor what was sent again.
             Play::Faulty(_, batch) => {
                 batch.run_with(&mut self.ends()?, self.seed, LOSSY_TIMEOUT)?;
@@ -94,24 +112,28 @@ impl Cell<'_> {
             Play::Reboot(from) => self.reboot(*from)?,
             Play::Program(program, is_client) => self.program(program, *is_client)?,
         }
-        Ok(None)
+        Ok(Played::default())
     }
 
     /// The device string, and our address.
     fn device(&self) -> (String, IpAddr) {
         let [here, _] = self.item.family().addresses();
-        let capture = self.capture.display();
+        // A soak is too much to be recorded.
+        let capture = match &self.item.play {
+            Play::Soak(..) => String::new(),
+            _ => format!(",capture={}", self.capture.display()),
+        };
         let device = match self.item.port {
             Port::Xdp => {
                 let vlan = match self.item.family() {
-                    Family::Vlan => format!("own={here}/24,vlan={},", Family::VLAN),
+                    Family::Vlan => format!(",own={here}/24,vlan={}", Family::VLAN),
                     Family::V4 | Family::V6 => String::new(),
                 };
-                format!("xdp:{INTERFACE},mode=native,{vlan}capture={capture}")
+                format!("xdp:{INTERFACE},mode=native{vlan}{capture}")
             }
             // What a socket receives comes without the identification of IPv4, which the ICRC
             // covers, and rxe counts there.
-            Port::Udp => format!("udp:{here},verify=off,capture={capture}"),
+            Port::Udp => format!("udp:{here},verify=off{capture}"),
         };
         (device, here)
     }
@@ -181,6 +203,17 @@ impl Cell<'_> {
         }
     }
 
+    fn soak(&self, how_long: Duration) -> Outcome<usize> {
+        let mut ends = self.ends()?;
+        let before = ends[1].counters()?;
+        let messages = scenario::soak(&mut ends, how_long)?;
+        let after = [ends[0].counters()?, ends[1].counters()?];
+        let ours = [OURS, REPEATED].concat();
+        Counted::of(&after[0], &BTreeMap::new(), &ours).losses("roxe", &[])?;
+        Counted::of(&after[1], &before, THEIRS).losses("rxe", &[])?;
+        Ok(messages)
+    }
+
     fn program(&self, program: &Program, is_client: bool) -> Outcome {
         let (device, here) = self.device();
         let mut port = FIRST_PORT + (self.seed % 10_000) as u16 * GOES as u16;
@@ -228,11 +261,14 @@ const THEIRS: &[&str] = &["ack_deferred", "rcvd_pkts", "rdma_recvs", "rdma_sends
 const LOSSES: &[&str] = &[
     "completer_retry_err", "duplicate_request", "ghost_response", "implied_nak_seq_err",
     "local_ack_timeout_err", "nak_sequence_sent", "out_of_seq_request", "out_of_sequence",
-    "packet_seq_err", "rcvd_seq_err", "retrans_pkts",
+    "packet_seq_err", "rcvd_seq_err", "retrans_pkts", "rxe_out_of_sequence",
 ];
 
 /// Packets that were on their way to a queue pair when it ended.
 const LATE: &[&str] = &["wrong_qp_state"];
+
+/// What is answered again.
+const REPEATED: &[&str] = &["atomic_replayed", "duplicate_dropped", "read_replayed"];
 
 /// What was counted beside traffic.
 struct Counted(BTreeMap<String, u64>);

@@ -1,5 +1,7 @@
 //! What is played: a list of cells.
 
+use std::time::Duration;
+
 use roxe_verbs::Mtu;
 
 use crate::batch::{Batch, Direction, Family, Op};
@@ -28,6 +30,8 @@ pub(crate) enum Play {
     Reboot(usize),
     /// A stock program, to which roxe is the client or not.
     Program(&'static Program, bool),
+    /// Everything for so long, over a bad network.
+    Soak(&'static Fault, Duration),
 }
 
 /// How our adapter is on the network.
@@ -45,6 +49,9 @@ impl Port {
         }
     }
 }
+
+const SOAK: Duration = Duration::from_secs(600);
+const REDUCED_SOAK: Duration = Duration::from_secs(20);
 
 const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
 
@@ -81,6 +88,10 @@ impl Plan {
             }
             over.into_iter().for_each(|batch| put(Play::Faulty(fault, batch)));
         }
+        let how_long = if reduced { REDUCED_SOAK } else { SOAK };
+        let lossy = FAULTS.iter().filter(|fault| fault.name == faults::LOSS);
+        let soaks = lossy.map(|fault| Play::Soak(fault, how_long));
+        items.extend(soaks.map(|play| Item { port: Port::Xdp, play }));
         items.retain(|item| only.iter().all(|word| item.name().contains(word.as_str())));
         Self { items }
     }
@@ -120,6 +131,9 @@ impl Item {
             }
             Play::Scenario(scenario, from) => ("errors", scenario.name, asks(*from).to_owned()),
             Play::Reboot(from) => ("errors", REBOOTED, asks(*from).to_owned()),
+            Play::Soak(fault, how_long) => {
+                ("soak", fault.name, format!("messages in {} s", how_long.as_secs()))
+            }
             Play::Program(program, is_client) => {
                 let column = if *is_client { "roxe is the client" } else { "roxe is the server" };
                 ("stock programs", program.0, column.to_owned())
@@ -136,14 +150,14 @@ impl Item {
     pub(crate) fn cells(&self) -> usize {
         match &self.play {
             Play::Batch(batch) | Play::Faulty(_, batch) => batch.sizes().len(),
-            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) => 1,
+            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) | Play::Soak(..) => 1,
         }
     }
 
     pub(crate) const fn family(&self) -> Family {
         match &self.play {
             Play::Batch(batch) | Play::Faulty(_, batch) => batch.family,
-            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) => Family::V4,
+            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) | Play::Soak(..) => Family::V4,
         }
     }
 

@@ -1,13 +1,13 @@
 //! What goes wrong on purpose, or nearly does: how it must end at both ends.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant as Clock};
 
 use roxe_verbs::{Mtu, ServiceType};
 
 use crate::Outcome;
 use crate::batch::{GUARD, SOURCE, TARGET, WORD, join, must_be};
-use crate::end::{Card, Done, End, MEMORY, Setup, Work};
+use crate::end::{Card, Done, End, MEMORY, Setup, Work, pattern};
 
 /// What two ends do of which one asks.
 pub(crate) struct Scenario {
@@ -93,7 +93,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "16 READs outstanding",
         setup: |_| {},
-        play: |it| it.burst(Burst::Read, 12_289, 1),
+        play: |it| it.burst(Kind::Read, 12_289, 1),
         states: ALIVE, roxe: NOTHING, rxe: NOTHING,
     },
     Scenario {
@@ -227,13 +227,60 @@ pub(crate) struct Pair<'a> {
     from: usize,
 }
 
+/// Messages that are on their way at once.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    from: usize,
+    kind: Kind,
+    /// Bytes of each.
+    len: u64,
+    seed: u64,
+}
+
 /// What a burst is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Burst {
+enum Kind {
     Send,
     Write,
+    WriteImm,
     Read,
     Add,
+}
+
+impl Kind {
+    const fn takes_receive(self) -> bool {
+        matches!(self, Self::Send | Self::WriteImm)
+    }
+}
+
+impl Burst {
+    /// Out of which end's memory and into which end's it goes.
+    fn ends(&self) -> [usize; 2] {
+        let to = 1 - self.from;
+        if self.kind == Kind::Read { [to, self.from] } else { [self.from, to] }
+    }
+
+    /// Either direction has places of its own.
+    const fn place(&self, at: u64) -> u64 {
+        ((self.from as u64) << 20) + at * STRIDE
+    }
+
+    const fn source(&self, at: u64) -> u64 {
+        SOURCE + self.place(at)
+    }
+
+    const fn target(&self, at: u64) -> u64 {
+        TARGET + self.place(at)
+    }
+
+    /// Eight bytes before a source.
+    const fn result(&self, at: u64) -> u64 {
+        self.place(at)
+    }
+
+    const fn word(&self) -> u64 {
+        WORD + 8 * self.from as u64
+    }
 }
 
 /// `ibv_wc_status`.
@@ -303,7 +350,7 @@ pub(crate) fn rebooted(
     let setup = Setup { retry_cnt: 2, ..setup() };
     let cards = join(&mut ends, &setup)?;
     let mut pair = Pair { ends: &mut ends, cards, from };
-    pair.burst(Burst::Write, 5001, 1)?;
+    pair.burst(Kind::Write, 5001, 1)?;
     let Card { va, r_key, .. } = pair.peer();
     for id in 0..4 {
         pair.post(id, Work::Write { va, r_key }, 1 << 20)?;
@@ -386,68 +433,135 @@ impl Pair<'_> {
     fn bursts(&mut self) -> Outcome {
         let mut seed = 0;
         for len in [1, 1000, 5001] {
-            for what in [Burst::Send, Burst::Write, Burst::Read, Burst::Add] {
+            for what in [Kind::Send, Kind::Write, Kind::WriteImm, Kind::Read, Kind::Add] {
                 seed += MANY;
-                let done = self.burst(what, len, seed);
-                done.map_err(|why| format!("{what:?} of {len} bytes: {why}"))?;
+                self.burst(what, len, seed)?;
             }
         }
         Ok(())
     }
 
     /// Many messages at once.
-    fn burst(&mut self, what: Burst, len: u64, seed: u64) -> Outcome {
-        let (from, to) = (self.from, self.to());
-        let Card { va, r_key, .. } = self.peer();
-        let (source, target) = if what == Burst::Read { (to, from) } else { (from, to) };
-        self.ends[to].set_word(WORD, seed)?;
-        for at in 0..MANY {
-            self.ends[source].fill(SOURCE + at * STRIDE, len, seed + at)?;
-            self.ends[target].fill(TARGET + at * STRIDE, len + GUARD, !(seed + at))?;
-            if what == Burst::Send {
-                self.ends[to].receive(RECEIVED + at, TARGET + at * STRIDE, len as u32)?;
+    fn burst(&mut self, kind: Kind, len: u64, seed: u64) -> Outcome {
+        self.exchange(&[Burst { from: self.from, kind, len, seed }])
+    }
+
+    /// Bursts at the same time, of each end one at most.
+    fn exchange(&mut self, bursts: &[Burst]) -> Outcome {
+        let mut due = [Vec::new(), Vec::new()];
+        for burst in bursts {
+            self.prepare(burst)?;
+            due[burst.from].extend((0..MANY).map(|id| (id, None)));
+            if burst.kind.takes_receive() {
+                let imm = |at| (burst.kind == Kind::WriteImm).then_some((burst.seed + at) as u32);
+                due[1 - burst.from].extend((0..MANY).map(|at| (RECEIVED + at, imm(at))));
             }
         }
         for at in 0..MANY {
-            let place = at * STRIDE;
-            let (work, local, len) = match what {
-                Burst::Send => (Work::Send, SOURCE, len),
-                Burst::Write => (Work::Write { va: va + TARGET + place, r_key }, SOURCE, len),
-                Burst::Read => (Work::Read { va: va + SOURCE + place, r_key }, TARGET, len),
-                Burst::Add => (Work::FetchAdd { va: va + WORD, r_key, add: ADD }, 0, 8),
-            };
-            // Results of atomics lie at places that have eight bytes.
-            self.ends[from].post(at, work, local + place, len as u32)?;
+            bursts.iter().try_for_each(|burst| self.post_one(burst, at))?;
         }
-        self.must_be_done(from, 0)?;
-        if what == Burst::Send {
-            self.must_be_done(to, RECEIVED)?;
-        }
+        let done = due.iter().enumerate().try_for_each(|(end, due)| self.must_be_done(end, due));
+        let done = done.and_then(|()| bursts.iter().try_for_each(|burst| self.verify(burst)));
+        done.map_err(|why| format!("{bursts:?}: {why}").into())
+    }
+
+    /// Fills memory, and posts receives.
+    fn prepare(&mut self, burst: &Burst) -> Outcome {
+        let &Burst { from, kind, len, seed } = burst;
+        let (to, [source, target]) = (1 - from, burst.ends());
+        self.ends[to].set_word(burst.word(), seed)?;
         for at in 0..MANY {
-            let place = at * STRIDE;
-            if what == Burst::Add {
-                let found = self.ends[from].word(place)?;
-                must_be("what an atomic found", found, seed + at * ADD)?;
-                continue;
+            self.ends[source].fill(burst.source(at), len, seed + at)?;
+            self.ends[target].fill(burst.target(at), len + GUARD, !(seed + at))?;
+            if kind.takes_receive() {
+                let room = if kind == Kind::WriteImm { 0 } else { len };
+                self.ends[to].receive(RECEIVED + at, burst.target(at), room as u32)?;
             }
-            self.ends[target].check(TARGET + place, len, seed + at, 0)?;
-            self.ends[target].check(TARGET + place + len, GUARD, !(seed + at), len)?;
-        }
-        if what == Burst::Add {
-            must_be("what atomics left", self.ends[to].word(WORD)?, seed + MANY * ADD)?;
         }
         Ok(())
     }
 
-    /// All of a burst, in its order.
-    fn must_be_done(&mut self, end: usize, first: u64) -> Outcome {
-        let done = self.ends[end].wait(MANY as usize, PATIENCE)?;
-        let right = |(id, done): (u64, &Done)| done.id == id && done.status == 0;
-        if done.len() == MANY as usize && (first..).zip(&done).all(right) {
+    fn post_one(&mut self, burst: &Burst, at: u64) -> Outcome {
+        let Card { va, r_key, .. } = self.cards[1 - burst.from];
+        let (source, target) = (burst.source(at), burst.target(at));
+        let imm = (burst.seed + at) as u32;
+        let (work, local, len) = match burst.kind {
+            Kind::Send => (Work::Send, source, burst.len),
+            Kind::Write => (Work::Write { va: va + target, r_key }, source, burst.len),
+            Kind::WriteImm => (Work::WriteImm { va: va + target, r_key, imm }, source, burst.len),
+            Kind::Read => (Work::Read { va: va + source, r_key }, target, burst.len),
+            Kind::Add => {
+                (Work::FetchAdd { va: va + burst.word(), r_key, add: ADD }, burst.result(at), 8)
+            }
+        };
+        self.ends[burst.from].post(at, work, local, len as u32)
+    }
+
+    fn verify(&mut self, burst: &Burst) -> Outcome {
+        let &Burst { from, kind, len, seed } = burst;
+        if kind == Kind::Add {
+            for at in 0..MANY {
+                let found = self.ends[from].word(burst.result(at))?;
+                must_be("what an atomic found", found, seed + at * ADD)?;
+            }
+            let left = self.ends[1 - from].word(burst.word())?;
+            return must_be("what atomics left", left, seed + MANY * ADD);
+        }
+        let [_, target] = burst.ends();
+        for at in 0..MANY {
+            self.ends[target].check(burst.target(at), len, seed + at, 0)?;
+            self.ends[target].check(burst.target(at) + len, GUARD, !(seed + at), len)?;
+        }
+        Ok(())
+    }
+
+    /// These are all that completes, of each queue in its order, with their immediate data.
+    fn must_be_done(&mut self, end: usize, due: &[(u64, Option<u32>)]) -> Outcome {
+        let mut done = self.ends[end].wait(due.len(), PATIENCE)?;
+        // Stable: what is of the same queue stays in its order.
+        done.sort_by_key(|done| done.id >= RECEIVED);
+        let mut due = due.to_vec();
+        due.sort_by_key(|(id, _)| *id >= RECEIVED);
+        // What rxe says of immediate data at the requester means nothing.
+        let right = |(done, &(id, imm)): (&Done, &(u64, Option<u32>))| {
+            done.status == 0 && done.id == id && (id < RECEIVED || done.imm == imm)
+        };
+        if done.len() == due.len() && done.iter().zip(&due).all(right) {
             return Ok(());
         }
         let name = self.ends[end].name();
-        let said: Vec<_> = done.iter().map(|it| (it.id, it.status)).collect();
-        Err(format!("{name}: requests and statuses {said:?}").into())
+        let said: Vec<_> = done.iter().map(|it| (it.id, it.status, it.imm)).collect();
+        Err(format!("{name}: requests, statuses, immediates {said:?}").into())
     }
+}
+
+/// Bursts of everything from both ends at once, until time is over. Says how many messages there
+/// were.
+pub(crate) fn soak(ends: &mut [Box<dyn End>; 2], how_long: Duration) -> Outcome<usize> {
+    const KINDS: [Kind; 5] = [Kind::Send, Kind::Write, Kind::WriteImm, Kind::Read, Kind::Add];
+    let cards = join(ends, &setup())?;
+    let mut pair = Pair { ends, cards, from: 0 };
+    let (start, mut told) = (Clock::now(), Duration::ZERO);
+    let mut round = 0;
+    while start.elapsed() < how_long {
+        round += 1;
+        let seed = round << 16;
+        let chance = |end: usize| usize::from(pattern(round, end as u64));
+        let burst = |from: usize| Burst {
+            from,
+            kind: KINDS[chance(from) % KINDS.len()],
+            len: [1, 77, 1000, 1024, 5001, 12_289][chance(from + 2) % 6],
+            seed: seed + from as u64,
+        };
+        pair.exchange(&[burst(0), burst(1)])?;
+        if start.elapsed() >= told + Duration::from_secs(15) {
+            told = start.elapsed();
+            let [now, all] = [told, how_long].map(|it| it.as_secs());
+            eprintln!("soak: {} messages, {now} of {all} s", round * 2 * MANY);
+        }
+    }
+    for end in pair.ends {
+        must_be(&format!("{}: state", end.name()), end.state()?.as_str(), "rts")?;
+    }
+    Ok((round * 2 * MANY) as usize)
 }
