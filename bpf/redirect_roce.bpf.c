@@ -5,7 +5,7 @@
 // RoCEv2 is UDP to port 4791 over IPv4 without options or over IPv6 without extension headers,
 // unfragmented, behind at most two VLAN tags. Where the adapter has addresses of its own, which the
 // kernel does not have, ARP, neighbour discovery and ICMP of these go to the socket too, if they
-// have no tag. No frame is changed and none is dropped here: what is broken goes to the kernel,
+// are on its VLAN. No frame is changed and none is dropped here: what is broken goes to the kernel,
 // which counts it.
 
 #include <linux/bpf.h>
@@ -28,6 +28,9 @@
 #define MAX_VLAN_TAGS 2
 #define MORE_FRAGMENTS_OR_OFFSET 0x3fff
 #define MAX_OWNED 8
+#define VLAN_ID 0x0fff
+// Of a frame that is on no VLAN of an owned address: it has two tags.
+#define NO_VLAN 0xffff
 #define ARP_ETHERNET 1
 #define NEIGHBOR_SOLICITATION 135
 #define NEIGHBOR_ADVERTISEMENT 136
@@ -56,6 +59,12 @@ struct neighbor_message {
 	struct in6_addr target;
 };
 
+// An address of the adapter, and the VLAN that it is on, 0 without.
+struct owned_address {
+	struct in6_addr address;
+	__u32 vlan;
+};
+
 // The socket of each queue.
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -75,7 +84,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_OWNED);
-	__type(key, struct in6_addr);
+	__type(key, struct owned_address);
 	__type(value, __u8);
 } owned SEC(".maps");
 
@@ -110,26 +119,26 @@ static __always_inline bool is_vlan(__be16 protocol)
 	return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
 }
 
-static __always_inline bool is_owned(const struct in6_addr *address)
+static __always_inline bool is_owned(const struct in6_addr *address, __u32 vlan)
 {
-	struct in6_addr key;
+	struct owned_address key = { .vlan = vlan };
 
-	__builtin_memcpy(&key, address, sizeof(key));
+	__builtin_memcpy(&key.address, address, sizeof(key.address));
 	return bpf_map_lookup_elem(&owned, &key) != NULL;
 }
 
-static __always_inline bool is_owned_ipv4(const void *address)
+static __always_inline bool is_owned_ipv4(const void *address, __u32 vlan)
 {
-	struct in6_addr key = {};
+	struct owned_address key = { .vlan = vlan };
 
-	key.in6_u.u6_addr16[5] = 0xffff;
-	__builtin_memcpy(&key.in6_u.u6_addr32[3], address, 4);
+	key.address.in6_u.u6_addr16[5] = 0xffff;
+	__builtin_memcpy(&key.address.in6_u.u6_addr32[3], address, 4);
 	return bpf_map_lookup_elem(&owned, &key) != NULL;
 }
 
 // ROCE_OWNED when an owned address is asked for, or somebody says that he has it; ROCE_ANNOUNCED
 // when a neighbour says unasked where he is.
-static __always_inline enum roce_stat judge_arp(struct cursor *cursor)
+static __always_inline enum roce_stat judge_arp(struct cursor *cursor, __u32 vlan)
 {
 	struct arp *arp = take(cursor, sizeof(*arp));
 
@@ -138,7 +147,7 @@ static __always_inline enum roce_stat judge_arp(struct cursor *cursor)
 	if (arp->hardware != bpf_htons(ARP_ETHERNET) || arp->protocol != bpf_htons(ETH_P_IP) ||
 	    arp->hardware_len != ETH_ALEN || arp->protocol_len != 4)
 		return ROCE_PASSED;
-	if (is_owned_ipv4(arp->target) || is_owned_ipv4(arp->sender))
+	if (is_owned_ipv4(arp->target, vlan) || is_owned_ipv4(arp->sender, vlan))
 		return ROCE_OWNED;
 	if (!__builtin_memcmp(arp->sender, arp->target, 4))
 		return ROCE_ANNOUNCED;
@@ -146,11 +155,12 @@ static __always_inline enum roce_stat judge_arp(struct cursor *cursor)
 }
 
 // The same for ICMPv6 behind `ip`.
-static __always_inline enum roce_stat judge_icmpv6(struct cursor *cursor, struct ipv6hdr *ip)
+static __always_inline enum roce_stat judge_icmpv6(struct cursor *cursor, struct ipv6hdr *ip,
+							__u32 vlan)
 {
 	struct neighbor_message *message;
 
-	if (is_owned(&ip->daddr))
+	if (is_owned(&ip->daddr, vlan))
 		return ROCE_OWNED;
 	message = take(cursor, sizeof(*message));
 	if (!message)
@@ -158,7 +168,7 @@ static __always_inline enum roce_stat judge_icmpv6(struct cursor *cursor, struct
 	if (message->icmp.icmp6_type != NEIGHBOR_SOLICITATION &&
 	    message->icmp.icmp6_type != NEIGHBOR_ADVERTISEMENT)
 		return ROCE_PASSED;
-	if (is_owned(&message->target))
+	if (is_owned(&message->target, vlan))
 		return ROCE_OWNED;
 	// To a group, nobody has asked for it.
 	if (message->icmp.icmp6_type == NEIGHBOR_ADVERTISEMENT && ip->daddr.in6_u.u6_addr8[0] == 0xff)
@@ -167,7 +177,7 @@ static __always_inline enum roce_stat judge_icmpv6(struct cursor *cursor, struct
 }
 
 // Walks over an IPv4 header. ROCE_REDIRECTED when UDP follows.
-static __always_inline enum roce_stat walk_ipv4(struct cursor *cursor)
+static __always_inline enum roce_stat walk_ipv4(struct cursor *cursor, __u32 vlan)
 {
 	struct iphdr *ip = take(cursor, sizeof(*ip));
 
@@ -178,7 +188,7 @@ static __always_inline enum roce_stat walk_ipv4(struct cursor *cursor)
 	if (ip->protocol != IPPROTO_UDP)
 		return ip->protocol == IPPROTO_ICMP && ip->ihl == 5 &&
 				       !(ip->frag_off & bpf_htons(MORE_FRAGMENTS_OR_OFFSET)) &&
-				       is_owned_ipv4(&ip->daddr) ?
+				       is_owned_ipv4(&ip->daddr, vlan) ?
 			       ROCE_OWNED :
 			       ROCE_PASSED;
 	if (ip->ihl > 5)
@@ -189,7 +199,7 @@ static __always_inline enum roce_stat walk_ipv4(struct cursor *cursor)
 }
 
 // Walks over an IPv6 header. ROCE_REDIRECTED when UDP follows.
-static __always_inline enum roce_stat walk_ipv6(struct cursor *cursor)
+static __always_inline enum roce_stat walk_ipv6(struct cursor *cursor, __u32 vlan)
 {
 	struct ipv6hdr *ip = take(cursor, sizeof(*ip));
 
@@ -201,7 +211,7 @@ static __always_inline enum roce_stat walk_ipv6(struct cursor *cursor)
 	case IPPROTO_UDP:
 		return ROCE_REDIRECTED;
 	case IPPROTO_ICMPV6:
-		return judge_icmpv6(cursor, ip);
+		return judge_icmpv6(cursor, ip, vlan);
 	case IPPROTO_FRAGMENT:
 		return ROCE_FRAGMENT;
 	case IPPROTO_HOPOPTS:
@@ -222,14 +232,13 @@ static __always_inline enum roce_stat judge(struct xdp_md *ctx)
 	enum roce_stat verdict;
 	struct ethhdr *ethernet;
 	struct udphdr *udp;
-	bool tagged;
 	__be16 protocol;
+	__u32 vlan = 0;
 
 	ethernet = take(&cursor, sizeof(*ethernet));
 	if (!ethernet)
 		return ROCE_SHORT;
 	protocol = ethernet->h_proto;
-	tagged = is_vlan(protocol);
 
 #pragma unroll
 	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
@@ -240,20 +249,19 @@ static __always_inline enum roce_stat judge(struct xdp_md *ctx)
 		tag = take(&cursor, sizeof(*tag));
 		if (!tag)
 			return ROCE_SHORT;
+		vlan = i == 0 ? bpf_ntohs(tag->control) & VLAN_ID : NO_VLAN;
 		protocol = tag->protocol;
 	}
 	if (is_vlan(protocol))
 		return ROCE_VLAN_TAGS;
 
 	if (protocol == bpf_htons(ETH_P_IP))
-		verdict = walk_ipv4(&cursor);
+		verdict = walk_ipv4(&cursor, vlan);
 	else if (protocol == bpf_htons(ETH_P_IPV6))
-		verdict = walk_ipv6(&cursor);
+		verdict = walk_ipv6(&cursor, vlan);
 	else if (protocol == bpf_htons(ETH_P_ARP))
-		verdict = judge_arp(&cursor);
+		verdict = judge_arp(&cursor, vlan);
 	else
-		return ROCE_PASSED;
-	if (verdict == ROCE_OWNED && tagged)
 		return ROCE_PASSED;
 	if (verdict != ROCE_REDIRECTED)
 		return verdict;

@@ -564,6 +564,7 @@ const DEVINFO_LEGEND: &str = "\
 Device strings:
   xdp:eth1[,queues=auto|N][,queue=0][,mode=auto|native|generic][,zerocopy=auto|on|off]
           [,own=10.0.0.5/24]…[,gw=10.0.0.1]…   addresses that the kernel does not have
+          [,vlan=10]                           the VLAN that those are on
   udp:10.0.0.1[,gso=auto|on|off][,verify=on|off]
   auto:eth1      the first where it is allowed, else the second
   memory:NAME    joined with all of the same name in the same program

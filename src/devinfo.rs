@@ -191,7 +191,11 @@ fn tell(context: &Context, port: &PortAttr, ink: &mut Ink) {
         ink.display(format_args!("\t\tstat, top, capture:\tcannot look at it: {trouble}\n"));
     }
     for (index, entry) in context.gids() {
-        ink.display(format_args!("\t\tGID[{index:3}]:\t\t{}, {}\n", entry.gid, entry.gid_type));
+        ink.display(format_args!("\t\tGID[{index:3}]:\t\t{}, {}", entry.gid, entry.gid_type));
+        if let Some(vlan) = entry.vlan {
+            ink.display(format_args!(", VLAN {vlan}"));
+        }
+        ink.byte(b'\n');
     }
     ink.byte(b'\n');
 }

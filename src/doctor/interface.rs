@@ -250,6 +250,7 @@ mod tests {
             is_up: true,
             has_carrier: true,
             addresses: Vec::new(),
+            vlan: None,
         };
         let level = |bytes, wanted| mtu(&of(bytes), wanted).level;
         assert_eq!(level(1500, None), Level::Right);

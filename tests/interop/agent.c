@@ -89,6 +89,7 @@ struct region {
 	struct ibv_mr *mr;
 	unsigned char *bytes;
 	uint64_t len;
+	int borrows; /* The bytes are another region's. */
 };
 
 struct queue {
@@ -233,15 +234,21 @@ static void do_mr(void)
 	int at = 0;
 	while (at < MOST && mrs[at].mr)
 		at++;
-	struct region new = { .len = number("len", 4096) };
+	struct region new = { .len = number("len", 4096) }, *of = region("of");
 	if (!pd || at == MOST)
 		return refuse(pd ? ENOSPC : EINVAL, "mr");
-	if (posix_memalign((void **)&new.bytes, 4096, new.len + !new.len))
+	if (of) {
+		new = *of;
+		new.borrows = 1;
+	} else if (posix_memalign((void **)&new.bytes, 4096, new.len + !new.len)) {
 		return refuse(ENOMEM, "mr");
-	memset(new.bytes, 0, new.len);
+	} else {
+		memset(new.bytes, 0, new.len);
+	}
 	new.mr = ibv_reg_mr(pd, new.bytes, new.len, (int)number("access", IBV_ACCESS_LOCAL_WRITE));
 	if (!new.mr) {
-		free(new.bytes);
+		if (!of)
+			free(new.bytes);
 		return refuse(errno, "mr");
 	}
 	mrs[at] = new;
@@ -706,7 +713,8 @@ static void do_destroy(void)
 		return ok("%s", "");
 	}
 	if (mr) {
-		free(mr->bytes);
+		if (!mr->borrows)
+			free(mr->bytes);
 		memset(mr, 0, sizeof *mr);
 		return ok("%s", "");
 	}

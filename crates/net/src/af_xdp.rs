@@ -11,6 +11,10 @@
 //! It may own addresses that the kernel does not have: [`owned`]. The host's own kernel does not
 //! reach these, because what it sends does not come back from the wire.
 //!
+//! VLAN tags count as far as they are in the frame: where a driver takes them off (`ethtool -K
+//! INTERFACE rxvlan off` keeps it from that; of a veth, `txvlan off` at its other end), nobody here
+//! sees on which VLAN a frame came.
+//!
 //! It takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and locked memory for the frames (CAP_IPC_LOCK,
 //! or `ulimit -l`): 16 MiB by default.
 //!
@@ -262,14 +266,16 @@ impl AfXdp {
         if own.addresses.len() > owned::MAX_ADDRESSES {
             return Err(OpenError::CannotOwn { interface: name(), why: "8 are the most" });
         }
-        let of_kernel = interface.addresses.iter().find(|it| own.has(it.address));
+        // On a VLAN an address is another one.
+        let mut of_kernel = interface.addresses.iter().filter(|_| own.vlan.is_none());
+        let of_kernel = of_kernel.find(|it| own.has(it.address));
         if let Some(&Assigned { address, .. }) = of_kernel {
             return Err(OpenError::AddressOfKernel { interface: name(), address });
         }
         let groups = groups::join(interface, own)
             .map_err(|source| OpenError::System { what: "join multicast groups", source })?;
         for address in &own.addresses {
-            self.program.own(address.address)?;
+            self.program.own(address.address, own.vlan)?;
         }
         let mut host = Host::new(own, mac, interface.mtu as usize);
         host.ask_for_rivals();
@@ -288,6 +294,9 @@ impl AfXdp {
         self.send_owned();
         let addresses: Vec<_> = own.addresses.iter().map(|it| it.address.to_string()).collect();
         self.capabilities.summary += &format!(", owns {}", addresses.join(" and "));
+        if let Some(vlan) = own.vlan {
+            self.capabilities.summary += &format!(" on VLAN {vlan}");
+        }
         Ok(neighbors)
     }
 

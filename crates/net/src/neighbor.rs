@@ -14,7 +14,9 @@ use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol,
+};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -58,6 +60,17 @@ pub struct Interface {
     pub has_carrier: bool,
     /// Its addresses that may be used, in the kernel's order.
     pub addresses: Vec<Assigned>,
+    /// The VLAN that it stands for, of which frames are on another interface.
+    pub vlan: Option<Vlan>,
+}
+
+/// A VLAN (802.1Q) of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vlan {
+    /// Its number, 1 ..= 4094.
+    pub id: u16,
+    /// The index of the interface on which its frames are, with a tag.
+    pub on: u32,
 }
 
 impl Interface {
@@ -358,16 +371,35 @@ fn read_link(message: LinkMessage) -> Interface {
         is_up: message.header.flags.contains(LinkFlags::Up),
         has_carrier: message.header.flags.contains(LinkFlags::LowerUp),
         addresses: Vec::new(),
+        vlan: None,
     };
+    let (mut on, mut id) = (None, None);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => interface.name = name,
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
             LinkAttribute::Address(bytes) => interface.mac = bytes.try_into().ok().map(MacAddress),
+            LinkAttribute::Link(index) => on = Some(index),
+            LinkAttribute::LinkInfo(info) => id = info.iter().find_map(vlan_id),
             _ => {}
         }
     }
+    interface.vlan = id.zip(on).map(|(id, on)| Vlan { id, on });
     interface
+}
+
+/// The number of an 802.1Q VLAN, if that is what stands there.
+fn vlan_id(info: &LinkInfo) -> Option<u16> {
+    let LinkInfo::Data(InfoData::Vlan(parts)) = info else { return None };
+    let is_other = |part: &InfoVlan| match part {
+        InfoVlan::Protocol(protocol) => *protocol != VlanProtocol::Ieee8021Q,
+        _ => false,
+    };
+    let id = parts.iter().find_map(|part| match part {
+        InfoVlan::Id(id) => Some(*id),
+        _ => None,
+    });
+    id.filter(|id| (1..=4094).contains(id) && !parts.iter().any(is_other))
 }
 
 /// The address, unless it must not be used: not yet, or because somebody else has it.
@@ -499,6 +531,25 @@ mod tests {
         assert_eq!((route.reach, route.interface), (Reach::Local, loopback.index));
         let refused = netlink.resolve(&route, Duration::ZERO);
         assert!(matches!(refused, Err(ResolveError::Local(address)) if address == localhost));
+    }
+
+    #[test]
+    fn a_vlan_is_known_by_its_number_and_what_it_is_on() {
+        let vlan = |parts: &[InfoVlan]| {
+            let mut link = LinkMessage::default();
+            link.attributes = vec![
+                LinkAttribute::IfName("eth0.10".to_owned()),
+                LinkAttribute::Link(7),
+                LinkAttribute::LinkInfo(vec![LinkInfo::Data(InfoData::Vlan(parts.to_vec()))]),
+            ];
+            read_link(link).vlan
+        };
+        let protocol = InfoVlan::Protocol;
+        let id = InfoVlan::Id(10);
+        let expected = Some(Vlan { id: 10, on: 7 });
+        assert_eq!(vlan(&[protocol(VlanProtocol::Ieee8021Q), id.clone()]), expected);
+        assert_eq!(vlan(&[id.clone(), protocol(VlanProtocol::Ieee8021Ad)]), None);
+        assert_eq!((vlan(&[InfoVlan::Id(0)]), vlan(&[])), (None, None));
     }
 
     #[test]

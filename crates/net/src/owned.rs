@@ -8,7 +8,9 @@
 //! smoltcp does not show what it knows of neighbours. So for each one asked for it gets a datagram
 //! to send: the frame with it, which goes nowhere, says the MAC.
 //!
-//! Frames have no VLAN tag. Addresses are told, not learned: no DHCP, no router advertisements.
+//! All addresses are on one VLAN, or on none. Who writes and reads messages here never sees the
+//! tag: it is put on and taken off where frames come and go. Addresses are told, not learned: no
+//! DHCP, no router advertisements.
 //! Time is passed in.
 //!
 //! # Counters
@@ -48,6 +50,8 @@ pub struct Own {
     pub addresses: Vec<Assigned>,
     /// For each family at most one router.
     pub gateways: Vec<IpAddr>,
+    /// The VLAN that they are on, 1 ..= 4094; `None` for frames without a tag.
+    pub vlan: Option<u16>,
 }
 
 /// The most addresses that an adapter may own: the XDP program's map has so many places.
@@ -181,16 +185,31 @@ impl Host {
 
     /// Takes a frame that is no RoCEv2. Says whether it is one of those looked at here.
     pub(crate) fn take(&mut self, frame: RawFrame<'_>) -> bool {
-        if !message::is_ours(frame.first) {
+        let (macs, rest) = self.untag(frame.first);
+        if !message::is_ours(macs, rest) {
             return false;
         }
         self.counters.rx += 1;
-        if self.inbox.len() >= INBOX || frame.wire_len > self.wire.max_frame() {
+        let len = macs.len() + rest.len() + frame.second.len();
+        if self.inbox.len() >= INBOX || len > self.wire.max_frame() {
             self.counters.overflow += 1;
         } else {
-            self.inbox.push_back([frame.first, frame.second].concat());
+            self.inbox.push_back([macs, rest, frame.second].concat());
         }
         true
+    }
+
+    /// A frame without the tag of the addresses' VLAN, as what stands around that.
+    fn untag<'a>(&self, frame: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        let vlan = self.own.vlan.unwrap_or(0);
+        match frame.split_at_checked(MACS) {
+            Some((
+                macs,
+                [0x81, 0x00, high, low, rest @ ..] | [0x88, 0xa8, high, low, rest @ ..],
+            )) if u16::from_be_bytes([*high, *low]) & 0x0fff == vlan => (macs, rest),
+            Some(whole) if self.own.vlan.is_none() => whole,
+            _ => (&[], &[]),
+        }
     }
 
     /// Whether [`Host::serve`] has something to do.
@@ -277,7 +296,12 @@ impl Host {
 
     /// The next frame to be sent.
     pub(crate) fn outgoing(&mut self) -> Option<Vec<u8>> {
-        self.outbox.take()
+        let mut frame = self.outbox.take()?;
+        if let Some(vlan) = self.own.vlan {
+            let [high, low] = vlan.to_be_bytes();
+            frame.splice(MACS..MACS, [0x81, 0x00, high, low]);
+        }
+        Some(frame)
     }
 
     /// Whether there are frames to be sent.
@@ -298,6 +322,9 @@ impl Host {
         ]
     }
 }
+
+/// Bytes of a frame before a tag.
+const MACS: usize = 12;
 
 /// Frames that wait to be looked at, at most.
 const INBOX: usize = 256;

@@ -290,7 +290,11 @@ fn broken_messages_for_owned_addresses_are_counted_and_harmless() {
     }
     let cable = Cable::new(1500);
     let address: IpAddr = [192, 0, 2, 5].into();
-    let own = Own { addresses: vec![Assigned { address, prefix_len: 24 }], gateways: Vec::new() };
+    let own = Own {
+        addresses: vec![Assigned { address, prefix_len: 24 }],
+        gateways: Vec::new(),
+        vlan: None,
+    };
     let opened = cable.a.run(|| AfXdp::open_owning("va", settings(), &own));
     let (mut port, neighbors) = opened.expect("it opens");
     let peer = [192, 0, 2, 2];

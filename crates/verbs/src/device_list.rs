@@ -253,6 +253,7 @@ mod tests {
                 .iter()
                 .map(|it| Assigned { address: it.parse().unwrap(), prefix_len: 24 })
                 .collect(),
+            vlan: None,
         };
         let interfaces = [
             interface("lo", 772, true, &["127.0.0.1"]),

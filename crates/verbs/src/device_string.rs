@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! xdp:eth1[,queues=auto|N][,queue=0][,mode=auto|native|generic][,zerocopy=auto|on|off]
-//!         [,own=10.0.0.5/24]…[,gw=10.0.0.1]…
+//!         [,own=10.0.0.5/24]…[,gw=10.0.0.1]…[,vlan=10]
 //! udp:10.0.0.1[,gso=auto|on|off][,verify=on|off]
 //! auto:eth1
 //! memory:NAME
@@ -17,7 +17,9 @@
 //! `queues` says how many queues of the interface to receive from, from `queue` on: all unless it
 //! is said, or the one named. With `own` the adapter has addresses of its own instead of the
 //! interface's, and `gw` is the router beyond their network (see `roxe_net::owned`). More than one
-//! may stand behind each other, `own=10.0.0.5/24,own=fd00::5/64`, or be joined by `+`.
+//! may stand behind each other, `own=10.0.0.5/24,own=fd00::5/64`, or be joined by `+`. With `vlan`
+//! they are on that VLAN: what is sent has its tag, what has not is not heard. Addresses of VLANs
+//! that the kernel has on the interface (`eth1.10`) are the adapter's like those of the interface.
 //!
 //! Behind each of them may stand `capture=FILE`, which records all that passes, and `fault=RULES`,
 //! which makes the network a bad one (see [`roxe_net::fault`] for the rules; they may have commas
@@ -225,6 +227,17 @@ fn own(options: &mut Options<'_>) -> Result<roxe_net::owned::Own, Wrong> {
         }
         own.gateways.push(gateway);
     }
+    if let Some(text) = options.take("vlan") {
+        let wrong = |what: &str| Wrong::option("vlan", format!("vlan={text}: {what}"));
+        let id = text.parse().ok().filter(|id| (1..=4094).contains(id));
+        own.vlan = Some(id.ok_or_else(|| wrong("not a number from 1 to 4094"))?);
+        if own.addresses.is_empty() {
+            return Err(wrong(
+                "only addresses of the adapter's own (`own=`) have it; those of an interface of \
+                 the kernel on that VLAN are there without",
+            ));
+        }
+    }
     Ok(own)
 }
 
@@ -356,6 +369,12 @@ mod tests {
         assert_eq!(both.gateways.len(), 2);
         assert_eq!(own("xdp:eth1,own=10.0.0.5/24+fd00::5/64,gw=10.0.0.1+fd00::1"), both);
         assert_eq!(own("xdp:eth1").addresses, []);
+        assert_eq!((both.vlan, own("xdp:e,own=10.0.0.5/24,vlan=4094").vlan), (None, Some(4094)));
+        for wrong in ["0", "4095", "x", ""] {
+            let what = format!("vlan={wrong}: not a number from 1 to 4094");
+            assert_eq!(why(&format!("xdp:e,own=10.0.0.5/24,vlan={wrong}")), what);
+        }
+        assert!(why("xdp:e,vlan=10").starts_with("vlan=10: only addresses of the adapter's own"));
         let no_address = "not an address and its network, such as 10.0.0.5/24";
         for wrong in ["10.0.0.5", "10.0.0.5/33", "eth/24", "224.0.0.1/24", "::/64", ""] {
             assert_eq!(why(&format!("xdp:e,own={wrong}")), format!("own={wrong}: {no_address}"));

@@ -2,7 +2,6 @@
 //! production.
 
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use roxe_device::Device;
@@ -10,9 +9,12 @@ use roxe_device::gid_table::GidEntry;
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
 use roxe_transport::work::PathId;
-use roxe_wire::{FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path};
+use roxe_wire::{
+    Addressing, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path, VlanTag,
+};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::changes::Place;
 use crate::events::{AsyncEvent, Router};
 use crate::loopback::Loopback;
 use crate::registered_memory::RegisteredMemory;
@@ -106,11 +108,14 @@ impl Driver {
     }
 
     /// Frames to a destination have these link addresses from now on, destination and source.
-    pub(crate) fn move_to(&mut self, destination: IpAddr, ethernet: (MacAddress, MacAddress)) {
+    pub(crate) fn move_to(&mut self, to: Place, ethernet: (MacAddress, MacAddress)) {
         for index in 0..self.paths.len() {
             let id = PathId(u32::try_from(index).expect("paths have numbers of 32 bits"));
             let path = self.device.paths().get(id);
-            let goes_there = path.is_some_and(|it| it.addressing.destination == destination);
+            let goes_there = path.is_some_and(|it| {
+                let Addressing { destination, vlan, .. } = it.addressing;
+                Place { address: destination, vlan: vlan.map(VlanTag::id) } == to
+            });
             if goes_there && matches!(self.paths[index], Way::Port(_)) {
                 self.set_link(id, Link::Ethernet(ethernet.0, ethernet.1));
             }
@@ -126,11 +131,11 @@ impl Driver {
 
     /// Makes these the engine's addresses. Those that stay keep their GID indices. Says whether
     /// anything changed.
-    pub(crate) fn set_addresses(&mut self, addresses: impl Iterator<Item = IpAddr>) -> bool {
-        let entry = |address| GidEntry {
+    pub(crate) fn set_addresses(&mut self, addresses: impl Iterator<Item = Place>) -> bool {
+        let entry = |Place { address, vlan }| GidEntry {
             gid: Gid::from_ip(address),
             gid_type: GidType::RoceV2,
-            vlan: None,
+            vlan,
         };
         let wanted: Vec<_> = addresses.map(entry).collect();
         let gids = self.device.gids();

@@ -12,7 +12,7 @@ use roxe_net::neighbor::{Interface, Netlink, Watch};
 use roxe_net::{FramePort, memory, udp};
 use roxe_wire::Mtu;
 
-use crate::changes::{self, Changes, Watched};
+use crate::changes::{self, Changes, Place, Watched};
 use crate::context::seed;
 use crate::device_string::{DeviceString, DeviceStringError, PortString};
 use crate::error::Error;
@@ -21,7 +21,7 @@ use crate::resolver::Resolver;
 /// An open port.
 pub(crate) struct Opened {
     pub(crate) port: Box<dyn FramePort + Send>,
-    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) addresses: Vec<Place>,
     pub(crate) resolver: Resolver,
     /// What its summary does not say.
     pub(crate) note: String,
@@ -39,7 +39,7 @@ impl Opened {
     /// A port that depends on no interface.
     fn new(
         port: impl FramePort + Send + 'static,
-        addresses: Vec<IpAddr>,
+        addresses: Vec<Place>,
         resolver: Resolver,
     ) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Opened {
         let port = segment.join()?;
         let number = u8::try_from(port.number() + 1).ok().filter(|&number| number < u8::MAX);
         let number = number.ok_or(roxe_device::VerbError::Limit("ports of a segment"))?;
-        let addresses = vec![IpAddr::from([192, 0, 2, number])];
+        let addresses = vec![Place::untagged(IpAddr::from([192, 0, 2, number]))];
         Ok(Self::new(port, addresses, Resolver::Segment))
     }
 
@@ -78,7 +78,7 @@ impl Opened {
         let watch = Watch::open()?;
         let port = udp::Udp::open(address, settings)?;
         let index = port.interface();
-        let opened = Self::new(port, vec![address], Resolver::Socket);
+        let opened = Self::new(port, vec![Place::untagged(address)], Resolver::Socket);
         let interfaces = Netlink::open()?.interfaces()?;
         let Some(interface) = interfaces.iter().find(|it| it.index == index) else {
             return Ok(Self { active: false, ..opened });
@@ -96,6 +96,7 @@ impl Opened {
         own: &roxe_net::owned::Own,
     ) -> Result<Self, Error> {
         use roxe_net::af_xdp::AfXdp;
+        use roxe_net::neighbor::Assigned;
         let (port, neighbors) = if own.addresses.is_empty() {
             (AfXdp::open(interface, settings)?, None)
         } else {
@@ -105,13 +106,14 @@ impl Opened {
         // What changes from here on is told; what is so now is read after.
         let watch = Watch::open()?;
         let mut netlink = Netlink::open()?;
-        let found = find(&mut netlink, interface)?;
+        let all = netlink.interfaces()?;
+        let found = choose(&all, interface)?.clone();
         let watched = Watched::new(watch, &found)?;
         let active = changes::is_active(&found);
         let (addresses, resolver, changes) = match neighbors {
             None => {
                 let kernel = crate::resolver::kernel::Kernel::new(netlink, &found);
-                let addresses = changes::addresses(&found).collect();
+                let addresses = changes::addresses(&found, &all);
                 let changes = watched.with_its_addresses(kernel.follow()?);
                 (addresses, Resolver::Kernel(kernel), changes)
             }
@@ -119,7 +121,8 @@ impl Opened {
                 let mac = found.mac.unwrap_or_default();
                 let changes = watched.with_own_addresses(neighbors.clone(), mac);
                 let host = crate::resolver::own::Host { neighbors, mac };
-                let addresses = own.addresses.iter().map(|it| it.address).collect();
+                let place = |it: &Assigned| Place { address: it.address, vlan: own.vlan };
+                let addresses = own.addresses.iter().map(place).collect();
                 (addresses, Resolver::Own(host), changes)
             }
         };
@@ -184,14 +187,15 @@ pub(crate) fn wall_clock() -> Timestamp {
 }
 
 fn find(netlink: &mut Netlink, name: &str) -> Result<Interface, Error> {
-    let mut interfaces = netlink.interfaces()?;
-    match interfaces.iter().position(|interface| interface.name == name) {
-        Some(at) => Ok(interfaces.swap_remove(at)),
-        None => Err(Error::NoSuchDevice {
-            name: name.to_owned(),
-            others: interfaces.into_iter().map(|interface| interface.name).collect(),
-        }),
-    }
+    choose(&netlink.interfaces()?, name).cloned()
+}
+
+/// The interface of this name.
+fn choose<'a>(all: &'a [Interface], name: &str) -> Result<&'a Interface, Error> {
+    all.iter().find(|interface| interface.name == name).ok_or_else(|| Error::NoSuchDevice {
+        name: name.to_owned(),
+        others: all.iter().map(|interface| interface.name.clone()).collect(),
+    })
 }
 
 /// The segment of this name; all who ask in this process get the same one.

@@ -74,11 +74,11 @@ pub(crate) mod kernel {
     use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Duration;
 
-    use roxe_net::neighbor::{Interface, Netlink, ResolveError, Watch};
-    use roxe_wire::{Addressing, MacAddress};
+    use roxe_net::neighbor::{Interface, Netlink, ResolveError, Vlan, Watch};
+    use roxe_wire::{Addressing, MacAddress, VlanTag};
 
     use super::patiently;
-    use crate::changes::Notice;
+    use crate::changes::{Notice, Place};
     use crate::error::Error;
 
     /// The kernel, about one interface.
@@ -89,8 +89,8 @@ pub(crate) mod kernel {
         known: Known,
     }
 
-    /// The destinations asked for: from which source, and where they are.
-    type Known = Arc<Mutex<BTreeMap<IpAddr, (IpAddr, MacAddress)>>>;
+    /// The destinations asked for: from which source, by which interface, and where they are.
+    type Known = Arc<Mutex<BTreeMap<Place, (IpAddr, u32, MacAddress)>>>;
 
     impl Kernel {
         pub(crate) fn new(netlink: Netlink, interface: &Interface) -> Self {
@@ -100,8 +100,10 @@ pub(crate) mod kernel {
         }
 
         pub(crate) fn ethernet(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
+            let place = Place { address: to.destination, vlan: to.vlan.map(VlanTag::id) };
+            let interface = self.interface_on(place)?;
             let mut silent = None;
-            let mac = patiently(|| match self.look_up(to) {
+            let mac = patiently(|| match self.look_up(to, interface) {
                 Err(Error::Resolve(why @ ResolveError::NoAnswer { .. })) => {
                     silent = Some(why);
                     Ok(None)
@@ -114,15 +116,24 @@ pub(crate) mod kernel {
             if known.len() >= MOST {
                 known.pop_first();
             }
-            known.insert(to.destination, (to.source, mac));
+            known.insert(place, (to.source, interface, mac));
             Ok((mac, self.mac))
+        }
+
+        /// The interface by which frames with such a tag leave.
+        fn interface_on(&self, place: Place) -> Result<u32, Error> {
+            let Some(id) = place.vlan else { return Ok(self.interface) };
+            let vlan = Some(Vlan { id, on: self.interface });
+            let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = netlink.interfaces()?.into_iter();
+            Ok(all.find(|it| it.vlan == vlan).ok_or(Error::NoRoute(place.address))?.index)
         }
 
         /// What the kernel knows now. Where it knows nothing it asks the neighbour: others may ask
         /// it meanwhile.
-        fn look_up(&self, to: &Addressing) -> Result<MacAddress, Error> {
+        fn look_up(&self, to: &Addressing, interface: u32) -> Result<MacAddress, Error> {
             let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
-            let route = netlink.route(to.destination, Some(to.source), Some(self.interface))?;
+            let route = netlink.route(to.destination, Some(to.source), Some(interface))?;
             let route = route.ok_or(Error::NoRoute(to.destination))?;
             Ok(netlink.resolve(&route, Duration::ZERO)?)
         }
@@ -133,7 +144,6 @@ pub(crate) mod kernel {
                 watch: Watch::neighbors()?,
                 notice: Notice::default(),
                 netlink: Netlink::open()?,
-                interface: self.interface,
                 mac: self.mac,
                 known: Arc::clone(&self.known),
             })
@@ -145,7 +155,6 @@ pub(crate) mod kernel {
         watch: Watch,
         notice: Notice,
         netlink: Netlink,
-        interface: u32,
         mac: MacAddress,
         known: Known,
     }
@@ -153,36 +162,35 @@ pub(crate) mod kernel {
     impl Follower {
         /// Those that have moved, and the link addresses of their frames, destination and source.
         /// One that the kernel has lost is where it was. Waits for nobody.
-        pub(crate) fn moved(&mut self) -> Vec<(IpAddr, (MacAddress, MacAddress))> {
-            let Self { watch, notice, netlink, interface, mac, known } = self;
+        pub(crate) fn moved(&mut self) -> Vec<(Place, (MacAddress, MacAddress))> {
+            let Self { watch, notice, netlink, mac, known } = self;
             let changed = watch.has_changed();
             let mut moved = Vec::new();
             // Those that moved are known, however the look ends.
-            let _ = notice.look(changed, || look(netlink, *interface, known, &mut moved));
-            moved.into_iter().map(|(destination, to)| (destination, (to, *mac))).collect()
+            let _ = notice.look(changed, || look(netlink, known, &mut moved));
+            moved.into_iter().map(|(place, to)| (place, (to, *mac))).collect()
         }
     }
 
     /// Tells the destinations that have moved, and remembers where they are.
     fn look(
         netlink: &mut Netlink,
-        interface: u32,
         known: &Known,
-        moved: &mut Vec<(IpAddr, MacAddress)>,
+        moved: &mut Vec<(Place, MacAddress)>,
     ) -> io::Result<()> {
         let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
         let all = lock().clone();
         let mut outcome = Ok(());
-        for (destination, (source, before)) in all {
-            let resolved = match netlink.route(destination, Some(source), Some(interface)) {
+        for (place, (source, interface, before)) in all {
+            let resolved = match netlink.route(place.address, Some(source), Some(interface)) {
                 Ok(Some(route)) => netlink.resolve(&route, Duration::ZERO),
                 Ok(None) => continue,
                 Err(error) => Err(error.into()),
             };
             match resolved {
                 Ok(mac) if mac != before => {
-                    moved.push((destination, mac));
-                    lock().insert(destination, (source, mac));
+                    moved.push((place, mac));
+                    lock().insert(place, (source, interface, mac));
                 }
                 Err(ResolveError::System(error)) => outcome = Err(error),
                 // If it has to be asked for, the answer is a change that is heard of.

@@ -163,6 +163,53 @@ fn two_owned_addresses_are_connected() {
     }
 }
 
+/// Neighbours are found, and data goes, in frames with a tag; who is on another VLAN, or on none,
+/// is not there.
+#[test]
+fn owned_addresses_on_a_vlan_are_connected_and_reach_no_other() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let file = std::env::temp_dir().join(format!("roxe-vlan-{}.pcapng", std::process::id()));
+    let device =
+        format!("xdp:va,own=192.0.2.5/24,own=fd00::5/64,vlan=10,capture={}", file.display());
+    let one = open(&cable.a, &device).unwrap_or_else(|why| panic!("{why}"));
+    assert!(one.summary().contains(", owns 192.0.2.5 and fd00::5 on VLAN 10"), "{}", one.summary());
+    assert!(one.gids().iter().all(|(_, entry)| entry.vlan == Some(10)));
+    let other = open(&cable.b, "xdp:vb,own=192.0.2.6/24+fd00::6/64,vlan=10").unwrap();
+    for (here, there) in [("192.0.2.5", "192.0.2.6"), ("fd00::5", "fd00::6")] {
+        let mut pair = connect(&cable, (&one, here), (&other, there));
+        exchange(&mut pair, [&one, &other]);
+    }
+    assert_eq!(count(&one, "local_ack_timeout_err") + count(&one, "owned_malformed"), 0);
+    let recorded = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let begins = |tag: &[u8]| {
+        let frame = [&[2, 0, 0, 0, 0, 0x0b, 2, 0, 0, 0, 0, 0x0a][..], tag].concat();
+        recorded.windows(frame.len()).filter(|bytes| *bytes == frame).count()
+    };
+    assert!(begins(&[0x81, 0, 0, 10]) > 100 && begins(&[0x08, 0]) + begins(&[0x86, 0xdd]) == 0);
+
+    drop(other);
+    // The kernel there has 192.0.2.2, without a tag.
+    for (device, address) in [
+        ("xdp:vb", "192.0.2.2"),
+        ("xdp:vb,own=192.0.2.7/24", "192.0.2.7"),
+        ("xdp:vb,own=192.0.2.8/24,vlan=11", "192.0.2.8"),
+    ] {
+        let other = open(&cable.b, device).unwrap();
+        let endpoint =
+            Connection::new(&other).unwrap().queue_pair().endpoint_at(gid(&other, address));
+        let connection = Connection::new(&one).unwrap();
+        let refused =
+            connection.queue_pair().connect(&endpoint.unwrap(), &ConnectOptions::default());
+        let silent = refused.unwrap_err().to_string();
+        let expected = format!("{address} does not answer on the network");
+        assert!(silent.starts_with(&expected), "{device}: {silent}");
+    }
+}
+
 /// Which also shows that the kernel finds the MAC.
 #[test]
 fn a_kernel_pings_an_owned_address_and_its_own_traffic_goes_on() {

@@ -7,6 +7,7 @@ mod page;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -20,7 +21,7 @@ use crate::{say, tell, tools, workspace};
 
 /// What guests are built and run with.
 #[rustfmt::skip]
-pub(crate) const NEEDS: &[&str] = &["iproute2", "qemu-system-x86", "xz-utils", "zstd"];
+pub(crate) const NEEDS: &[&str] = &["ethtool", "iproute2", "qemu-system-x86", "xz-utils", "zstd"];
 
 /// Kernels whose adapter is the peer: Debian 12's, and the newer one of its security archive.
 const SERIES: [&str; 2] = ["6.1", "6.12"];
@@ -31,38 +32,57 @@ const PAGE: &str = "docs/interop.md";
 /// The command.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let chosen = read(arguments)?;
+    if chosen.page {
+        return write_page();
+    }
     tools::ensure_present(&[tools::BUILD, NEEDS].concat())?;
     if !child::show(programs())? {
         return Err(Stop::Findings.into());
     }
-    let mut rows = Vec::new();
+    let (mut all, mut wrong) = (0, 0);
     for series in &chosen.series {
         let image = image::build(series)?;
         let mut matrix = program(&image, series);
         matrix.args(&chosen.words).stdout(Stdio::piped());
         let mut matrix = matrix.spawn().context("cannot run the matrix")?;
         let output = matrix.stdout.take().context("a pipe that was asked for")?;
-        let before = rows.len();
-        rows.extend(
-            BufReader::new(output).lines().map_while(Result::ok).filter_map(|it| Row::read(&it)),
-        );
+        let lines: Vec<String> = BufReader::new(output).lines().map_while(Result::ok).collect();
+        let rows: Vec<Row> = lines.iter().filter_map(|it| Row::read(it)).collect();
         let status = matrix.wait().context("cannot wait for the matrix")?;
         if status.code() == Some(3) {
             return Err(Stop::Missing(ROOT.into()).into());
         }
-        let cut = !status.success() && !rows[before..].iter().any(|row| row.verdict == "wrong");
-        if cut || rows.len() == before {
+        let faults = rows.iter().filter(|row| row.verdict == "wrong").count();
+        if !status.success() && faults == 0 || rows.is_empty() {
             return Err(anyhow::anyhow!("the matrix with Linux {series} did not come to its end"));
         }
+        (all, wrong) = (all + rows.len(), wrong + faults);
         // A part of the matrix is no page.
         if chosen.whole {
-            fs::write(workspace::root().join(PAGE), page::render(&rows, &today()?))?;
-            tell!("written: {PAGE}");
+            fs::write(kept(series), format!("{}\n{}", today()?, lines.join("\n")))?;
+            write_page()?;
         }
     }
-    let wrong = rows.iter().filter(|row| row.verdict == "wrong").count();
-    say!("{} batches, {wrong} of them wrong", rows.len());
+    say!("{all} batches, {wrong} of them wrong");
     if wrong == 0 { Ok(()) } else { Err(Stop::Findings.into()) }
+}
+
+/// Where the rows of a kernel's whole matrix are kept, behind the day.
+fn kept(series: &str) -> PathBuf {
+    workspace::target().join("interop/runs").join(series).join("rows")
+}
+
+/// Makes the page of what is kept: each kernel's last whole matrix.
+fn write_page() -> Result<()> {
+    let mut runs = Vec::new();
+    for series in SERIES {
+        let Ok(text) = fs::read_to_string(kept(series)) else { continue };
+        let (day, lines) = text.split_once('\n').unwrap_or((&text, ""));
+        runs.push((day.to_owned(), lines.lines().filter_map(Row::read).collect()));
+    }
+    fs::write(workspace::root().join(PAGE), page::render(&runs))?;
+    tell!("written: {PAGE}");
+    Ok(())
 }
 
 /// A reduced matrix, for `cargo xtask test`.
@@ -105,10 +125,12 @@ struct Chosen {
     /// Handed on: words that the names of batches must have, or `--reduced`.
     words: Vec<String>,
     whole: bool,
+    /// Nothing is measured: the page is written anew.
+    page: bool,
 }
 
 fn read(arguments: &[String]) -> Result<Chosen, Stop> {
-    let mut chosen = Chosen { series: Vec::new(), words: Vec::new(), whole: true };
+    let mut chosen = Chosen { series: Vec::new(), words: Vec::new(), whole: true, page: false };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -116,12 +138,13 @@ fn read(arguments: &[String]) -> Result<Chosen, Stop> {
                 let series = words.next().ok_or_else(|| Stop::Usage(USAGE.into()))?;
                 chosen.series.push(series.clone());
             }
+            "--page" => chosen.page = true,
             "--reduced" => chosen.words.push(word.clone()),
             option if option.starts_with('-') => return Err(Stop::Usage(USAGE.into())),
             _ => chosen.words.push(word.clone()),
         }
     }
-    chosen.whole = arguments.is_empty();
+    chosen.whole = chosen.words.is_empty();
     if chosen.series.is_empty() {
         chosen.series = SERIES.map(str::to_owned).to_vec();
     }
@@ -133,7 +156,7 @@ fn today() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-const USAGE: &str = "usage: cargo xtask interop [--reduced] [--kernel SERIES]… [WORD…]";
+const USAGE: &str = "usage: cargo xtask interop [--reduced] [--kernel SERIES]… [WORD…] | --page";
 const ROOT: &str = "root is needed for network namespaces, AF_XDP and the guest's network";
 
 #[cfg(test)]
@@ -148,6 +171,9 @@ mod tests {
         };
         let all = read(&[]).unwrap();
         assert!(all.whole && all.series == ["6.1", "6.12"]);
+        let one = read(&["--kernel", "6.12"]).unwrap();
+        assert!(one.whole && one.series == ["6.12"]);
+        assert!(!read(&["--reduced"]).unwrap().whole);
         let some = read(&["--kernel", "6.12", "RC SEND"]).unwrap();
         assert!(!some.whole && some.series == ["6.12"] && some.words == ["RC SEND"]);
         assert_eq!(read(&["--kernel"]), None);

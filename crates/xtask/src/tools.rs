@@ -25,6 +25,7 @@ enum Sign {
 #[rustfmt::skip]
 const PACKAGES: &[Package] = &[
     Package("clang",      "compiles the XDP program",                  Sign::Program("clang")),
+    Package("ethtool",    "keeps VLAN tags in frames",                 Sign::Program("ethtool")),
     Package("g++",        "compiles libFuzzer",                        Sign::Program("g++")),
     Package("iproute2",   "makes interfaces for tests",                Sign::Program("ip")),
     Package("libelf-dev", "linked by libbpf",                          Sign::File("/usr/include/libelf.h")),

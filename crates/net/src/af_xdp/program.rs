@@ -181,14 +181,11 @@ impl Attached {
             .map_err(|error| refused("put the socket into the XDP program's map", error))
     }
 
-    /// From now on the socket gets what ARP, neighbour discovery and ICMP say to this address.
-    pub(super) fn own(&self, address: IpAddr) -> Result<(), OpenError> {
-        let key = match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped(),
-            IpAddr::V6(address) => address,
-        };
+    /// From now on the socket gets what ARP, neighbour discovery and ICMP say to this address on
+    /// this VLAN.
+    pub(super) fn own(&self, address: IpAddr, vlan: Option<u16>) -> Result<(), OpenError> {
         self.owned
-            .update(&key.octets(), &[1], MapFlags::ANY)
+            .update(&owned_key(address, vlan), &[1], MapFlags::ANY)
             .map_err(|error| refused("put the address into the XDP program's map", error))
     }
 
@@ -203,6 +200,15 @@ impl Attached {
         let since = move |at| totals[at] - self.baseline[at];
         STATS.into_iter().enumerate().map(move |(at, name)| (name, since(at)))
     }
+}
+
+/// An address of the adapter's own, as the program's map has it.
+fn owned_key(address: IpAddr, vlan: Option<u16>) -> Vec<u8> {
+    let address = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    [&address.octets()[..], &u32::from(vlan.unwrap_or(0)).to_ne_bytes()].concat()
 }
 
 /// Each counter, of all processors together.

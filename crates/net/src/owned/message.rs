@@ -36,12 +36,13 @@ impl From<smoltcp::wire::Error> for Malformed {
     }
 }
 
-/// Whether a frame is of a kind that is looked at here.
-pub(super) fn is_ours(frame: &[u8]) -> bool {
-    match frame.get(12..14) {
+/// Whether a frame, whose MACs are these, is of a kind that is looked at here.
+pub(super) fn is_ours(macs: &[u8], rest: &[u8]) -> bool {
+    match rest.get(..2) {
+        _ if macs.len() != 12 => false,
         Some([0x08, 0x06]) => true,
-        Some([0x08, 0x00]) => frame.get(23) == Some(&u8::from(IpProtocol::Icmp)),
-        Some([0x86, 0xdd]) => frame.get(20) == Some(&u8::from(IpProtocol::Icmpv6)),
+        Some([0x08, 0x00]) => rest.get(11) == Some(&u8::from(IpProtocol::Icmp)),
+        Some([0x86, 0xdd]) => rest.get(8) == Some(&u8::from(IpProtocol::Icmpv6)),
         _ => false,
     }
 }

@@ -16,7 +16,7 @@ fn own() -> Own {
         Assigned { address: OWN_V4, prefix_len: 24 },
         Assigned { address: OWN_V6, prefix_len: 64 },
     ];
-    Own { addresses, gateways: vec![[10, 0, 0, 1].into()] }
+    Own { addresses, gateways: vec![[10, 0, 0, 1].into()], vlan: None }
 }
 
 /// One whose addresses are its own already.
@@ -72,6 +72,29 @@ fn networks_and_routers_say_what_is_in_reach() {
     assert!(all.has_in_network([1, 2, 3, 4].into()) && !all.has_in_network(PEER_V6));
     let one = Assigned { address: OWN_V4, prefix_len: 32 };
     assert!(one.has_in_network(OWN_V4) && !one.has_in_network(PEER_V4));
+}
+
+#[test]
+fn on_a_vlan_only_its_frames_count_and_answers_have_its_tag() {
+    let mut host = Host::new(&Own { vlan: Some(0x123), ..own() }, MAC, 1500);
+    host.claim();
+    let announced = host.outgoing().unwrap();
+    assert_eq!(announced[12..18], [0x81, 0, 1, 0x23, 8, 6]);
+    while host.outgoing().is_some() {}
+    let asked = arp(1, [10, 0, 0, 9], [10, 0, 0, 5]);
+    let tagged = |tag: [u8; 4]| [&asked[..12], &tag, &asked[12..]].concat();
+    for foreign in [asked.clone(), tagged([0x81, 0, 1, 0x24]), tagged([0x81, 0, 0, 0])] {
+        assert!(!host.take(RawFrame::ethernet(&foreign)));
+    }
+    assert!(!host.take(RawFrame::ethernet(&tagged([0x81, 0, 1, 0x23])[..15])));
+    // Its priority does not count.
+    let answer = answers(&mut host, at(1), &tagged([0x81, 0, 0x61, 0x23])).pop().unwrap();
+    assert_eq!(answer[12..18], [0x81, 0, 1, 0x23, 8, 6]);
+    assert_eq!(answer[18 + 14..][..4], [10, 0, 0, 5], "its sender");
+
+    let mut plain = self::host();
+    assert_eq!(answers(&mut plain, at(1), &tagged([0x81, 0, 0x60, 0])).len(), 1, "VLAN 0 is none");
+    assert!(!plain.take(RawFrame::ethernet(&tagged([0x81, 0, 1, 0x23]))));
 }
 
 #[test]

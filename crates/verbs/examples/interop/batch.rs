@@ -138,6 +138,9 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    /// The VLAN of the family that has one.
+    pub(crate) const VLAN: u16 = 100;
+
     pub(crate) const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Vlan];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -188,13 +191,13 @@ impl fmt::Display for Batch {
 const TIMEOUT: u8 = 19;
 
 /// Places in the memory of an end. Messages begin at odd ones.
-const SOURCE: u64 = 65;
-const TARGET: u64 = (2 << 20) + 4163;
-const WORD: u64 = 4 << 20;
+pub(crate) const SOURCE: u64 = 65;
+pub(crate) const TARGET: u64 = (2 << 20) + 4163;
+pub(crate) const WORD: u64 = 4 << 20;
 const RESULT: u64 = WORD + 64;
 
 /// Bytes around a message that must stay as they were.
-const GUARD: u64 = 64;
+pub(crate) const GUARD: u64 = 64;
 
 /// Before a datagram, the area of its GRH.
 const GRH: u64 = 40;
@@ -221,6 +224,7 @@ impl Batch {
             service: self.op.service(),
             path_mtu: self.path_mtu,
             srq: self.op == Op::Srq,
+            remote_access: true,
             psn: [psn(0), psn(1)],
             timeout: TIMEOUT,
             retry_cnt: 7,
@@ -425,6 +429,6 @@ pub(crate) fn join(ends: &mut [Box<dyn End>; 2], setup: &Setup) -> Outcome<[Card
     Ok(cards)
 }
 
-fn must_be<T: PartialEq + fmt::Debug>(what: &str, is: T, should: T) -> Outcome {
+pub(crate) fn must_be<T: PartialEq + fmt::Debug>(what: &str, is: T, should: T) -> Outcome {
     if is == should { Ok(()) } else { Err(format!("{what}: {is:x?}, not {should:x?}").into()) }
 }

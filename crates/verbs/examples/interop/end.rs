@@ -15,6 +15,8 @@ pub(crate) struct Setup {
     pub(crate) path_mtu: Mtu,
     /// Receives come from a shared queue.
     pub(crate) srq: bool,
+    /// What queue pairs let the peer do to memory: all or nothing.
+    pub(crate) remote_access: bool,
     /// The PSN of the first request of each end, in the order of the ends.
     pub(crate) psn: [u32; 2],
     /// 4.096 µs times two to the power of this.
@@ -95,6 +97,15 @@ pub(crate) trait End: Send {
     fn receive(&mut self, id: u64, at: u64, len: u32) -> Outcome;
 
     fn post(&mut self, id: u64, work: Work, at: u64, len: u32) -> Outcome;
+
+    /// Makes a second region that the peer may only read; says its address and key.
+    fn read_only(&mut self) -> Outcome<(u64, u32)>;
+
+    /// Destroys the queue pair.
+    fn destroy(&mut self) -> Outcome;
+
+    /// The state of the queue pair, as libibverbs names it: `rts`, `error`.
+    fn state(&mut self) -> Outcome<String>;
 
     /// The next `count` completions, or fewer if they do not come in time.
     fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>>;

@@ -22,13 +22,16 @@ const fn fault(
     Fault { name, sent, received }
 }
 
+/// The one that is soaked in.
+pub(crate) const LOSS: &str = "1 % lost both ways";
+
 #[rustfmt::skip]
 pub(crate) const FAULTS: &[Fault] = &[
     fault("1 % of rxe's packets lost",   Some("loss 1%"),              None),
     fault("5 % of rxe's packets lost",   Some("loss 5%"),              None),
     fault("1 % of roxe's packets lost",  None,                         Some("loss 1%")),
     fault("5 % of roxe's packets lost",  None,                         Some("loss 5%")),
-    fault("1 % lost both ways",          Some("loss 1%"),              Some("loss 1%")),
+    fault(LOSS,                          Some("loss 1%"),              Some("loss 1%")),
     fault("5 % doubled both ways",       Some("duplicate 5%"),         Some("duplicate 5%")),
     fault("some reordered both ways",    Some("delay 1ms reorder 95% 50%"), Some("delay 1ms reorder 95% 50%")),
     fault("bits of 1 % wrong both ways", Some("corrupt 1%"),           Some("corrupt 1%")),

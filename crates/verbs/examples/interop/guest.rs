@@ -80,6 +80,25 @@ impl Guest {
         Err(format!("the guest does not come up: {why}\n{}", self.last_words()).into())
     }
 
+    /// Resets the guest as a loss of power would, and waits until its adapter can be opened again.
+    pub(crate) fn reboot(&self) -> Outcome {
+        const WHICH: &str = "cat /proc/sys/kernel/random/boot_id";
+        let before = self.shell(WHICH)?;
+        // It has no time to answer.
+        post("echo b >/proc/sysrq-trigger")?;
+        let start = Clock::now();
+        while start.elapsed() < BOOT {
+            let now = self.shell_for(Duration::from_secs(2), WHICH);
+            let is_new = now.is_ok_and(|now| now != before);
+            let opened = |mut agent: Agent| agent.ask("open dev=rxe0");
+            if is_new && Agent::connect(HOST).and_then(opened).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        Err(format!("the guest does not come up again\n{}", self.last_words()).into())
+    }
+
     /// The end of what the guest's console shows.
     fn last_words(&self) -> String {
         let text = fs::read(&self.console).unwrap_or_default();
@@ -90,10 +109,13 @@ impl Guest {
 
     /// Runs a shell script in the guest; says what it printed.
     pub(crate) fn shell(&self, script: &str) -> Outcome<String> {
-        let mut stream = TcpStream::connect((HOST, 7000))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let len = script.len();
-        write!(stream, "POST /cgi-bin/run HTTP/1.0\r\nContent-Length: {len}\r\n\r\n{script}")?;
+        self.shell_for(Duration::from_secs(60), script)
+    }
+
+    /// The same, if it does not take longer.
+    pub(crate) fn shell_for(&self, patience: Duration, script: &str) -> Outcome<String> {
+        let mut stream = post(script)?;
+        stream.set_read_timeout(Some(patience))?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (_, said) = answer.split_once("\r\n\r\n").ok_or("the guest gave no answer")?;
@@ -103,6 +125,14 @@ impl Guest {
             status => Err(format!("in the guest, exit status {status}: {script}: {said}").into()),
         }
     }
+}
+
+/// Hands the guest a script.
+fn post(script: &str) -> Outcome<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&(HOST, 7000).into(), Duration::from_secs(3))?;
+    let len = script.len();
+    write!(stream, "POST /cgi-bin/run HTTP/1.0\r\nContent-Length: {len}\r\n\r\n{script}")?;
+    Ok(stream)
 }
 
 impl Drop for Guest {
@@ -125,6 +155,8 @@ fn lay_cables(switch: &Namespace, host: &Namespace) {
     for end in ["tap0", "up0"] {
         switch.ip(&format!("link set {end} master br0 up"));
     }
+    // A tag has to be in the frame when XDP sees that.
+    switch.command("ethtool", "-K up0 txvlan off");
     switch.ip("link set br0 up");
     host.ip(&format!("address add 10.10.0.1/24 dev {INTERFACE}"));
     host.ip(&format!("address add fd10::1/64 dev {INTERFACE} nodad"));
@@ -132,19 +164,20 @@ fn lay_cables(switch: &Namespace, host: &Namespace) {
 }
 
 fn qemu(kernel: &Path, initrd: &Path, console: &Path) -> Outcome<Child> {
+    // Without a filter of its own the guest hears of a group as soon as it has joined.
     let device = format!(
         "virtio-net-pci,netdev=n0,mac=52:54:00:10:00:02,romfile=,csum=off,guest_csum=off,gso=off,\
-         guest_tso4=off,guest_tso6=off,guest_ufo=off,host_mtu={MTU}"
+         guest_tso4=off,guest_tso6=off,guest_ufo=off,ctrl_rx=off,host_mtu={MTU}"
     );
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check net.ifnames=0 \
-         roxe.ip={HOST}/24 roxe.ip6=fd10::2/64 roxe.mtu={MTU}"
+         roxe.ip={HOST}/24 roxe.ip6=fd10::2/64 roxe.vlan=10.10.100.2/24 roxe.mtu={MTU}"
     );
     let said = File::create(console.with_extension("qemu"))?;
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
         .args(["-accel", "tcg", "-cpu", "max", "-M", "q35", "-m", "384", "-smp", "1"])
-        .args(["-display", "none", "-no-reboot", "-monitor", "none"])
+        .args(["-display", "none", "-monitor", "none"])
         .args(["-serial", &format!("file:{}", console.display())])
         .arg("-kernel")
         .arg(kernel)

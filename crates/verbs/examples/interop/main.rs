@@ -14,7 +14,10 @@ mod matrix;
 #[path = "../../../net/tests/namespace/mod.rs"]
 mod namespace;
 mod ours;
+mod plan;
+mod programs;
 mod report;
+mod scenario;
 mod theirs;
 
 use std::error::Error;
@@ -22,8 +25,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use guest::Guest;
-use matrix::Plan;
 use namespace::is_root;
+use plan::Plan;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -1,80 +1,53 @@
-//! The matrix: which batches there are, and how each went.
+//! The matrix: how each cell of it went.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
-use roxe_verbs::{Mtu, ServiceType};
+use roxe_verbs::ServiceType;
 
 use crate::Outcome;
-use crate::batch::{Batch, Direction, Family, Op};
+use crate::batch::{Batch, Family};
 use crate::end::End;
-use crate::faults::{FAULTS, Fault, batches};
+use crate::faults::Fault;
 use crate::guest::{self, Guest, INTERFACE};
 use crate::ours::Ours;
+use crate::plan::{Item, Plan, Play, Port};
+use crate::programs::{Program, Side};
 use crate::report::{Progress, Row, Verdict};
+use crate::scenario::{self, Scenario};
 use crate::theirs::Theirs;
-
-/// What is to be done.
-pub(crate) struct Plan {
-    batches: Vec<Batch>,
-    /// And over bad networks.
-    faulty: Vec<(&'static Fault, Batch)>,
-}
-
-const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
-
-impl Plan {
-    /// All, or a reduced one in which each operation, direction, path MTU and family is met.
-    pub(crate) fn new(reduced: bool, only: &[String]) -> Self {
-        let mut clean = Vec::new();
-        for family in Family::ALL {
-            for (at, op) in Op::ALL.into_iter().enumerate() {
-                for direction in Direction::ALL {
-                    for (number, path_mtu) in MTUS.into_iter().enumerate() {
-                        let batch = Batch { op, direction, path_mtu, family };
-                        let small = match family {
-                            Family::V4 => number == (at + direction as usize) % MTUS.len(),
-                            _ => direction == Direction::Both && number == (at + 3) % MTUS.len(),
-                        };
-                        let name = batch.to_string();
-                        let meant = only.iter().all(|word| name.contains(word.as_str()));
-                        if meant && (small || !reduced) {
-                            clean.push(batch);
-                        }
-                    }
-                }
-            }
-        }
-        let mut faulty: Vec<_> =
-            FAULTS.iter().flat_map(|fault| batches().map(move |batch| (fault, batch))).collect();
-        faulty.retain(|(fault, batch)| {
-            let name = faulty_name(fault, batch);
-            only.iter().all(|word| name.contains(word.as_str()))
-        });
-        if reduced {
-            // Of each network both at once, with an operation of its own.
-            faulty.retain(|(_, batch)| batch.direction == Direction::Both);
-            faulty = faulty.chunks(6).enumerate().map(|(at, of)| of[at % of.len()]).collect();
-        }
-        Self { batches: clean, faulty }
-    }
-}
 
 /// Does them all. Whether all were right.
 pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) -> Outcome<bool> {
     eprintln!("guest: Linux {}, booted in {:.1?}", guest.kernel, guest.booted);
-    let mut progress = Progress::new(plan.batches.len() + plan.faulty.len());
-    for (number, batch) in plan.batches.iter().enumerate() {
+    let mut progress = Progress::new(plan.items.len());
+    let mut bad: Option<&Fault> = None;
+    for (seed, item) in (1..).zip(&plan.items) {
+        let network = match &item.play {
+            Play::Faulty(fault, _) | Play::Soak(fault, _) => Some(*fault),
+            _ => None,
+        };
+        if network.map(|it| it.name) != bad.map(|it| it.name) {
+            bad.map_or(Ok(()), |fault| fault.end(guest))?;
+            network.map_or(Ok(()), |fault| fault.begin(guest))?;
+            bad = network;
+        }
         let start = Clock::now();
-        let capture = folder.join(format!("{}.pcapng", batch.to_string().replace(' ', "-")));
-        let verdict = match not_applicable(batch) {
+        let (table, row, column) = item.place();
+        let file = item.name().replace([' ', ',', '%', '\''], "-");
+        let capture = folder.join(format!("{file}.pcapng"));
+        let cell = Cell { guest, item, seed, capture: &capture, roxe };
+        let mut cells = item.cells();
+        let verdict = match item.not_applicable() {
             Some(why) => Verdict::NotApplicable(why.to_owned()),
-            None => match often_enough(batch, number as u32 + 1, &capture, roxe) {
-                Ok(lost) => {
+            None => match cell.play() {
+                Ok(Played { messages, lost }) => {
                     let _ = fs::remove_file(&capture);
+                    cells = messages.unwrap_or(cells);
                     lost.map_or(Verdict::Right, Verdict::Lossy)
                 }
                 Err(why) => Verdict::Wrong(format!("{why} (recorded: {})", capture.display())),
@@ -82,147 +55,251 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
         };
         progress.row(&Row {
             kernel: &guest.kernel,
-            port: "xdp",
-            name: batch.to_string(),
-            cells: batch.sizes().len(),
+            port: item.port.name(),
+            table,
+            row,
+            column,
+            cells,
             seconds: start.elapsed().as_secs_f64(),
             verdict,
         });
     }
-    let mut seed = plan.batches.len() as u32;
-    for network in plan.faulty.chunk_by(|one, other| std::ptr::eq(one.0, other.0)) {
-        let fault = network[0].0;
-        fault.begin(guest)?;
-        for (_, batch) in network {
-            seed += 1;
-            let start = Clock::now();
-            let name = faulty_name(fault, batch);
-            let verdict = match over(batch, seed, folder) {
-                Ok(()) => Verdict::Right,
-                Err(why) => Verdict::Wrong(why.to_string()),
-            };
-            let (cells, seconds) = (batch.sizes().len(), start.elapsed().as_secs_f64());
-            progress.row(&Row {
-                kernel: &guest.kernel,
-                port: "xdp",
-                name,
-                cells,
-                seconds,
-                verdict,
-            });
-        }
-        fault.end(guest)?;
-    }
+    bad.map_or(Ok(()), |fault| fault.end(guest))?;
     Ok(progress.finish())
 }
 
-/// A batch over a bad network: what both count is no question then, nor what was sent again.
-fn over(batch: &Batch, seed: u32, folder: &Path) -> Outcome {
-    let [here, there] = batch.family.addresses();
-    let name = batch.to_string().replace(' ', "-");
-    let capture = folder.join(format!("faulty-{name}-{seed}.pcapng"));
-    let device = format!("xdp:{INTERFACE},mode=native,capture={}", capture.display());
-    let ours: Box<dyn End> = Box::new(Ours::open(&device, here)?);
-    let theirs: Box<dyn End> = Box::new(Theirs::open(guest::HOST, "rxe0", there)?);
-    let done = batch.run_with(&mut [ours, theirs], seed, LOSSY_TIMEOUT);
-    done.map_err(|why| format!("{why} (recorded: {})", capture.display()))?;
-    Ok(fs::remove_file(capture)?)
+/// A cell that is played.
+struct Cell<'a> {
+    guest: &'a Guest,
+    item: &'a Item,
+    seed: u32,
+    capture: &'a Path,
+    roxe: &'a Path,
+}
+
+/// How something went that was right.
+#[derive(Default)]
+struct Played {
+    /// How many messages there were, if that was not known before.
+    messages: Option<usize>,
+    /// What was counted of losses.
+    lost: Option<String>,
 }
 
 /// 134 ms, where packets are lost.
 const LOSSY_TIMEOUT: u8 = 15;
 
-fn faulty_name(fault: &Fault, batch: &Batch) -> String {
-    let Batch { op, direction, path_mtu, family } = batch;
-    format!("{}, {} {} {path_mtu} {}", op.name(), fault.name, direction.name(), family.name())
-}
-
-/// Why a batch cannot be.
-fn not_applicable(batch: &Batch) -> Option<&'static str> {
-    (batch.family == Family::Vlan).then_some(
-        "adapters on interfaces send no VLAN tags yet, and the host kernel here has no VLANs",
-    )
-}
-
-/// A busy machine may lose packets between the two, which both count and an unreliable service
-/// does not survive: there are three goes. What a reliable one does must be right in each. Says
-/// what was counted of losses where none was without.
-fn often_enough(batch: &Batch, seed: u32, capture: &Path, roxe: &Path) -> Outcome<Option<String>> {
-    let mut done = one(batch, seed, capture, roxe);
-    for _ in 1..GOES {
-        let again = match &done {
-            Ok(lost) => lost.is_some(),
-            Err(_) => batch.op.service() != ServiceType::Rc,
-        };
-        if !again {
-            break;
-        }
-        done = one(batch, seed, capture, roxe);
-    }
-    done
-}
+/// TCP ports of programs begin here.
+const FIRST_PORT: u16 = 20_000;
 
 /// How often a batch is tried.
 const GOES: usize = 3;
 
-/// Says what was counted of losses, if anything was.
-fn one(batch: &Batch, seed: u32, capture: &Path, roxe: &Path) -> Outcome<Option<String>> {
-    let [here, there] = batch.family.addresses();
-    let device = format!("xdp:{INTERFACE},mode=native,capture={}", capture.display());
-    let ours: Box<dyn End> = Box::new(Ours::open(&device, here)?);
-    let theirs: Box<dyn End> = Box::new(Theirs::open(guest::HOST, "rxe0", there)?);
-    let mut ends = [ours, theirs];
-    let before = ends[1].counters()?;
-    batch.run(&mut ends, seed)?;
-    let after = [ends[0].counters()?, ends[1].counters()?];
-    drop(ends);
-    let ours = counted("roxe", &after[0], &BTreeMap::new(), OURS)?;
-    let theirs = counted("rxe", &after[1], &before, THEIRS)?;
-    judge(roxe, capture)?;
-    Ok([ours, theirs].into_iter().flatten().reduce(|one, other| format!("{one}; {other}")))
+impl Cell<'_> {
+    fn play(&self) -> Outcome<Played> {
+        match &self.item.play {
+            Play::Batch(batch) => {
+                return Ok(Played { messages: None, lost: self.often_enough(batch)? });
+            }
+            Play::Soak(_, how_long) => {
+                return Ok(Played { messages: Some(self.soak(*how_long)?), lost: None });
+            }
+            // What both count is no question then, nor what was sent again.
+            Play::Faulty(_, batch) => {
+                batch.run_with(&mut self.ends()?, self.seed, LOSSY_TIMEOUT)?;
+            }
+            Play::Scenario(scenario, from) => self.scenario(scenario, *from)?,
+            Play::Reboot(from) => self.reboot(*from)?,
+            Play::Program(program, is_client) => self.program(program, *is_client)?,
+        }
+        Ok(Played::default())
+    }
+
+    /// The device string, and our address.
+    fn device(&self) -> (String, IpAddr) {
+        let [here, _] = self.item.family().addresses();
+        // A soak is too much to be recorded.
+        let capture = match &self.item.play {
+            Play::Soak(..) => String::new(),
+            _ => format!(",capture={}", self.capture.display()),
+        };
+        let device = match self.item.port {
+            Port::Xdp => {
+                let vlan = match self.item.family() {
+                    Family::Vlan => format!(",own={here}/24,vlan={}", Family::VLAN),
+                    Family::V4 | Family::V6 => String::new(),
+                };
+                format!("xdp:{INTERFACE},mode=native{vlan}{capture}")
+            }
+            // What a socket receives comes without the identification of IPv4, which the ICRC
+            // covers, and rxe counts there.
+            Port::Udp => format!("udp:{here},verify=off{capture}"),
+        };
+        (device, here)
+    }
+
+    fn ours(&self) -> Outcome<Box<dyn End>> {
+        let (device, here) = self.device();
+        Ok(Box::new(Ours::open(&device, here)?))
+    }
+
+    fn theirs(&self) -> Outcome<Box<dyn End>> {
+        let [_, there] = self.item.family().addresses();
+        Ok(Box::new(Theirs::open(guest::HOST, "rxe0", there)?))
+    }
+
+    fn ends(&self) -> Outcome<[Box<dyn End>; 2]> {
+        Ok([self.ours()?, self.theirs()?])
+    }
+
+    /// A busy machine may lose packets between the two, which both count and an unreliable service
+    /// does not survive: there are three goes. What a reliable one does must be right in each.
+    /// Says what was counted of losses where none was without.
+    fn often_enough(&self, batch: &Batch) -> Outcome<Option<String>> {
+        let mut done = self.batch(batch);
+        for _ in 1..GOES {
+            let again = match &done {
+                Ok(lost) => lost.is_some(),
+                Err(_) => batch.op.service() != ServiceType::Rc,
+            };
+            if !again {
+                break;
+            }
+            done = self.batch(batch);
+        }
+        done
+    }
+
+    /// Says what was counted of losses, if anything was.
+    fn batch(&self, batch: &Batch) -> Outcome<Option<String>> {
+        let mut ends = self.ends()?;
+        let before = ends[1].counters()?;
+        batch.run(&mut ends, self.seed)?;
+        let after = [ends[0].counters()?, ends[1].counters()?];
+        drop(ends);
+        let ours = Counted::of(&after[0], &BTreeMap::new(), OURS).losses("roxe", &[])?;
+        let theirs = Counted::of(&after[1], &before, THEIRS).losses("rxe", &[])?;
+        // What a socket receives over IPv4 is recorded with an identification that it had not.
+        if self.item.port == Port::Xdp || self.item.family() == Family::V6 {
+            judge(self.roxe, self.capture)?;
+        }
+        Ok([ours, theirs].into_iter().flatten().reduce(|one, other| format!("{one}; {other}")))
+    }
+
+    fn scenario(&self, scenario: &Scenario, from: usize) -> Outcome {
+        let mut ends = self.ends()?;
+        let before = ends[1].counters()?;
+        scenario.play(&mut ends, from)?;
+        let after = [ends[0].counters()?, ends[1].counters()?];
+        drop(ends);
+        let late = [OURS, LATE].concat();
+        let ours = Counted::of(&after[0], &BTreeMap::new(), &late);
+        let ours = ours.losses("roxe", scenario.roxe[from]);
+        let theirs = Counted::of(&after[1], &before, THEIRS);
+        match (ours, theirs.losses("rxe", scenario.rxe[1 - from])) {
+            (Ok(_), Ok(_)) => Ok(()),
+            (Err(ours), Err(theirs)) => Err(format!("{ours}; {theirs}").into()),
+            (Err(one), _) | (_, Err(one)) => Err(one),
+        }
+    }
+
+    fn soak(&self, how_long: Duration) -> Outcome<usize> {
+        let mut ends = self.ends()?;
+        let before = ends[1].counters()?;
+        let messages = scenario::soak(&mut ends, how_long)?;
+        let after = [ends[0].counters()?, ends[1].counters()?];
+        let ours = [OURS, REPEATED].concat();
+        Counted::of(&after[0], &BTreeMap::new(), &ours).losses("roxe", &[])?;
+        Counted::of(&after[1], &before, THEIRS).losses("rxe", &[])?;
+        Ok(messages)
+    }
+
+    fn program(&self, program: &Program, is_client: bool) -> Outcome {
+        let (device, here) = self.device();
+        let mut port = FIRST_PORT + (self.seed % 10_000) as u16 * GOES as u16;
+        let side = |port| Side { is_client, port, device: &device, here };
+        let mut done = program.run(self.guest, self.roxe, &side(port));
+        for _ in 1..GOES {
+            if done.is_ok() || program.is_reliable() {
+                break;
+            }
+            port += 1;
+            done = program.run(self.guest, self.roxe, &side(port));
+        }
+        done
+    }
+
+    fn reboot(&self, from: usize) -> Outcome {
+        scenario::rebooted(self.ends()?, from, |end| {
+            if from == 0 {
+                self.guest.reboot()?;
+                return self.theirs();
+            }
+            drop(end);
+            self.ours()
+        })
+    }
 }
 
 /// What may be counted where nothing goes wrong.
 #[rustfmt::skip]
 const OURS: &[&str] = &[
-    "ack_sent", "capture_files", "capture_frames", "multicast_copies", "rcvd_pkts",
+    "ack_sent", "capture_files", "capture_frames", "multicast_copies", "owned_rx", "owned_tx",
+    "rcvd_pkts",
     "rdma_rx_bytes", "rdma_rx_packets", "rdma_tx_bytes", "rdma_tx_packets", "rx_atomic_requests",
-    "rx_bytes", "rx_packets", "rx_read_requests", "rx_write_requests", "sent_pkts", "tx_bytes",
-    "tx_kicks", "tx_packets", "xdp_passed", "xdp_redirected",
+    "rx_bytes", "rx_calls", "rx_joined", "rx_packets", "rx_read_requests", "rx_write_requests",
+    "sent_pkts", "tx_bytes", "tx_calls", "tx_joined", "tx_kicks", "tx_packets", "xdp_announced",
+    "xdp_owned", "xdp_passed", "xdp_redirected",
     // What the guest's kernel tells groups of routers.
     "xdp_extension",
 ];
-const THEIRS: &[&str] = &["rcvd_pkts", "rdma_recvs", "rdma_sends", "sent_pkts"];
+/// An acknowledgement that `ack_deferred` counts was handled a little later, by a work queue.
+const THEIRS: &[&str] = &["ack_deferred", "rcvd_pkts", "rdma_recvs", "rdma_sends", "sent_pkts"];
 
 /// What is counted where packets were lost, or sent again.
 #[rustfmt::skip]
 const LOSSES: &[&str] = &[
-    "ack_deferred", "completer_retry_err", "duplicate_request", "ghost_response",
-    "implied_nak_seq_err", "local_ack_timeout_err", "nak_sequence_sent", "out_of_seq_request",
-    "out_of_sequence", "packet_seq_err", "rcvd_seq_err", "retrans_pkts",
+    "completer_retry_err", "duplicate_request", "ghost_response", "implied_nak_seq_err",
+    "local_ack_timeout_err", "nak_sequence_sent", "out_of_seq_request", "out_of_sequence",
+    "packet_seq_err", "rcvd_seq_err", "retrans_pkts", "rxe_out_of_sequence",
 ];
 
-/// What was counted of losses. Whatever else is not `benign` is an error.
-fn counted(
-    name: &str,
-    after: &BTreeMap<String, u64>,
-    before: &BTreeMap<String, u64>,
-    benign: &[&str],
-) -> Outcome<Option<String>> {
-    let more = |(key, value): (&String, &u64)| {
-        let more = value.saturating_sub(*before.get(key).unwrap_or(&0));
-        (more > 0 && !benign.contains(&key.as_str())).then(|| (key.clone(), more))
-    };
-    let (lost, wrong): (Vec<_>, Vec<_>) =
-        after.iter().filter_map(more).partition(|(key, _)| LOSSES.contains(&key.as_str()));
-    let list = |of: &[(String, u64)]| {
-        let words: Vec<_> = of.iter().map(|(key, value)| format!("{key} {value}")).collect();
-        format!("{name} counts {}", words.join(", "))
-    };
-    if !wrong.is_empty() {
-        return Err(list(&wrong).into());
+/// Packets that were on their way to a queue pair when it ended.
+const LATE: &[&str] = &["wrong_qp_state"];
+
+/// What is answered again.
+const REPEATED: &[&str] = &["atomic_replayed", "duplicate_dropped", "read_replayed"];
+
+/// What was counted beside traffic.
+struct Counted(BTreeMap<String, u64>);
+
+impl Counted {
+    fn of(after: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>, benign: &[&str]) -> Self {
+        let more = |(key, value): (&String, &u64)| {
+            let more = value.saturating_sub(*before.get(key).unwrap_or(&0));
+            (more > 0 && !benign.contains(&key.as_str())).then(|| (key.clone(), more))
+        };
+        Self(after.iter().filter_map(more).collect())
     }
-    Ok((!lost.is_empty()).then(|| list(&lost)))
+
+    /// What was counted of losses. Whatever else is not `due` is an error, and so is what is due
+    /// and was not counted.
+    fn losses(mut self, name: &str, due: &[&str]) -> Outcome<Option<String>> {
+        let missing: Vec<_> = due.iter().filter(|key| self.0.remove(**key).is_none()).collect();
+        let (lost, wrong): (Vec<_>, Vec<_>) =
+            self.0.iter().partition(|(key, _)| LOSSES.contains(&key.as_str()));
+        let list = |of: &[(&String, &u64)]| {
+            let words: Vec<_> = of.iter().map(|(key, value)| format!("{key} {value}")).collect();
+            format!("{name} counts {}", words.join(", "))
+        };
+        if !wrong.is_empty() {
+            return Err(list(&wrong).into());
+        }
+        if !missing.is_empty() {
+            return Err(format!("{name} does not count {missing:?}").into());
+        }
+        Ok((!lost.is_empty()).then(|| list(&lost)))
+    }
 }
 
 /// Whether the protocol was obeyed in a recording.

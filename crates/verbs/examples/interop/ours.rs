@@ -23,6 +23,7 @@ pub(crate) struct Ours {
     cq: CompletionQueue,
     memory: Arc<Buffer>,
     region: MemoryRegion,
+    read_only: Option<MemoryRegion>,
     source: u32,
     address: IpAddr,
     qp: Option<QueuePair>,
@@ -59,6 +60,7 @@ impl Ours {
             cq,
             memory,
             region,
+            read_only: None,
             source,
             address,
             qp: None,
@@ -144,8 +146,12 @@ impl End for Ours {
         }
         let qp = builder.build()?;
         let known = qp.query().attributes;
-        let access =
-            AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC;
+        let access = match setup.remote_access {
+            true => {
+                AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC
+            }
+            false => AccessFlags::default(),
+        };
         let values = Attributes { access, p_key: PKey::DEFAULT, q_key: QKey(Q_KEY), ..known };
         let own = if setup.service == ServiceType::Ud { A::Qkey } else { A::AccessFlags };
         let given = AttributeMask::of(&[A::PkeyIndex, A::Port, own]);
@@ -281,6 +287,23 @@ impl End for Ours {
             target: self.target.as_ref().map(|(_, target)| *target),
         };
         Ok(self.qp()?.post_send(&[request])?)
+    }
+
+    fn read_only(&mut self) -> Outcome<(u64, u32)> {
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ;
+        let region = self.context.default_pd().register(&self.memory, access)?;
+        let found = (region.address(), region.r_key().0);
+        self.read_only = Some(region);
+        Ok(found)
+    }
+
+    fn destroy(&mut self) -> Outcome {
+        self.qp = None;
+        Ok(())
+    }
+
+    fn state(&mut self) -> Outcome<String> {
+        Ok(format!("{:?}", self.qp()?.query().state).to_lowercase())
     }
 
     fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>> {

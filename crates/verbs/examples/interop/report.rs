@@ -19,7 +19,10 @@ pub(crate) enum Verdict {
 pub(crate) struct Row<'a> {
     pub(crate) kernel: &'a str,
     pub(crate) port: &'a str,
-    pub(crate) name: String,
+    /// Where it stands on the page.
+    pub(crate) table: &'a str,
+    pub(crate) row: &'a str,
+    pub(crate) column: String,
     pub(crate) cells: usize,
     pub(crate) seconds: f64,
     pub(crate) verdict: Verdict,
@@ -44,7 +47,8 @@ impl Progress {
 
     /// A row is done: prints it, and how far all is.
     pub(crate) fn row(&mut self, row: &Row<'_>) {
-        let Row { kernel, port, name, cells, seconds, verdict } = row;
+        let Row { kernel, port, table, row, column, cells, seconds, verdict } = row;
+        let name = format!("{row} {column} {table} {port}");
         let (word, why) = match verdict {
             Verdict::Right => ("right", ""),
             Verdict::Lossy(why) => ("right", why.as_str()),
@@ -60,8 +64,9 @@ impl Progress {
         println!(
             "{}",
             json!({
-                "kernel": kernel, "port": port, "name": name, "cells": cells,
-                "seconds": (seconds * 1e3).round() / 1e3, "verdict": word, "why": why,
+                "kernel": kernel, "port": port, "table": table, "row": row, "column": column,
+                "cells": cells, "seconds": (seconds * 1e3).round() / 1e3, "verdict": word,
+                "why": why,
             })
         );
         if let Verdict::Wrong(why) = verdict {
@@ -69,7 +74,7 @@ impl Progress {
             eprintln!("WRONG {name}: {why}");
         }
         if self.bar {
-            self.draw(name);
+            self.draw(&name);
         } else if self.told.elapsed() >= Duration::from_secs(15) {
             self.told = Clock::now();
             eprintln!("{}", self.sentence());

@@ -33,6 +33,8 @@ struct Memory {
 
 /// All rights, and that windows may be bound.
 const ACCESS: u32 = 0b1_1111;
+/// Local writes and remote reads.
+const READ_ONLY: u32 = 0b101;
 
 impl Theirs {
     pub(crate) fn open(host: IpAddr, device: &str, address: IpAddr) -> Outcome<Self> {
@@ -100,6 +102,7 @@ impl End for Theirs {
             srq = " srq=0";
         }
         let (kind, own) = match setup.service {
+            ServiceType::Rc if !setup.remote_access => ("rc", "access=0".to_owned()),
             ServiceType::Rc => ("rc", "access=14".to_owned()),
             ServiceType::Uc => ("uc", "access=2".to_owned()),
             ServiceType::Ud => ("ud", format!("qkey={Q_KEY}")),
@@ -224,6 +227,20 @@ impl End for Theirs {
         };
         self.ask(&format!("send qp=0 id={id} flags=s op={what}{sge}{to}"))?;
         Ok(())
+    }
+
+    fn read_only(&mut self) -> Outcome<(u64, u32)> {
+        let region = self.ask(&format!("mr pd=0 of=0 access={READ_ONLY}"))?;
+        Ok((region.number("va")?, region.number("rkey")? as u32))
+    }
+
+    fn destroy(&mut self) -> Outcome {
+        self.ask("destroy qp=0")?;
+        Ok(())
+    }
+
+    fn state(&mut self) -> Outcome<String> {
+        Ok(self.ask("query qp=0")?.text("state")?.to_owned())
     }
 
     fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>> {

@@ -43,7 +43,7 @@ const PROGRAMS: &[&str] = &[
 #[rustfmt::skip]
 const APPLETS: &[&str] = &[
     "cat", "chmod", "grep", "head", "hostname", "httpd", "insmod", "kill", "mkdir", "mount", "pidof",
-    "poweroff", "rm", "sh", "sleep", "timeout", "uname",
+    "poweroff", "rm", "seq", "sh", "sleep", "timeout", "uname",
 ];
 
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";

@@ -137,14 +137,23 @@ fn what_is_for_an_owned_address() {
     let (ours, theirs) = ("xdp_no_socket", "xdp_passed");
     let mut foreign_arp = arp(PEER, OWN);
     foreign_arp[19] = 16;
-    let tagged_arp = ethernet(&[&VLAN, &arp(PEER, OWN)[12..]]);
+    let tagged = |tags: &[u8], frame: Vec<u8>| ethernet(&[tags, &frame[12..]]);
+    let two = [VLAN_OUTER, VLAN].concat();
+    let on_vlan = [10, 0, 5, 5];
     let rows = [
         ("asks for it", arp(PEER, OWN), ours),
         ("says that it is his", arp(OWN, PEER), ours),
         ("asks for another", arp(PEER, OTHER), theirs),
         ("announces himself", arp(PEER, PEER), "xdp_announced"),
         ("other lengths", foreign_arp, theirs),
-        ("tagged", tagged_arp, theirs),
+        ("tagged", tagged(&VLAN, arp(PEER, OWN)), theirs),
+        ("with a priority", tagged(&[0x81, 0, 0x20, 0], arp(PEER, OWN)), ours),
+        ("on its VLAN", tagged(&VLAN, arp(PEER, on_vlan)), ours),
+        ("on another VLAN", tagged(&VLAN_OUTER, arp(PEER, on_vlan)), theirs),
+        ("on two VLANs", tagged(&two, arp(PEER, on_vlan)), theirs),
+        ("on none", arp(PEER, on_vlan), theirs),
+        ("solicitation on its VLAN", tagged(&VLAN, v6(icmpv6((0xff, 0), 135, 9))), ours),
+        ("solicitation on none", v6(icmpv6((0xff, 0), 135, 9)), theirs),
         ("cut", arp(PEER, OWN)[..41].to_vec(), "xdp_short"),
         ("echo", icmp(ipv4(5, 1, 0)), ours),
         ("echo in fragments", icmp(ipv4(5, 1, 0x2000)), theirs),
@@ -168,9 +177,10 @@ fn what_is_for_an_owned_address() {
             linear(&mut storage)
         };
         let owned = &loaded.skeleton.maps.owned;
-        for address in ["::ffff:10.0.0.5", "::7"] {
-            let address: std::net::Ipv6Addr = address.parse().expect("an address");
-            owned.update(&address.octets(), &[1], MapFlags::ANY).expect("there is room");
+        let all = [("10.0.0.5", None), ("::7", None), ("10.0.5.5", Some(5)), ("::9", Some(5))];
+        for (address, vlan) in all {
+            let key = owned_key(address.parse().expect("an address"), vlan);
+            owned.update(&key, &[1], MapFlags::ANY).expect("there is room");
         }
         let stats = MapHandle::try_from(&loaded.skeleton.maps.stats).expect("it is there");
         for (what, frame, counter) in &rows {

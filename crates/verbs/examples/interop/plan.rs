@@ -1,0 +1,175 @@
+//! What is played: a list of cells.
+
+use std::time::Duration;
+
+use roxe_verbs::Mtu;
+
+use crate::batch::{Batch, Direction, Family, Op};
+use crate::faults::{self, FAULTS, Fault};
+use crate::programs::{FEW, PROGRAMS, Program};
+use crate::scenario::{REBOOTED, SCENARIOS, Scenario};
+
+/// What is to be done.
+pub(crate) struct Plan {
+    pub(crate) items: Vec<Item>,
+}
+
+/// A cell of the page.
+pub(crate) struct Item {
+    pub(crate) port: Port,
+    pub(crate) play: Play,
+}
+
+pub(crate) enum Play {
+    Batch(Batch),
+    /// Over a bad network.
+    Faulty(&'static Fault, Batch),
+    /// Of which this end asks.
+    Scenario(&'static Scenario, usize),
+    /// This end asks, the other one goes and comes again.
+    Reboot(usize),
+    /// A stock program, to which roxe is the client or not.
+    Program(&'static Program, bool),
+    /// Everything for so long, over a bad network.
+    Soak(&'static Fault, Duration),
+}
+
+/// How our adapter is on the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    Xdp,
+    Udp,
+}
+
+impl Port {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "AF_XDP",
+            Self::Udp => "UDP socket",
+        }
+    }
+}
+
+const SOAK: Duration = Duration::from_secs(600);
+const REDUCED_SOAK: Duration = Duration::from_secs(20);
+
+const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
+
+impl Plan {
+    /// All of which the names have these words; or a reduced one in which everything is met once:
+    /// each operation, direction, path MTU, family, port, bad network and error.
+    pub(crate) fn new(reduced: bool, only: &[String]) -> Self {
+        let mut items = Vec::new();
+        for port in [Port::Xdp, Port::Udp] {
+            items.extend(
+                batches(reduced, port).map(|batch| Item { port, play: Play::Batch(batch) }),
+            );
+        }
+        let mut put = |play| items.push(Item { port: Port::Xdp, play });
+        for from in [0, 1] {
+            SCENARIOS.iter().for_each(|scenario| put(Play::Scenario(scenario, from)));
+            put(Play::Reboot(from));
+        }
+        for (at, program) in PROGRAMS.iter().enumerate() {
+            for is_client in [true, false] {
+                let is_it =
+                    |(number, it): (usize, &usize)| *it == at && is_client == (number % 2 == 0);
+                if !reduced || FEW.iter().enumerate().any(is_it) {
+                    put(Play::Program(program, is_client));
+                }
+            }
+        }
+        for (at, fault) in FAULTS.iter().enumerate() {
+            let mut over: Vec<_> = faults::batches().collect();
+            if reduced {
+                // Of each network both at once, with an operation of its own.
+                over.retain(|batch| batch.direction == Direction::Both);
+                over = vec![over[at % over.len()]];
+            }
+            over.into_iter().for_each(|batch| put(Play::Faulty(fault, batch)));
+        }
+        let how_long = if reduced { REDUCED_SOAK } else { SOAK };
+        let lossy = FAULTS.iter().filter(|fault| fault.name == faults::LOSS);
+        let soaks = lossy.map(|fault| Play::Soak(fault, how_long));
+        items.extend(soaks.map(|play| Item { port: Port::Xdp, play }));
+        items.retain(|item| only.iter().all(|word| item.name().contains(word.as_str())));
+        Self { items }
+    }
+}
+
+fn batches(reduced: bool, port: Port) -> impl Iterator<Item = Batch> {
+    let mut all = Vec::new();
+    for family in Family::ALL {
+        for (at, op) in Op::ALL.into_iter().enumerate() {
+            for direction in Direction::ALL {
+                for (number, path_mtu) in MTUS.into_iter().enumerate() {
+                    let small = match (port, family) {
+                        (Port::Xdp, Family::V4) => number == (at + direction as usize) % MTUS.len(),
+                        (Port::Udp, Family::Vlan) => false,
+                        _ => direction == Direction::Both && number == (at + 3) % MTUS.len(),
+                    };
+                    if small || !reduced {
+                        all.push(Batch { op, direction, path_mtu, family });
+                    }
+                }
+            }
+        }
+    }
+    all.into_iter()
+}
+
+impl Item {
+    /// Where it stands on the page: table, row, column.
+    pub(crate) fn place(&self) -> (&'static str, &'static str, String) {
+        let asks = |from: usize| if from == 0 { Direction::Out } else { Direction::In }.name();
+        match &self.play {
+            Play::Batch(Batch { op, direction, path_mtu, family }) => {
+                (family.name(), op.name(), format!("{} {path_mtu}", direction.name()))
+            }
+            Play::Faulty(fault, Batch { op, direction, .. }) => {
+                ("bad networks", fault.name, format!("{} {}", op.name(), direction.name()))
+            }
+            Play::Scenario(scenario, from) => ("errors", scenario.name, asks(*from).to_owned()),
+            Play::Reboot(from) => ("errors", REBOOTED, asks(*from).to_owned()),
+            Play::Soak(fault, how_long) => {
+                ("soak", fault.name, format!("messages in {} s", how_long.as_secs()))
+            }
+            Play::Program(program, is_client) => {
+                let column = if *is_client { "roxe is the client" } else { "roxe is the server" };
+                ("stock programs", program.0, column.to_owned())
+            }
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let (table, row, column) = self.place();
+        format!("{row} {column} {table} {}", self.port.name())
+    }
+
+    /// How many messages of their own size it is about.
+    pub(crate) fn cells(&self) -> usize {
+        match &self.play {
+            Play::Batch(batch) | Play::Faulty(_, batch) => batch.sizes().len(),
+            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) | Play::Soak(..) => 1,
+        }
+    }
+
+    pub(crate) const fn family(&self) -> Family {
+        match &self.play {
+            Play::Batch(batch) | Play::Faulty(_, batch) => batch.family,
+            Play::Scenario(..) | Play::Reboot(_) | Play::Program(..) | Play::Soak(..) => Family::V4,
+        }
+    }
+
+    /// Why it cannot be.
+    pub(crate) fn not_applicable(&self) -> Option<&'static str> {
+        let Play::Batch(batch) = &self.play else { return None };
+        match (self.port, batch.family) {
+            (Port::Udp, Family::Vlan) => Some("a socket's tags are the kernel's"),
+            (Port::Udp, _) if batch.op == Op::Multicast && batch.direction != Direction::Out => {
+                Some("a UDP port joins no group of the host's")
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Stock programs: those of rdma-core and perftest on rxe, against `roxe pingpong` and `roxe perf`.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant as Clock};
+
+use crate::Outcome;
+use crate::guest::{Guest, HOST};
+
+/// A program of the guest's, with what it is told.
+pub(crate) struct Program(pub(crate) &'static str);
+
+#[rustfmt::skip]
+pub(crate) const PROGRAMS: &[Program] = &[
+    Program("ibv_rc_pingpong -n 200"),
+    Program("ibv_rc_pingpong -n 200 -e"),
+    Program("ibv_rc_pingpong -n 200 -e -c"),
+    Program("ibv_rc_pingpong -n 50 -e -s 1000003 -m 4096"),
+    Program("ibv_uc_pingpong -n 200"),
+    Program("ibv_uc_pingpong -n 200 -e"),
+    Program("ibv_uc_pingpong -n 200 -e -c"),
+    Program("ibv_ud_pingpong -n 200"),
+    Program("ibv_ud_pingpong -n 200 -e"),
+    Program("ibv_ud_pingpong -n 200 -e -c"),
+    Program("ibv_srq_pingpong -n 200"),
+    Program("ibv_srq_pingpong -n 200 -e"),
+    Program("ibv_srq_pingpong -n 200 -e -c"),
+    Program("ib_send_bw -n 500"),
+    Program("ib_send_lat -n 500"),
+    Program("ib_write_bw -n 500"),
+    Program("ib_write_lat -n 500"),
+    Program("ib_read_bw -n 500"),
+    Program("ib_read_lat -n 500"),
+    Program("ib_atomic_bw -n 500"),
+    Program("ib_atomic_lat -n 500"),
+    Program("ib_atomic_bw -n 500 -A CMP_AND_SWAP"),
+    Program("ib_send_bw -n 500 -c UC"),
+    Program("ib_send_lat -n 500 -c UC"),
+    Program("ib_write_bw -n 500 -c UC"),
+    Program("ib_write_lat -n 500 -c UC"),
+    Program("ib_send_bw -n 500 -c UD"),
+    Program("ib_send_lat -n 500 -c UD"),
+    Program("ib_send_bw -n 200 -q 4"),
+    Program("ib_write_bw -n 200 -q 4"),
+    Program("ib_read_bw -n 200 -q 4"),
+    Program("ib_atomic_bw -n 200 -q 4"),
+    Program("ib_send_bw -n 5 -a"),
+    Program("ib_send_lat -n 5 -a"),
+    Program("ib_write_bw -n 5 -a"),
+    Program("ib_write_lat -n 5 -a"),
+    Program("ib_read_bw -n 5 -a"),
+    Program("ib_read_lat -n 5 -a"),
+    Program("ib_send_bw -n 500 -s 64 --inline_size 64"),
+    Program("ib_send_lat -n 500 -s 64 --inline_size 64"),
+    Program("ib_write_bw -n 500 -s 64 --inline_size 64"),
+    Program("ib_write_lat -n 500 -s 64 --inline_size 64"),
+];
+
+/// Those of the reduced matrix.
+pub(crate) const FEW: &[usize] = &[2, 6, 9, 12, 13, 16, 17, 20, 26, 29, 38];
+
+/// How long one may take.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+impl Program {
+    const fn is_pingpong(&self) -> bool {
+        matches!(self.0.as_bytes(), [b'i', b'b', b'v', ..])
+    }
+
+    /// Packets that are lost are lost for good, and the programs wait for them.
+    pub(crate) fn is_reliable(&self) -> bool {
+        !["uc_", "ud_", "-c U"].iter().any(|it| self.0.contains(it))
+    }
+
+    /// What the guest runs.
+    fn theirs(&self, port: u16, server: Option<IpAddr>) -> String {
+        // Its second GID is that of IPv4.
+        let own = if self.is_pingpong() { "-g 1" } else { "-x 1 -F -u 18" };
+        let server = server.map_or(String::new(), |it| it.to_string());
+        format!("timeout {} {} {own} -p {port} {server}", PATIENCE.as_secs(), self.0)
+    }
+
+    /// What roxe is told, for the same.
+    fn ours(&self, port: u16, device: &str, server: Option<IpAddr>) -> Vec<String> {
+        let (name, words) = self.0.split_once(' ').unwrap_or((self.0, ""));
+        let (command, name) = match name.strip_prefix("ibv_") {
+            Some(name) => ("pingpong", name.trim_end_matches("_pingpong")),
+            None => ("perf", name.trim_start_matches("ib_")),
+        };
+        // An emulated host answers late.
+        let own = if self.is_pingpong() { "" } else { "-u 18" };
+        let server = server.map_or(String::new(), |it| it.to_string());
+        let line = format!("{command} {name} -d {device} {words} {own} -p {port} {server}");
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Runs both ends, roxe as the client or as the server. Both must exit with 0.
+    pub(crate) fn run(&self, guest: &Guest, roxe: &Path, side: &Side<'_>) -> Outcome {
+        let &Side { is_client, port, device, here } = side;
+        let shell = |script: String| guest.shell_for(PATIENCE + Duration::from_secs(10), &script);
+        let mut ours = Command::new(roxe);
+        ours.args(self.ours(port, device, is_client.then_some(HOST)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let theirs = self.theirs(port, (!is_client).then_some(here));
+        thread::scope(|scope| {
+            let start = |script| scope.spawn(|| shell(script));
+            let (mut child, theirs) = if is_client {
+                let theirs = start(theirs);
+                // Nobody else is asked whether it listens: it takes the first connection.
+                let listens = format!(
+                    "for go in $(seq 300); do grep -q ':{port:04X} .* 0A' /proc/net/tcp \
+                     /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1"
+                );
+                shell(listens)?;
+                (ours.spawn()?, theirs)
+            } else {
+                let child = ours.spawn()?;
+                wait_for_listener(port)?;
+                (child, start(theirs))
+            };
+            let theirs = theirs.join().map_err(|_| "the thread of the guest's program failed")?;
+            if theirs.is_err() {
+                // Whoever is alone waits in vain.
+                thread::sleep(Duration::from_secs(1));
+                let _ = child.kill();
+            }
+            let [mut out, mut err] = [String::new(), String::new()];
+            child.stdout.take().ok_or("no output")?.read_to_string(&mut out)?;
+            child.stderr.take().ok_or("no errors")?.read_to_string(&mut err)?;
+            let status = child.wait()?;
+            let err = err.trim();
+            match theirs {
+                Ok(_) if status.success() => Ok(()),
+                Ok(said) => Err(format!("roxe: {status}: {err}; {}", last(&said)).into()),
+                Err(why) => Err(format!("{why}; roxe: {status}: {err}").into()),
+            }
+        })
+    }
+}
+
+/// How one of our ends is.
+pub(crate) struct Side<'a> {
+    pub(crate) is_client: bool,
+    /// Of TCP: of each run another.
+    pub(crate) port: u16,
+    pub(crate) device: &'a str,
+    pub(crate) here: IpAddr,
+}
+
+/// Until a process of this host's namespace listens.
+fn wait_for_listener(port: u16) -> Outcome {
+    let start = Clock::now();
+    let wanted = format!(":{port:04X}");
+    while start.elapsed() < Duration::from_secs(30) {
+        for table in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
+            let sockets = fs::read_to_string(table)?;
+            let listens = |line: &str| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                matches!(words[..], [_, local, _, "0A", ..] if local.ends_with(&wanted))
+            };
+            if sockets.lines().any(listens) {
+                return Ok(());
+            }
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Err("roxe does not listen".into())
+}
+
+fn last(text: &str) -> &str {
+    text.trim_end().lines().last().unwrap_or("")
+}
