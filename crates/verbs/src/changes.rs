@@ -74,7 +74,8 @@ impl Watched {
         let Self { watch, notice, netlink, index } = self;
         notice.look(watch.has_changed(), || {
             let Some(interface) = find(netlink, *index)? else { return Ok(None) };
-            let has_it = has(&interface, address) || routes(netlink, address, *index)?;
+            let has_it = interface.addresses.iter().any(|it| it.address == address)
+                || routes(netlink, address, *index)?;
             Ok(Some((interface, has_it)))
         })
     }
@@ -138,7 +139,8 @@ fn find(netlink: &mut Netlink, index: u32) -> io::Result<Option<Interface>> {
     Ok(netlink.interfaces()?.into_iter().find(|interface| interface.index == index))
 }
 
-/// Whether the kernel takes an address that no interface has for this host's, by this interface.
+/// Whether the kernel takes an address that no interface has for this host's, by this interface:
+/// one of loopback's many, or of a network that is routed here as a whole.
 fn routes(netlink: &mut Netlink, address: IpAddr, interface: u32) -> io::Result<bool> {
     let route = netlink.route(address, None, None)?;
     Ok(route.is_some_and(|it| it.reach == Reach::Local && it.interface == interface))
@@ -147,13 +149,6 @@ fn routes(netlink: &mut Netlink, address: IpAddr, interface: u32) -> io::Result<
 /// Whether packets can come and go.
 pub(crate) fn is_active(interface: &Interface) -> bool {
     interface.is_up && interface.has_carrier
-}
-
-/// Whether a socket can have this address by the interface: all of loopback's network are its.
-fn has(interface: &Interface, address: IpAddr) -> bool {
-    interface.addresses.iter().any(|assigned| {
-        assigned.address == address || interface.is_loopback() && assigned.has_in_network(address)
-    })
 }
 
 #[cfg(feature = "af_xdp")]
