@@ -235,7 +235,7 @@ impl Posted {
     }
 }
 
-/// Hands completions to those who await them, for ever. Takes what was told, arms, and looks then: a
+/// Hands completions to those who await them, for ever. Takes what was told, arms and looks then: a
 /// completion is either seen or told of.
 async fn dispatch(state: Arc<State>, channel: AsyncFd<CompletionChannel>) {
     let mut room = [Completion::BLANK; 32];
