@@ -11,8 +11,8 @@
 //! rank 3 of 4: 65536 numbers, all of them the sum of 4 ranks, after 6 steps of 65536 bytes
 //! ```
 //!
-//! Four adapters, or as many as `all_reduce RANKS` says, run in this process, joined by memory. On N
-//! hosts each names its rank and all hosts in their order: `all_reduce RANK DEVICE HOST0 HOST1 …`.
+//! Four adapters, or as many as `all_reduce RANKS` says, run in this process, joined by memory. On
+//! N hosts, each names its rank and all hosts in order: `all_reduce RANK DEVICE HOST0 HOST1 …`.
 
 use std::{env, error::Error, process::ExitCode, thread, time::Duration};
 

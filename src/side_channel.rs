@@ -61,8 +61,8 @@ impl SideArguments {
         Ok(context)
     }
 
-    /// Does something with that adapter and closes it. Says so if what its device string has recorded
-    /// is not in the file.
+    /// Does something with that adapter and closes it. Says so if what its device string has
+    /// recorded is not in the file.
     pub(crate) fn with_adapter(
         &self,
         act: impl FnOnce(&Context) -> Result<Outcome, Failure>,

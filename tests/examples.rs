@@ -193,7 +193,7 @@ fn an_example_that_fails_says_why_in_a_sentence() {
         ("write_read", &client),
         ("counter", &client),
         ("key_value", &["get", "tap:x", "127.0.0.1", "key"]),
-        ("all_reduce", &["0", "tap:x", "127.0.0.1"]),
+        ("all_reduce", &["0", "tap:x", "127.0.0.1", "127.0.0.2"]),
     ];
     for (name, words) in cases {
         for (words, why) in [(words, "device `tap:x`: `tap` is none of"), (&["what"], "usage: ")] {

@@ -76,7 +76,7 @@ fn times_between_receives_and_json_are_shown() {
     assert_eq!((&row["service"], &row["iterations"]), (&"uc".into(), &50.into()));
 }
 
-/// A disk that is full does not stop the traffic, but nobody takes half a recording for a whole one.
+/// A disk that is full does not stop the traffic, but nobody takes half a recording for all of it.
 #[test]
 fn a_recording_that_could_not_be_written_is_told() {
     let fifo = std::env::temp_dir().join(format!("roxe-pingpong-fifo-{}", std::process::id()));

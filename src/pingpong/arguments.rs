@@ -74,7 +74,7 @@ Examples:
 Exit status:
   0  all messages came
   1  it began, and failed: why is said, and why the queue pair ended
-  2  a usage error
+  2  a usage error, or capture=FILE could not be written: why is said
   3  the environment lacks something: no server listens, the adapter cannot be opened";
 
 /// What goes to and fro.

@@ -252,8 +252,8 @@ impl Netlink {
         }
     }
 
-    /// The MAC that frames along `route` go to. Where the kernel does not know it, asks it to ask the
-    /// neighbour, and waits at most about `patience` for the answer; not at all where that is zero.
+    /// The MAC that frames along `route` go to. Where the kernel does not know it, has it ask the
+    /// neighbour, and waits at most about `patience` for the answer: not at all where that is zero.
     ///
     /// # Errors
     /// [`ResolveError`].
@@ -478,8 +478,8 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// Whether it says that there is no way. That of a route which refuses is the kernel's error for it,
-/// as is that of a source which is no address of this host any more.
+/// Whether it says that there is no way. So do routes that refuse, and the kernel where the source
+/// is no address of this host any more.
 fn is_unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{
         HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable, PermissionDenied,

@@ -235,11 +235,12 @@ impl Posted {
     }
 }
 
-/// Hands completions to those who await them, for ever. Arms first and looks then: a completion is
-/// either seen or told of.
+/// Hands completions to those who await them, for ever. Takes what was told, arms and looks then: a
+/// completion is either seen or told of.
 async fn dispatch(state: Arc<State>, channel: AsyncFd<CompletionChannel>) {
     let mut room = [Completion::BLANK; 32];
     loop {
+        while channel.get_ref().wait(Duration::ZERO).is_some() {}
         if state.cq.request_notify(false).is_err() {
             return;
         }
@@ -252,7 +253,6 @@ async fn dispatch(state: Arc<State>, channel: AsyncFd<CompletionChannel>) {
             yield_now().await;
         }
         let Ok(mut ready) = channel.readable().await else { return };
-        while channel.get_ref().wait(Duration::ZERO).is_some() {}
         ready.clear_ready();
     }
 }

@@ -77,6 +77,7 @@ impl Watched {
     }
 
     /// The interface when it may have changed, or nothing where it is gone.
+    #[cfg(feature = "af_xdp")]
     fn look(&mut self) -> Option<Option<Interface>> {
         let Self { watch, notice, netlink, index } = self;
         notice.look(watch.has_changed(), || find(netlink, *index))

@@ -239,8 +239,8 @@ impl Context {
         self.inner.status.as_ref().err()
     }
 
-    /// What speaks with the recording that the device string asks for, if it asks for one: also when
-    /// the adapter is closed, and all that was recorded is in the file, or is not.
+    /// What speaks with the recording that the device string asks for, if it asks for one. When the
+    /// adapter is closed, it knows whether all that was recorded is in the file.
     pub fn recorder(&self) -> Option<&Recorder> {
         self.inner.recorder.as_ref()
     }
