@@ -4,6 +4,7 @@ mod archive;
 mod image;
 mod kernel;
 mod page;
+mod scripts;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -30,6 +31,11 @@ const PAGE: &str = "docs/interop.md";
 
 /// The command.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if let Some((word, rest)) = arguments.split_first()
+        && word == "scripts"
+    {
+        return scripts::run(rest);
+    }
     let chosen = read(arguments)?;
     tools::ensure_present(&[tools::BUILD, NEEDS].concat())?;
     if !child::show(programs())? {
@@ -56,7 +62,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
         // A part of the matrix is no page.
         if chosen.whole {
-            fs::write(workspace::root().join(PAGE), page::render(&rows, &today()?))?;
+            let path = workspace::root().join(PAGE);
+            let kept = scripts::kept(&fs::read_to_string(&path).unwrap_or_default());
+            fs::write(path, page::render(&rows, &today()?) + &kept)?;
             tell!("written: {PAGE}");
         }
     }
