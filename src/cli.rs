@@ -270,6 +270,52 @@ pub(crate) struct ScriptArguments {
     /// After a failure, tell so many of the lines and frames before it
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(crate) before: usize,
+    #[command(flatten)]
+    pub(crate) live: LiveArguments,
+}
+
+/// Scripts against a device elsewhere, in real time: frames go out on the interface that leads to
+/// it, its answers are judged, its verbs are called by the agent on its host.
+///
+/// What must come at once comes within --slack; silence is nothing for --silence. A script that
+/// the device cannot be asked is skipped, and says why. Takes what an adapter on AF_XDP takes:
+/// CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF.
+#[derive(Debug, Args)]
+pub(crate) struct LiveArguments {
+    /// The host whose adapter is under test, and its agent's port (tests/interop/README.md);
+    /// `rxe` is the guest of `cargo xtask interop`
+    #[arg(long, value_name = "ADDR[:PORT]", help_heading = "A device on the wire")]
+    pub(crate) peer: Option<String>,
+    /// What the device is: roxe, connectx, rxe; without it, what its agent says
+    #[arg(
+        long = "as",
+        value_name = "KIND",
+        requires = "peer",
+        help_heading = "A device on the wire"
+    )]
+    pub(crate) kind: Option<String>,
+    /// The device has no agent: its queue pair's number, of one that somebody has brought to RTS
+    /// with the script's PSNs and our queue pair's number 0x100, and whose receives are posted
+    #[arg(long, value_name = "N", value_parser = number, requires = "peer",
+          help_heading = "A device on the wire")]
+    pub(crate) qpn: Option<u64>,
+    /// Where its memory region begins
+    #[arg(long, value_name = "N", value_parser = number, requires = "qpn", default_value = "0",
+          help_heading = "A device on the wire")]
+    pub(crate) va: u64,
+    /// The region's key
+    #[arg(long, value_name = "N", value_parser = number, requires = "qpn", default_value = "0",
+          help_heading = "A device on the wire")]
+    pub(crate) rkey: u64,
+    /// How much later than in virtual time something may come
+    #[arg(long, value_name = "MS", default_value_t = 300, help_heading = "A device on the wire")]
+    pub(crate) slack: u64,
+    /// How long nothing must come where a script wants silence
+    #[arg(long, value_name = "MS", default_value_t = 60, help_heading = "A device on the wire")]
+    pub(crate) silence: u64,
+    /// How often a script is run before it has failed: a busy network, or a slow host, is no fault
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "A device on the wire")]
+    pub(crate) goes: u32,
 }
 
 /// Runs random worlds: adapters, links that lose, double, delay and corrupt, and random work.

@@ -1,12 +1,18 @@
-//! `roxe script`: plays scripts against our engine, in virtual time.
+//! `roxe script`: plays scripts against our engine, in virtual time, or against a device elsewhere.
+
+#[cfg(feature = "af_xdp")]
+mod live;
+#[cfg(not(feature = "af_xdp"))]
+#[path = "script/no_live.rs"]
+mod live;
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 use roxe_net::capture_file::Direction;
-use roxe_sim::script::{self, Play, Played};
+use roxe_sim::script::{self, Play, Played, Site, Terms};
 
 use crate::capture::{self, Frame};
 use crate::cli::ScriptArguments;
@@ -32,9 +38,21 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
         arguments.capture.is_none() || arguments.files.len() == 1,
         "--capture takes the frames of one script"
     );
+    let mut peer = match &arguments.live.peer {
+        None => None,
+        Some(peer) => match live::Peer::reach(peer, arguments) {
+            Ok(peer) => Some(peer),
+            Err(outcome) => return Ok(outcome),
+        },
+    };
+    let mut tally = Tally::default();
     let mut outcome = Outcome::Right;
     for file in &arguments.files {
-        let played = play(file, arguments);
+        let played = match &mut peer {
+            None => play(file, arguments),
+            Some(peer) => peer.play(|terms, site| play_live(file, terms, site)),
+        };
+        tally.count(&played.outcome);
         if let Some(path) = &arguments.capture {
             let frames = played.frames.iter().map(|frame| Frame {
                 time: frame.time,
@@ -54,7 +72,30 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
             _ => Outcome::Unreadable,
         });
     }
+    if peer.is_some() && !arguments.json {
+        let Tally { passed, failed, skipped } = tally;
+        writeln!(out, "{passed} passed, {failed} failed, {skipped} skipped")?;
+    }
     Ok(outcome)
+}
+
+/// How scripts ended against a device on the wire.
+#[derive(Default)]
+struct Tally {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+impl Tally {
+    const fn count(&mut self, outcome: &script::Outcome) {
+        match outcome {
+            script::Outcome::Passed { .. } => self.passed += 1,
+            script::Outcome::Failed(_) => self.failed += 1,
+            script::Outcome::Skipped(_) => self.skipped += 1,
+            script::Outcome::Wrong(_) | script::Outcome::Unreadable(_) => {}
+        }
+    }
 }
 
 /// Reads a script and plays it.
@@ -64,18 +105,31 @@ fn play(file: &Path, arguments: &ScriptArguments) -> Played {
     let before = if arguments.verbose { 0 } else { arguments.before };
     let (transcript, frames) = (arguments.verbose, arguments.capture.is_some());
     let how = Play { before, transcript, frames };
-    if file == Path::new("-") {
-        return script::play_from(&name, io::stdin().lock(), &how);
-    }
-    match File::open(file) {
-        Ok(_) if file.is_dir() => {
-            script::Outcome::Unreadable(format!("{name}: is a directory; name its files")).into()
-        }
+    match open(file) {
         Ok(source) => script::play_from(&name, source, &how),
-        Err(error) => {
-            script::Outcome::Unreadable(format!("{name}: cannot be read: {error}")).into()
-        }
+        Err(outcome) => outcome.into(),
     }
+}
+
+/// Reads a script and plays it against a device elsewhere.
+fn play_live(file: &Path, terms: &Terms, site: &mut dyn Site) -> Played {
+    match open(file) {
+        Ok(source) => script::play_live(&name_of(file), source, site, terms),
+        Err(outcome) => outcome.into(),
+    }
+}
+
+fn open(file: &Path) -> Result<Box<dyn Read>, script::Outcome> {
+    let name = name_of(file);
+    if file == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let why = match File::open(file) {
+        Ok(_) if file.is_dir() => format!("{name}: is a directory; name its files"),
+        Ok(source) => return Ok(Box::new(source)),
+        Err(error) => format!("{name}: cannot be read: {error}"),
+    };
+    Err(script::Outcome::Unreadable(why))
 }
 
 /// Says how a script ended.
@@ -97,7 +151,9 @@ fn tell(
         }
     }
     match &played.outcome {
-        script::Outcome::Passed { .. } => writeln!(out, "{name}: {}", played.outcome)?,
+        script::Outcome::Passed { .. } | script::Outcome::Skipped(_) => {
+            writeln!(out, "{name}: {}", played.outcome)?;
+        }
         script::Outcome::Failed(failure) => writeln!(out, "{failure}")?,
         script::Outcome::Unreadable(why) => complain(why),
         // Hardly a line is one of a script.
@@ -139,12 +195,15 @@ fn tell_json(name: &str, ended: &script::Outcome, ink: &mut Ink) {
             ("wrong", first.map(|first| (first.line, first.column, first.what.as_str())))
         }
         script::Outcome::Unreadable(_) => ("unreadable", None),
+        script::Outcome::Skipped(_) => ("skipped", None),
     };
     object.text("verdict", verdict);
     match ended {
         script::Outcome::Passed { statements } => object.number("statements", *statements as u64),
         script::Outcome::Wrong(mistakes) => object.number("mistakes", mistakes.len() as u64),
-        script::Outcome::Unreadable(why) => object.text("message", why),
+        script::Outcome::Unreadable(why) | script::Outcome::Skipped(why) => {
+            object.text("message", why);
+        }
         script::Outcome::Failed(_) => {}
     }
     if let Some((line, column, message)) = place {

@@ -89,7 +89,7 @@ struct region {
 	struct ibv_mr *mr;
 	unsigned char *bytes;
 	uint64_t len;
-	int borrows; /* The bytes are another region's. */
+	void *block; /* What is freed; nothing if the bytes are another region's. */
 };
 
 struct queue {
@@ -235,25 +235,31 @@ static void do_mr(void)
 	while (at < MOST && mrs[at].mr)
 		at++;
 	struct region new = { .len = number("len", 4096) }, *of = region("of");
+	int access = (int)number("access", IBV_ACCESS_LOCAL_WRITE);
 	if (!pd || at == MOST)
 		return refuse(pd ? ENOSPC : EINVAL, "mr");
+	uint64_t va;
 	if (of) {
 		new = *of;
-		new.borrows = 1;
-	} else if (posix_memalign((void **)&new.bytes, 4096, new.len + !new.len)) {
-		return refuse(ENOMEM, "mr");
+		new.block = NULL;
+		va = (uintptr_t)new.bytes;
 	} else {
-		memset(new.bytes, 0, new.len);
+		if (posix_memalign(&new.block, 4096, new.len + 4096))
+			return refuse(ENOMEM, "mr");
+		memset(new.block, 0, new.len + 4096);
+		/* An address of the caller's choice is where it would be in its page. */
+		va = number("iova", (uintptr_t)new.block);
+		new.bytes = (unsigned char *)new.block + va % 4096;
 	}
-	new.mr = ibv_reg_mr(pd, new.bytes, new.len, (int)number("access", IBV_ACCESS_LOCAL_WRITE));
+	new.mr = text("iova") ? ibv_reg_mr_iova(pd, new.bytes, new.len, va, access)
+		: ibv_reg_mr(pd, new.bytes, new.len, access);
 	if (!new.mr) {
-		if (!of)
-			free(new.bytes);
-		return refuse(errno, "mr");
+		int why = errno;
+		free(new.block);
+		return refuse(why, "mr");
 	}
 	mrs[at] = new;
-	ok(" mr=%d va=0x%" PRIx64 " lkey=0x%x rkey=0x%x", at, (uint64_t)(uintptr_t)new.bytes,
-	   new.mr->lkey, new.mr->rkey);
+	ok(" mr=%d va=0x%" PRIx64 " lkey=0x%x rkey=0x%x", at, va, new.mr->lkey, new.mr->rkey);
 }
 
 /* Bytes of a region that the words `mr`, `off` and `len` name. */
@@ -424,6 +430,7 @@ static void do_modify(void)
 			to.qp_state = (enum ibv_qp_state)i;
 			mask |= IBV_QP_STATE;
 		}
+	SET("notify", IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify)
 	SET("port", IBV_QP_PORT, port_num)
 	SET("pkey", IBV_QP_PKEY_INDEX, pkey_index)
 	SET("access", IBV_QP_ACCESS_FLAGS, qp_access_flags)
@@ -475,11 +482,31 @@ static void do_ah(void)
 
 /* ---- work --------------------------------------------------------------------------------- */
 
+/* `raw=ADDRESS:LEN:LKEY[,ADDRESS:LEN:LKEY…]`: whatever the caller says, right or wrong. */
+static int raw_elements(struct ibv_sge *into, const char *at)
+{
+	int count = 0;
+	for (; *at; count++) {
+		uint64_t address, len, key;
+		int used = 0;
+		if (count == MOST || sscanf(at, "%" SCNi64 ":%" SCNi64 ":%" SCNi64 "%n", &address,
+					    &len, &key, &used) != 3)
+			return -1;
+		into[count] = (struct ibv_sge){ .addr = address, .length = (uint32_t)len,
+						.lkey = (uint32_t)key };
+		at += used;
+		at += *at == ',';
+	}
+	return count;
+}
+
 /* `sge=MR:OFF:LEN[,MR:OFF:LEN…]`. Says how many, or -1. */
 static int elements(struct ibv_sge *into)
 {
 	const char *at = text("sge");
 	int count = 0;
+	if (text("raw"))
+		return raw_elements(into, text("raw"));
 	for (; at && *at; count++) {
 		unsigned mr;
 		uint64_t off, len;
@@ -526,6 +553,16 @@ static void do_send(void)
 	const char *operation = text("op"), *flags = text("flags");
 	unsigned known = 0;
 	work.num_sge = elements(list);
+	/* Bytes of the line itself, for what is posted inline. */
+	static unsigned char said[LINE / 2];
+	if (text("bytes")) {
+		uint32_t len = strlen(text("bytes")) / 2;
+		for (uint32_t i = 0; i < len; i++)
+			if (sscanf(text("bytes") + 2 * i, "%2hhx", &said[i]) != 1)
+				return refuse(EINVAL, "bytes");
+		list[0] = (struct ibv_sge){ .addr = (uintptr_t)said, .length = len };
+		work.num_sge = len != 0;
+	}
 	while (operation && known < sizeof OPERATIONS / sizeof *OPERATIONS &&
 	       strcmp(operation, OPERATIONS[known].name))
 		known++;
@@ -555,7 +592,8 @@ static void do_send(void)
 			return refuse(EINVAL, "bind");
 		work.bind_mw.rkey = number("rkey", 0);
 		work.bind_mw.bind_info = (struct ibv_mw_bind_info){
-			.mr = to->mr, .addr = (uintptr_t)to->bytes + number("off", 0),
+			.mr = to->mr,
+			.addr = number("va", (uintptr_t)to->bytes + number("off", 0)),
 			.length = number("len", 0), .mw_access_flags = (unsigned)number("access", 0) };
 		break;
 	}
@@ -571,14 +609,27 @@ static void do_send(void)
 		if (!work.wr.ud.ah)
 			return refuse(EINVAL, "ah");
 	}
-	int why = ibv_post_send(qp, &work, &bad);
+	int why;
+	if (work.opcode == IBV_WR_BIND_MW && work.bind_mw.mw->type == IBV_MW_TYPE_1) {
+		/* Its key is the adapter's choice. */
+		struct ibv_mw_bind bind = { .wr_id = work.wr_id, .send_flags = work.send_flags,
+					    .bind_info = work.bind_mw.bind_info };
+		why = ibv_bind_mw(qp, work.bind_mw.mw, &bind);
+		work.bind_mw.rkey = work.bind_mw.mw->rkey;
+	} else {
+		why = ibv_post_send(qp, &work, &bad);
+	}
 	if (why)
 		return refuse(why, "send");
 	/* A window's next binding names the key of this one. */
-	if (work.opcode == IBV_WR_BIND_MW)
+	if (work.opcode == IBV_WR_BIND_MW) {
 		work.bind_mw.mw->rkey = work.bind_mw.rkey;
+		return ok(" rkey=0x%x", work.bind_mw.rkey);
+	}
 	ok("%s", "");
 }
+
+static void told(struct ibv_wc *done, int count);
 
 static int64_t now_ms(void)
 {
@@ -617,8 +668,13 @@ static void do_wait(void)
 				ibv_ack_cq_events(of, 1);
 		}
 	}
-	ok(" n=%d", got);
-	for (int i = 0; i < got; i++) {
+	told(done, got);
+}
+
+static void told(struct ibv_wc *done, int count)
+{
+	ok(" n=%d", count);
+	for (int i = 0; i < count; i++) {
 		struct ibv_wc *wc = &done[i];
 		uint32_t extra = wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data)
 			: wc->invalidated_rkey;
@@ -637,7 +693,90 @@ static void do_event(void)
 	if (ibv_get_async_event(context, &event))
 		return refuse(errno, "event");
 	ok(" n=1 event=%d", event.event_type);
+	for (int i = 0; i < MOST; i++) {
+		if (qps[i] && qps[i] == event.element.qp)
+			fprintf(out, " qp=%d", i);
+		if (cqs[i].cq && cqs[i].cq == event.element.cq)
+			fprintf(out, " cq=%d", i);
+		if (srqs[i] && srqs[i] == event.element.srq)
+			fprintf(out, " srq=%d", i);
+	}
 	ibv_ack_async_event(&event);
+}
+
+/* ---- a queue's own conduct, step by step -------------------------------------------------- */
+
+/* The completions that are there, at most `n`; nothing is armed. */
+static void do_poll(void)
+{
+	struct queue *from = queue("cq");
+	int want = (int)number("n", 1);
+	struct ibv_wc done[MOST];
+	if (!from || want < 0 || want > MOST)
+		return refuse(EINVAL, "poll");
+	int got = ibv_poll_cq(from->cq, want, done);
+	if (got < 0)
+		return refuse(EIO, "poll");
+	told(done, got);
+}
+
+static void do_arm(void)
+{
+	struct queue *at = queue("cq");
+	int why = at ? ibv_req_notify_cq(at->cq, (int)number("solicited", 0)) : EINVAL;
+	if (why)
+		return refuse(why, "arm");
+	ok("%s", "");
+}
+
+/* Whether an armed queue told of a completion, once; waits up to `ms`. */
+static void do_notified(void)
+{
+	struct queue *at = queue("cq");
+	struct ibv_cq *of;
+	void *own;
+	if (!at)
+		return refuse(EINVAL, "notified");
+	struct pollfd ready = { .fd = at->channel->fd, .events = POLLIN };
+	if (poll(&ready, 1, (int)number("ms", 0)) <= 0)
+		return ok(" n=%d", 0);
+	if (ibv_get_cq_event(at->channel, &of, &own))
+		return refuse(errno, "notified");
+	ibv_ack_cq_events(of, 1);
+	ok(" n=%d", 1);
+}
+
+static void do_resize(void)
+{
+	struct queue *at = queue("cq");
+	int why = at ? ibv_resize_cq(at->cq, (int)number("depth", 0)) : EINVAL;
+	if (why)
+		return refuse(why, "resize");
+	ok("%s", "");
+}
+
+static void do_modify_srq(void)
+{
+	struct ibv_srq *srq = OBJECT(srqs, "srq");
+	struct ibv_srq_attr to = { .max_wr = number("depth", 0), .srq_limit = number("limit", 0) };
+	int mask = (text("depth") ? IBV_SRQ_MAX_WR : 0) | (text("limit") ? IBV_SRQ_LIMIT : 0);
+	int why = srq ? ibv_modify_srq(srq, &to, mask) : EINVAL;
+	if (why)
+		return refuse(why, "modify_srq");
+	ok("%s", "");
+}
+
+/* Other rights or another domain for a region; its memory stays. */
+static void do_rereg(void)
+{
+	struct region *of = region("mr");
+	struct ibv_pd *pd = OBJECT(pds, "pd");
+	int what = (pd ? IBV_REREG_MR_CHANGE_PD : 0) |
+		(text("access") ? IBV_REREG_MR_CHANGE_ACCESS : 0);
+	int why = of ? ibv_rereg_mr(of->mr, what, pd, NULL, 0, (int)number("access", 0)) : -1;
+	if (why)
+		return refuse(of ? errno : EINVAL, "rereg");
+	ok(" lkey=0x%x rkey=0x%x", of->mr->lkey, of->mr->rkey);
 }
 
 /* ---- groups ------------------------------------------------------------------------------- */
@@ -713,8 +852,7 @@ static void do_destroy(void)
 		return ok("%s", "");
 	}
 	if (mr) {
-		if (!mr->borrows)
-			free(mr->bytes);
+		free(mr->block);
 		memset(mr, 0, sizeof *mr);
 		return ok("%s", "");
 	}
@@ -727,6 +865,8 @@ static void do_destroy(void)
 static const struct { const char *name; void (*run)(void); } VERBS[] = {
 	{ "devices", do_devices }, { "hello", do_hello }, { "open", do_open },
 	/* Those above need no open device. */
+	{ "arm", do_arm }, { "modify_srq", do_modify_srq }, { "notified", do_notified },
+	{ "poll", do_poll }, { "rereg", do_rereg }, { "resize", do_resize },
 	{ "ah", do_ah }, { "attach", do_attach }, { "check", do_check }, { "counters", do_counters },
 	{ "cq", do_cq }, { "destroy", do_destroy }, { "detach", do_detach }, { "event", do_event },
 	{ "fill", do_fill }, { "gids", do_gids }, { "join", do_join }, { "modify", do_modify },

@@ -341,20 +341,26 @@ impl AfXdp {
         self.frames.reclaim();
         while self.frames.free() >= FRAMES_PER_PACKET {
             let Some(bytes) = owned.host.outgoing() else { break };
-            let (Some(mut first), Some(mut second)) = (self.frames.take(), self.frames.take())
-            else {
-                unreachable!("so many are free");
-            };
             // It is no longer than what came, and that fits.
-            let (head, tail) = bytes.split_at(bytes.len().min(umem::CHUNK_ROOM));
-            self.frames.write([&mut first, &mut second], |first, second| {
-                first[..head.len()].copy_from_slice(head);
-                second[..tail.len()].copy_from_slice(tail);
-            });
-            self.frames.queue_packet([first, second], bytes.len());
+            queue_whole(&mut self.frames, &bytes);
         }
         self.frames.publish();
         self.kick();
+    }
+
+    /// Sends a frame as it is, from its Ethernet header on: one that is broken on purpose, which no
+    /// path describes. Says whether it was taken; it is not when it does not fit the interface, or
+    /// no frame of memory is free.
+    pub fn send_frame(&mut self, frame: &[u8]) -> bool {
+        self.frames.reclaim();
+        let room = FRAMES_PER_PACKET * umem::CHUNK_ROOM;
+        if frame.len() > room || self.frames.free() < FRAMES_PER_PACKET {
+            return false;
+        }
+        queue_whole(&mut self.frames, frame);
+        self.frames.publish();
+        self.kick();
+        true
     }
 
     /// Lets `source` write a packet into free frames, and queues it.
@@ -418,6 +424,19 @@ impl AfXdp {
             }
         }
     }
+}
+
+/// Queues the bytes of a frame that fits; so many chunks are free.
+fn queue_whole(frames: &mut Frames, bytes: &[u8]) {
+    let (Some(mut first), Some(mut second)) = (frames.take(), frames.take()) else {
+        unreachable!("so many are free");
+    };
+    let (head, tail) = bytes.split_at(bytes.len().min(umem::CHUNK_ROOM));
+    frames.write([&mut first, &mut second], |first, second| {
+        first[..head.len()].copy_from_slice(head);
+        second[..tail.len()].copy_from_slice(tail);
+    });
+    frames.queue_packet([first, second], bytes.len());
 }
 
 /// What becomes of frames that arrived.

@@ -6,12 +6,14 @@ mod bench;
 mod check;
 mod frame_in;
 mod frame_out;
+mod live;
 mod mistake;
 mod objects;
 mod parameters;
 mod parse;
 mod requests;
 mod run;
+mod symbols;
 mod syntax;
 mod vocabulary;
 mod words;
@@ -21,6 +23,7 @@ use std::io::Read;
 
 use roxe_wire::Instant;
 
+pub use live::{ByHand, Site, Terms};
 pub use mistake::ParseError;
 pub use run::Failure;
 pub use vocabulary::words;
@@ -85,15 +88,17 @@ pub enum Outcome {
     Failed(Failure),
     /// The text is no script: what is wrong with it, at least one thing.
     Wrong(Vec<ParseError>),
-    /// The file cannot be read.
+    /// The file cannot be read, or the device under test is out of reach.
     Unreadable(String),
+    /// The device under test cannot be asked this: why. Nothing in virtual time is skipped.
+    Skipped(String),
 }
 
 impl Outcome {
     /// The exit status: 0 right, 1 a difference, 2 unreadable.
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::Passed { .. } => 0,
+            Self::Passed { .. } | Self::Skipped(_) => 0,
             Self::Failed(_) => 1,
             Self::Wrong(_) | Self::Unreadable(_) => 2,
         }
@@ -111,6 +116,7 @@ impl fmt::Display for Outcome {
                 f.write_str(&lines.join("\n"))
             }
             Self::Unreadable(why) => f.write_str(why),
+            Self::Skipped(why) => write!(f, "skipped: {why}"),
         }
     }
 }
@@ -118,9 +124,9 @@ impl fmt::Display for Outcome {
 /// The longest text that is a script.
 const MOST_TEXT: usize = 1 << 24;
 
-/// Runs the script that `source` holds, and keeps what happened. Some sources have no end: no more
-/// is read than a script may have.
-pub fn play_from(name: &str, source: impl Read, how: &Play) -> Played {
+/// Reads the script that `source` holds. Some sources have no end: no more is read than a script
+/// may have.
+fn read(name: &str, source: impl Read) -> Result<String, Outcome> {
     let mut bytes = Vec::new();
     let why = match source.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes) {
         Ok(_) if bytes.len() > MOST_TEXT => {
@@ -129,13 +135,21 @@ pub fn play_from(name: &str, source: impl Read, how: &Play) -> Played {
         // Some editors begin a text with a byte order mark.
         Ok(_) => {
             match str::from_utf8(bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes)) {
-                Ok(text) => return play(name, text, how),
+                Ok(text) => return Ok(text.to_owned()),
                 Err(_) => "no script: it is no text in UTF-8".to_owned(),
             }
         }
         Err(error) => format!("cannot be read: {error}"),
     };
-    Outcome::Unreadable(format!("{name}: {why}")).into()
+    Err(Outcome::Unreadable(format!("{name}: {why}")))
+}
+
+/// Runs the script that `source` holds, and keeps what happened.
+pub fn play_from(name: &str, source: impl Read, how: &Play) -> Played {
+    match read(name, source) {
+        Ok(text) => play(name, &text, how),
+        Err(outcome) => outcome.into(),
+    }
 }
 
 /// Runs a script; `name` is what failures call it.
@@ -145,10 +159,27 @@ pub fn run_text(name: &str, text: &str, how: &Play) -> Outcome {
 
 /// Runs a script, and keeps what happened.
 pub fn play(name: &str, text: &str, how: &Play) -> Played {
-    let script = match parse::parse(name, text) {
-        Ok(script) => script,
-        Err(errors) => return Outcome::Wrong(errors).into(),
+    match checked(name, text) {
+        Ok(script) => run::run(name, &script, how),
+        Err(mistakes) => Outcome::Wrong(mistakes).into(),
+    }
+}
+
+/// Runs the script that `source` holds against a device elsewhere.
+pub fn play_live(name: &str, source: impl Read, site: &mut dyn Site, terms: &Terms) -> Played {
+    let text = match read(name, source) {
+        Ok(text) => text,
+        Err(outcome) => return outcome.into(),
     };
+    match checked(name, &text) {
+        Ok(script) => live::run(name, &script, site, terms),
+        Err(mistakes) => Outcome::Wrong(mistakes).into(),
+    }
+}
+
+/// A script in which there is no mistake that can be seen before it runs.
+fn checked(name: &str, text: &str) -> Result<syntax::Script, Vec<ParseError>> {
+    let script = parse::parse(name, text)?;
     let mistakes = check::check(name, &script);
-    if mistakes.is_empty() { run::run(name, &script, how) } else { Outcome::Wrong(mistakes).into() }
+    if mistakes.is_empty() { Ok(script) } else { Err(mistakes) }
 }

@@ -4,6 +4,7 @@ mod archive;
 mod image;
 mod kernel;
 mod page;
+mod scripts;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -31,6 +32,11 @@ const PAGE: &str = "docs/interop.md";
 
 /// The command.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if let Some((word, rest)) = arguments.split_first()
+        && word == "scripts"
+    {
+        return scripts::run(rest);
+    }
     let chosen = read(arguments)?;
     if chosen.page {
         return write_page();
@@ -80,7 +86,9 @@ fn write_page() -> Result<()> {
         let (day, lines) = text.split_once('\n').unwrap_or((&text, ""));
         runs.push((day.to_owned(), lines.lines().filter_map(Row::read).collect()));
     }
-    fs::write(workspace::root().join(PAGE), page::render(&runs))?;
+    let path = workspace::root().join(PAGE);
+    let scripts = scripts::kept(&fs::read_to_string(&path).unwrap_or_default());
+    fs::write(path, page::render(&runs) + &scripts)?;
     tell!("written: {PAGE}");
     Ok(())
 }

@@ -24,8 +24,9 @@ use super::PlayedFrame;
 
 use super::frame_out::{self, OurSide, Seen};
 use super::mistake::{Mistake, suggest};
-use super::parse::{show_instant, show_range};
-use super::syntax::{Arguments, Expression, Value};
+use super::parse::show_instant;
+use super::symbols::Symbols;
+use super::syntax::Arguments;
 
 /// Everything a script is about.
 pub(super) struct Bench {
@@ -397,57 +398,6 @@ impl Bench {
         })
     }
 
-    /// An argument's number. `qp` is whose `peer.qpn` is meant.
-    pub(super) fn number(
-        &self,
-        arguments: &Arguments,
-        name: &str,
-        qp: Option<&str>,
-    ) -> Result<Option<u64>, Mistake> {
-        match arguments.get(name) {
-            Some(Value::Number(expression)) => match self.evaluate(expression, qp)? {
-                value if value <= expression.most => Ok(Some(value)),
-                value => {
-                    let range = show_range(0, expression.most);
-                    Err(Mistake::at(name, format!("`{name}` must be {range}, and is 0x{value:x}")))
-                }
-            },
-            Some(_) => Err(Mistake::at(name, format!("`{name}` must be a number here"))),
-            None => Ok(None),
-        }
-    }
-
-    /// The same, or what it is if nothing is said.
-    pub(super) fn number_or(
-        &self,
-        arguments: &Arguments,
-        name: &str,
-        default: u64,
-    ) -> Result<u64, Mistake> {
-        Ok(self.number(arguments, name, None)?.unwrap_or(default))
-    }
-
-    fn evaluate(&self, expression: &Expression, context: Option<&str>) -> Result<u64, Mistake> {
-        let Some((object, part)) = &expression.symbol else { return Ok(expression.plus) };
-        if object == "peer" && part == "qpn" {
-            let qp = self.qp(context.ok_or_else(|| {
-                Mistake::at("peer", "peer.qpn belongs to a line about a queue pair")
-            })?)?;
-            let qpn = u64::from(qp.values.dest_qp.get());
-            return moved(qpn, "peer", part, expression.plus);
-        }
-        let found = self.objects.get(object).ok_or_else(|| self.no("name of anything", object))?;
-        let value = match (found, part.as_str()) {
-            (Object::Region(region), "va") => region.va,
-            (Object::Region(region), "rkey" | "lkey") => u64::from(region.key.0),
-            (Object::Window { key }, "rkey") => u64::from(key.0),
-            (Object::Qp(qp), "qpn") => u64::from(qp.qpn.get()),
-            (Object::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
-            _ => return Err(Mistake::at(object, format!("{object} has no {part}"))),
-        };
-        moved(value, object, part, expression.plus)
-    }
-
     /// Room in the buffer of requests that name no memory.
     pub(super) fn room(&mut self, len: u32) -> (Sge, HostPiece) {
         let offset = self.buffer.used;
@@ -477,35 +427,23 @@ impl Bench {
     }
 }
 
-/// The numbers among a frame's arguments.
-pub(super) struct Numbers<'a> {
-    /// Without it every symbol stands for 0, so that a frame can be tried before there is a device.
-    pub(super) bench: Option<&'a Bench>,
-    pub(super) arguments: &'a Arguments,
-    /// Whose frame it is.
-    pub(super) qp: &'a str,
-}
-
-impl Numbers<'_> {
-    /// A number, if it is said.
-    pub(super) fn get(&self, name: &str) -> Result<Option<u64>, Mistake> {
-        match (self.bench, self.arguments.get(name)) {
-            (Some(bench), _) => bench.number(self.arguments, name, Some(self.qp)),
-            (None, Some(Value::Number(Expression { symbol: None, plus, .. }))) => Ok(Some(*plus)),
-            (None, Some(Value::Number(_))) => Ok(Some(0)),
-            (None, Some(_)) => Err(Mistake::at(name, format!("`{name}` must be a number here"))),
-            (None, None) => Ok(None),
+impl Symbols for Bench {
+    fn symbol(&self, object: &str, part: &str, qp: Option<&str>) -> Result<u64, Mistake> {
+        if object == "peer" && part == "qpn" {
+            let qp = self.qp(qp.ok_or_else(|| {
+                Mistake::at("peer", "peer.qpn belongs to a line about a queue pair")
+            })?)?;
+            return Ok(u64::from(qp.values.dest_qp.get()));
         }
-    }
-
-    /// The same, or what it is otherwise.
-    pub(super) fn or(&self, name: &str, default: u64) -> Result<u64, Mistake> {
-        Ok(self.get(name)?.unwrap_or(default))
-    }
-
-    /// A number that must be said.
-    pub(super) fn need(&self, name: &str) -> Result<u64, Mistake> {
-        self.get(name)?.ok_or_else(|| format!("this packet needs `{name}`").into())
+        let found = self.objects.get(object).ok_or_else(|| self.no("name of anything", object))?;
+        Ok(match (found, part) {
+            (Object::Region(region), "va") => region.va,
+            (Object::Region(region), "rkey" | "lkey") => u64::from(region.key.0),
+            (Object::Window { key }, "rkey") => u64::from(key.0),
+            (Object::Qp(qp), "qpn") => u64::from(qp.qpn.get()),
+            (Object::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
+            _ => return Err(Mistake::at(object, format!("{object} has no {part}"))),
+        })
     }
 }
 
@@ -522,12 +460,4 @@ fn on_the_wire(packet: &[u8], addressing: &Addressing) -> Option<Vec<u8>> {
 /// Whether a completion is a receive queue's.
 pub(super) const fn is_receive(completion: &Completion) -> bool {
     matches!(completion.opcode, CompletionOpcode::Recv | CompletionOpcode::RecvRdmaWithImm)
-}
-
-/// A symbol's value, and so much more or less.
-fn moved(value: u64, object: &str, part: &str, by: u64) -> Result<u64, Mistake> {
-    let by = by.cast_signed();
-    value.checked_add_signed(by).ok_or_else(|| {
-        Mistake::at(object, format!("{object}.{part} is 0x{value:x}: {by:+} goes beyond 64 bits"))
-    })
 }

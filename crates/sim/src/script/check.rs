@@ -8,9 +8,9 @@ use roxe_device::counters::{NAMES, QpCounters};
 use roxe_wire::opcode::{Header as H, Service as WireService};
 use roxe_wire::{Opcode, PKey, QKey, Qpn};
 
-use super::bench::Numbers;
 use super::frame_in::{self, PeerSide};
 use super::mistake::{Mistake, ParseError, suggest};
+use super::symbols::{NoSymbols, Numbers};
 use super::syntax::{
     Arguments, CallVerb, Line, ObjectKind as K, PacketForm, PacketName, Script, Service, Statement,
     Value,
@@ -93,7 +93,7 @@ impl<'a> Names<'a> {
                 let service = self.qp(qp)?;
                 self.arguments(&packet.arguments)?;
                 has_fields(packet, frame_in::row_of(packet.name, service)?)?;
-                let numbers = Numbers { bench: None, arguments: &packet.arguments, qp };
+                let numbers = Numbers { symbols: &NoSymbols, arguments: &packet.arguments, qp };
                 frame_in::build(packet, &somebody(service, &packet.arguments), &numbers).map(drop)
             }
             Statement::Out { qp, forms } => {

@@ -13,9 +13,9 @@ use roxe_wire::{
     VlanTag, icrc, pad_for,
 };
 
-use super::bench::Numbers;
 use super::mistake::Mistake;
 use super::parameters::NAK_CODES;
+use super::symbols::Numbers;
 use super::syntax::{Arguments, PacketForm, PacketName};
 
 /// What a peer would fill in.

@@ -12,9 +12,9 @@ use roxe_wire::{
 
 use crate::peer::Peer;
 
-use super::bench::Numbers;
 use super::mistake::{Mistake, Stop};
 use super::parameters::{ATOMIC_ACK, NAK_CODES};
+use super::symbols::Numbers;
 use super::syntax::{Bytes, PacketForm, PacketName, Value};
 
 /// A frame that left.
@@ -164,6 +164,14 @@ impl Seen {
     /// The sender's queue pair, in datagrams.
     pub(super) fn source_qp(&self) -> Option<Qpn> {
         match self.fact("source-qp") {
+            Some(Fact::Number(qpn)) => Some(Qpn::new(*qpn as u32)),
+            _ => None,
+        }
+    }
+
+    /// The queue pair that it is for.
+    pub(super) fn dest_qp(&self) -> Option<Qpn> {
+        match self.fact("qpn") {
             Some(Fact::Number(qpn)) => Some(Qpn::new(*qpn as u32)),
             _ => None,
         }

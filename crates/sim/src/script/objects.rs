@@ -17,6 +17,7 @@ use roxe_wire::{AckTimeout, Gid, GidType, LKey, Mtu, PKey, Psn, QKey, Qpn, RnrTi
 use super::bench::{Bench, Object, Qp, Region, Settings};
 use super::mistake::Mistake;
 use super::parameters;
+use super::symbols::Symbols;
 use super::syntax::{Arguments, CallVerb, ObjectKind, Service};
 
 /// A verb's outcome: done, or refused with an error that has a number.
@@ -101,7 +102,7 @@ impl Bench {
                 Object::Window { key: self.device.alloc_window(self.pd(a)?, kind)? }
             }
             ObjectKind::Ah => {
-                let vector = self.vector(a)?;
+                let vector = vector(self, a, self.settings.peer)?;
                 Object::Handle(self.device.create_address_handle(self.pd(a)?, &vector)?)
             }
             ObjectKind::Srq => {
@@ -190,15 +191,15 @@ impl Bench {
         let gid = self.number_or(a, "gid", 0)? as u32;
         let own = self.device.gids().get(gid).copied();
         let own_address = own.map_or(self.settings.address, |own| own.gid.to_ip());
-        let mut blank = Attributes { qpn, ..self.default_attributes(peer)? };
+        let mut blank = Attributes { qpn, ..default_attributes(self.settings.path_mtu, peer)? };
         if gsi {
             blank.q_key = QKey::GSI;
         }
         let qp = Qp {
             qpn,
             service,
-            values: self.attributes(a, &blank)?,
-            vector: self.vector(a)?,
+            values: attributes(self, a, &blank)?,
+            vector: vector(self, a, self.settings.peer)?,
             own_address,
             vlan: own.and_then(|own| own.vlan),
             peer_address: a.address("to").unwrap_or(self.settings.peer),
@@ -225,63 +226,6 @@ impl Bench {
         let qp = self.qp(name)?.clone();
         self.device.modify_queue_pair(qp.qpn, to, given, &qp.values, Some(&qp.vector))?;
         Ok(())
-    }
-
-    fn default_attributes(&self, peer: u32) -> Result<Attributes, Mistake> {
-        Ok(Attributes {
-            qpn: Qpn::default(),
-            cur_state: QpState::default(),
-            dest_qp: Qpn::new(peer),
-            path_mtu: self.settings.path_mtu,
-            access: rights_of_peers(),
-            q_key: QKey(0x1111_1111),
-            p_key: PKey::DEFAULT,
-            sq_psn: Psn::new(0),
-            rq_psn: Psn::new(0),
-            max_rd_atomic: 4,
-            max_dest_rd_atomic: 4,
-            timeout: ack_timeout(14)?,
-            retry_cnt: 3,
-            rnr_retry: 3,
-            min_rnr_timer: RnrTimer::from_bits(12),
-        })
-    }
-
-    /// The values that are said, and those of `old` for the others.
-    fn attributes(&self, a: &Arguments, old: &Attributes) -> Result<Attributes, Mistake> {
-        let or = |name: &str, old: u64| self.number_or(a, name, old);
-        Ok(Attributes {
-            qpn: old.qpn,
-            cur_state: old.cur_state,
-            dest_qp: Qpn::new(or("peer", u64::from(old.dest_qp.get()))? as u32),
-            path_mtu: mtu(or("path-mtu", u64::from(old.path_mtu.bytes()))?)?,
-            access: if a.has("access") { rights(a.list("access")) } else { old.access },
-            q_key: QKey(or("qkey", u64::from(old.q_key.0))? as u32),
-            p_key: PKey(or("pkey", u64::from(old.p_key.0))? as u16),
-            sq_psn: Psn::new(or("send-psn", u64::from(old.sq_psn.get()))? as u32),
-            rq_psn: Psn::new(or("expect-psn", u64::from(old.rq_psn.get()))? as u32),
-            max_rd_atomic: or("max-rd-atomic", u64::from(old.max_rd_atomic))? as u8,
-            max_dest_rd_atomic: or("max-dest-rd-atomic", u64::from(old.max_dest_rd_atomic))? as u8,
-            timeout: ack_timeout(or("timeout", u64::from(old.timeout.code()))?)?,
-            retry_cnt: or("retry", u64::from(old.retry_cnt))? as u8,
-            rnr_retry: or("rnr-retry", u64::from(old.rnr_retry))? as u8,
-            min_rnr_timer: RnrTimer::from_bits(or(
-                "min-rnr-timer",
-                u64::from(old.min_rnr_timer.code()),
-            )? as u8),
-        })
-    }
-
-    fn vector(&self, a: &Arguments) -> Result<AddressVector, Mistake> {
-        let source_gid = self.number_or(a, "gid", 0)? as u32;
-        let destination = Gid::from_ip(a.address("to").unwrap_or(self.settings.peer));
-        Ok(AddressVector {
-            traffic_class: self.number_or(a, "tclass", 0)? as u8,
-            hop_limit: self.number_or(a, "hop", 0)? as u8,
-            flow_label: self.number_or(a, "flow-label", 0)? as u32,
-            service_level: self.number_or(a, "sl", 0)? as u8,
-            ..AddressVector::new(source_gid, destination)
-        })
     }
 
     /// `call VERB TARGET …`.
@@ -389,19 +333,13 @@ impl Bench {
     fn modify_qp(&mut self, name: &str, qp: &Qp, a: &Arguments) -> Verb {
         let from = self.device.query_queue_pair(qp.qpn)?.state;
         let to = a.word("state").map_or(from, state);
-        let mut given = required(qp.service, from, to);
-        for (attribute, flag) in parameters::ATTRIBUTES.iter().zip(ATTRIBUTES) {
-            if a.has(attribute) {
-                given = given.with(AttributeMask::of(&[flag]));
-            }
-        }
-        for word in a.list("without") {
-            let index = parameters::ATTRIBUTES.iter().position(|known| known == word);
-            let flag = index.map(|index| ATTRIBUTES[index]).ok_or("no such attribute")?;
-            given = given.without(AttributeMask::of(&[flag]));
-        }
-        let values = self.attributes(a, &qp.values)?;
-        let vector = if a.has("to") || a.has("gid") { self.vector(a)? } else { qp.vector };
+        let given = given(required(qp.service, from, to), a)?;
+        let values = attributes(self, a, &qp.values)?;
+        let vector = if a.has("to") || a.has("gid") {
+            vector(self, a, self.settings.peer)?
+        } else {
+            qp.vector
+        };
         self.device.modify_queue_pair(qp.qpn, to, given, &values, Some(&vector))?;
         if let Some(Object::Qp(qp)) = self.objects.get_mut(name) {
             qp.values = values;
@@ -424,13 +362,95 @@ impl Bench {
     }
 }
 
+/// What a queue pair has if nothing is said of it.
+pub(super) fn default_attributes(path_mtu: Mtu, peer: u32) -> Result<Attributes, Mistake> {
+    Ok(Attributes {
+        qpn: Qpn::default(),
+        cur_state: QpState::default(),
+        dest_qp: Qpn::new(peer),
+        path_mtu,
+        access: rights_of_peers(),
+        q_key: QKey(0x1111_1111),
+        p_key: PKey::DEFAULT,
+        sq_psn: Psn::new(0),
+        rq_psn: Psn::new(0),
+        max_rd_atomic: 4,
+        max_dest_rd_atomic: 4,
+        timeout: ack_timeout(14)?,
+        retry_cnt: 3,
+        rnr_retry: 3,
+        min_rnr_timer: RnrTimer::from_bits(12),
+    })
+}
+
+/// The values that are said, and those of `old` for the others.
+pub(super) fn attributes(
+    symbols: &dyn Symbols,
+    a: &Arguments,
+    old: &Attributes,
+) -> Result<Attributes, Mistake> {
+    let or = |name: &str, old: u64| symbols.number_or(a, name, old);
+    Ok(Attributes {
+        qpn: old.qpn,
+        cur_state: old.cur_state,
+        dest_qp: Qpn::new(or("peer", u64::from(old.dest_qp.get()))? as u32),
+        path_mtu: mtu(or("path-mtu", u64::from(old.path_mtu.bytes()))?)?,
+        access: if a.has("access") { rights(a.list("access")) } else { old.access },
+        q_key: QKey(or("qkey", u64::from(old.q_key.0))? as u32),
+        p_key: PKey(or("pkey", u64::from(old.p_key.0))? as u16),
+        sq_psn: Psn::new(or("send-psn", u64::from(old.sq_psn.get()))? as u32),
+        rq_psn: Psn::new(or("expect-psn", u64::from(old.rq_psn.get()))? as u32),
+        max_rd_atomic: or("max-rd-atomic", u64::from(old.max_rd_atomic))? as u8,
+        max_dest_rd_atomic: or("max-dest-rd-atomic", u64::from(old.max_dest_rd_atomic))? as u8,
+        timeout: ack_timeout(or("timeout", u64::from(old.timeout.code()))?)?,
+        retry_cnt: or("retry", u64::from(old.retry_cnt))? as u8,
+        rnr_retry: or("rnr-retry", u64::from(old.rnr_retry))? as u8,
+        min_rnr_timer: RnrTimer::from_bits(
+            or("min-rnr-timer", u64::from(old.min_rnr_timer.code()))? as u8,
+        ),
+    })
+}
+
+/// Where packets go; to `peer` if nothing is said.
+pub(super) fn vector(
+    symbols: &dyn Symbols,
+    a: &Arguments,
+    peer: IpAddr,
+) -> Result<AddressVector, Mistake> {
+    let source_gid = symbols.number_or(a, "gid", 0)? as u32;
+    let destination = Gid::from_ip(a.address("to").unwrap_or(peer));
+    Ok(AddressVector {
+        traffic_class: symbols.number_or(a, "tclass", 0)? as u8,
+        hop_limit: symbols.number_or(a, "hop", 0)? as u8,
+        flow_label: symbols.number_or(a, "flow-label", 0)? as u32,
+        service_level: symbols.number_or(a, "sl", 0)? as u8,
+        ..AddressVector::new(source_gid, destination)
+    })
+}
+
+/// What a call of `modify` says is given, besides what its step needs.
+pub(super) fn given(required: AttributeMask, a: &Arguments) -> Result<AttributeMask, Mistake> {
+    let mut given = required;
+    for (attribute, flag) in parameters::ATTRIBUTES.iter().zip(ATTRIBUTES) {
+        if a.has(attribute) {
+            given = given.with(AttributeMask::of(&[flag]));
+        }
+    }
+    for word in a.list("without") {
+        let index = parameters::ATTRIBUTES.iter().position(|known| known == word);
+        let flag = index.map(|index| ATTRIBUTES[index]).ok_or("no such attribute")?;
+        given = given.without(AttributeMask::of(&[flag]));
+    }
+    Ok(given)
+}
+
 /// An address of RoCE v2, on a VLAN or untagged.
 fn gid_entry(address: IpAddr, vlan: Option<u16>) -> GidEntry {
     GidEntry { gid: Gid::from_ip(address), gid_type: GidType::RoceV2, vlan }
 }
 
 /// The flags of [`parameters::ATTRIBUTES`], in the same order.
-const ATTRIBUTES: [A; parameters::ATTRIBUTES.len()] = [
+pub(super) const ATTRIBUTES: [A; parameters::ATTRIBUTES.len()] = [
     A::EnSqdAsyncNotify,
     A::AccessFlags,
     A::PkeyIndex,
@@ -449,11 +469,11 @@ const ATTRIBUTES: [A; parameters::ATTRIBUTES.len()] = [
     A::DestQpn,
 ];
 
-fn required(service: ServiceType, from: QpState, to: QpState) -> AttributeMask {
+pub(super) fn required(service: ServiceType, from: QpState, to: QpState) -> AttributeMask {
     transition(service, from, to).map_or(AttributeMask::NONE, |step| step.required)
 }
 
-fn state(name: &str) -> QpState {
+pub(super) fn state(name: &str) -> QpState {
     QpState::ALL.into_iter().find(|state| state.name() == name).unwrap_or_default()
 }
 
@@ -484,11 +504,11 @@ fn ack_timeout(code: u64) -> Result<AckTimeout, Mistake> {
         .ok_or_else(|| Mistake::at("timeout", format!("{code} is no timeout: 0 to 31")))
 }
 
-const BUFFER_LEN: usize = 1 << 20;
+pub(super) const BUFFER_LEN: usize = 1 << 20;
 const BUFFER_VA: u64 = 0x7f00_0000_0000;
 /// Where regions begin if a script does not say it: far apart, so that none continues another.
 const REGION_VA: u64 = 0x1_0000_0000;
 const REGION_STEP: u64 = 0x1000_0000;
-const MOST_MEMORY: usize = 1 << 24;
+pub(super) const MOST_MEMORY: usize = 1 << 24;
 /// The number of the first queue pair's peer.
-const FIRST_PEER_QPN: u32 = 0x100;
+pub(super) const FIRST_PEER_QPN: u32 = 0x100;

@@ -10,6 +10,7 @@ use roxe_wire::{FlushPlacement, FlushSelectivity, ImmDt, LKey, QKey, Qpn, RKey};
 use super::bench::{Bench, HostPiece, Object};
 use super::mistake::Mistake;
 use super::objects::{Refused, Verb, rights};
+use super::symbols::Symbols;
 use super::syntax::{Arguments, SendVerb, Value};
 
 /// Of a request; a region may be longer.

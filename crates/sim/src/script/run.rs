@@ -3,7 +3,7 @@
 use std::fmt;
 
 use roxe_device::HostMemory;
-use roxe_transport::work::{Completion, Extra};
+use roxe_transport::work::{Completion, CompletionStatus, Extra};
 use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
@@ -13,12 +13,13 @@ use crate::phrase;
 
 use super::{Outcome, Play, Played, PlayedFrame};
 
-use super::bench::{Bench, Done, Numbers, Object, Pending, Settings, is_receive};
+use super::bench::{Bench, Done, Object, Pending, Settings, is_receive};
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
 use super::mistake::{Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
+use super::symbols::{NoSymbols, Numbers, Symbols};
 use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
 
 /// A line that did not come true.
@@ -127,27 +128,35 @@ fn leftover(bench: &Bench, until: Instant) -> Option<String> {
 
 /// The bench of a script whose first line may be about it.
 fn begin(line: &Line) -> Result<Bench, Mistake> {
-    let nothing = Arguments::default();
-    let arguments = match &line.statement {
-        Statement::Device(arguments) => arguments,
-        _ => &nothing,
-    };
-    let mut settings = Settings::default();
-    let blank = Bench::new(settings);
-    let path_mtu = u64::from(settings.path_mtu.bytes());
-    settings.path_mtu = mtu(blank.number_or(arguments, "path-mtu", path_mtu)?)?;
-    settings.seed = blank.number_or(arguments, "seed", settings.seed)?;
-    settings.address = arguments.address("address").unwrap_or(settings.address);
-    settings.second_address = arguments.address("second-address");
-    settings.kind = arguments.word("as").and_then(Peer::by_name).unwrap_or_default();
-    settings.peer = arguments.address("peer").unwrap_or(settings.peer);
-    settings.vlan = blank.number(arguments, "vlan", None)?.map(|vlan| vlan as u16);
-    settings.second_vlan = blank.number(arguments, "second-vlan", None)?.map(|vlan| vlan as u16);
+    let settings = Settings::read(line)?;
     let mut bench = Bench::new(settings);
     match bench.prepare() {
         Ok(()) => Ok(bench),
         Err(Refused::Script(mistake)) => Err(mistake),
         Err(Refused::Errno(errno, why)) => Err(format!("{errno}, {why}").into()),
+    }
+}
+
+impl Settings {
+    /// Those of a script, whose first line may be about them.
+    pub(super) fn read(line: &Line) -> Result<Self, Mistake> {
+        let nothing = Arguments::default();
+        let arguments = match &line.statement {
+            Statement::Device(arguments) => arguments,
+            _ => &nothing,
+        };
+        let mut settings = Self::default();
+        let path_mtu = u64::from(settings.path_mtu.bytes());
+        settings.path_mtu = mtu(NoSymbols.number_or(arguments, "path-mtu", path_mtu)?)?;
+        settings.seed = NoSymbols.number_or(arguments, "seed", settings.seed)?;
+        settings.address = arguments.address("address").unwrap_or(settings.address);
+        settings.second_address = arguments.address("second-address");
+        settings.kind = arguments.word("as").and_then(Peer::by_name).unwrap_or_default();
+        settings.peer = arguments.address("peer").unwrap_or(settings.peer);
+        let vlan = |name: &str| NoSymbols.number(arguments, name, None);
+        settings.vlan = vlan("vlan")?.map(|vlan| vlan as u16);
+        settings.second_vlan = vlan("second-vlan")?.map(|vlan| vlan as u16);
+        Ok(settings)
     }
 }
 
@@ -351,7 +360,7 @@ impl Bench {
             to: qp.own_address,
             vlan: qp.vlan,
         };
-        let numbers = Numbers { bench: Some(self), arguments: &form.arguments, qp: name };
+        let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
         let frame = frame_in::build(form, &peer, &numbers)?;
         let (first, second) = frame.bytes.split_at(frame.split);
         let wire_len = frame.bytes.len();
@@ -384,7 +393,7 @@ impl Bench {
         let ours = self.our_side(name)?;
         let mut differences = Vec::new();
         for form in forms {
-            let numbers = Numbers { bench: Some(self), arguments: &form.arguments, qp: name };
+            let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
             match seen.compare(form, &ours, &numbers) {
                 Ok(()) => {
                     let port = seen.source_port();
@@ -422,50 +431,12 @@ impl Bench {
     }
 
     fn compare_completion(&self, a: &Arguments, is: &Completion) -> Result<(), Stop> {
-        let number = |name: &str| match a.get(name) {
-            Some(Value::Any) => Ok(None),
-            _ => self.number(a, name, None),
-        };
-        let check = |name: &str, is: u64| match number(name)? {
-            Some(wanted) => holds(wanted == is, || format!("{name} is {is}, not {wanted}")),
-            None => Ok(()),
-        };
-        let status = a.word("status").unwrap_or("ok");
-        let name = is.status.name();
-        holds(name == status, || format!("it is {name}, not {status}"))?;
-        check("id", is.wr_id)?;
-        if status != "ok" {
-            return Ok(());
+        compare_completion(self, a, is)?;
+        if let Some((wanted, skip, len)) = bytes_of_completion(a, is) {
+            let there = self.posted_bytes(is_receive(is), is.wr_id, skip, len)?;
+            differ(&there, wanted)?;
         }
-        check("len", u64::from(is.byte_len))?;
-        check("source-qp", u64::from(is.source_qp.get()))?;
-        let op = phrase::operation(is.opcode);
-        let wanted = a.word("op").unwrap_or(op);
-        holds(op == wanted, || format!("op is {op}, not {wanted}"))?;
-        let extra = match (number("imm")?, number("inv")?) {
-            (Some(imm), _) => Extra::Imm(ImmDt(imm as u32)),
-            (None, Some(key)) => Extra::Invalidated(RKey(key as u32)),
-            (None, None) => Extra::None,
-        };
-        holds(is.extra == extra, || {
-            let [is, wanted] = [is.extra, extra].map(|extra| match phrase::extra(extra) {
-                nothing if nothing.is_empty() => "nothing".to_owned(),
-                shown => shown,
-            });
-            format!("with it came {is}, not {wanted}")
-        })?;
-        holds(is.grh == a.has("grh"), || {
-            format!("it has {} GRH", if is.grh { "a" } else { "no" })
-        })?;
-        match a.bytes() {
-            Some(wanted) => {
-                let skip = if is.grh { 40 } else { 0 };
-                let len = (is.byte_len as usize).saturating_sub(skip);
-                let there = self.posted_bytes(is_receive(is), is.wr_id, skip, len)?;
-                Ok(differ(&there, wanted)?)
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn check_counter(&mut self, qp: Option<&str>, name: &str, wanted: u64) -> Result<(), Stop> {
@@ -515,8 +486,60 @@ impl Bench {
     }
 }
 
+/// Whether a completion is as a script says, but for the bytes.
+pub(super) fn compare_completion(
+    symbols: &dyn Symbols,
+    a: &Arguments,
+    is: &Completion,
+) -> Result<(), Stop> {
+    let number = |name: &str| match a.get(name) {
+        Some(Value::Any) => Ok(None),
+        _ => symbols.number(a, name, None),
+    };
+    let check = |name: &str, is: u64| match number(name)? {
+        Some(wanted) => holds(wanted == is, || format!("{name} is {is}, not {wanted}")),
+        None => Ok(()),
+    };
+    let status = a.word("status").unwrap_or("ok");
+    let name = is.status.name();
+    holds(name == status, || format!("it is {name}, not {status}"))?;
+    check("id", is.wr_id)?;
+    if status != "ok" {
+        return Ok(());
+    }
+    check("len", u64::from(is.byte_len))?;
+    check("source-qp", u64::from(is.source_qp.get()))?;
+    let op = phrase::operation(is.opcode);
+    let wanted = a.word("op").unwrap_or(op);
+    holds(op == wanted, || format!("op is {op}, not {wanted}"))?;
+    let extra = match (number("imm")?, number("inv")?) {
+        (Some(imm), _) => Extra::Imm(ImmDt(imm as u32)),
+        (None, Some(key)) => Extra::Invalidated(RKey(key as u32)),
+        (None, None) => Extra::None,
+    };
+    holds(is.extra == extra, || {
+        let [is, wanted] = [is.extra, extra].map(|extra| match phrase::extra(extra) {
+            nothing if nothing.is_empty() => "nothing".to_owned(),
+            shown => shown,
+        });
+        format!("with it came {is}, not {wanted}")
+    })?;
+    holds(is.grh == a.has("grh"), || format!("it has {} GRH", if is.grh { "a" } else { "no" }))
+}
+
+/// The bytes that must lie in a completed request's memory, if a script says so: behind how many
+/// others, and how many there are.
+pub(super) fn bytes_of_completion<'a>(
+    a: &'a Arguments,
+    is: &Completion,
+) -> Option<(&'a [u8], usize, usize)> {
+    let skip = if is.grh { 40 } else { 0 };
+    let wanted = a.bytes().filter(|_| is.status == CompletionStatus::Success)?;
+    Some((wanted, skip, (is.byte_len as usize).saturating_sub(skip)))
+}
+
 /// A difference, unless all is well.
-fn holds(well: bool, otherwise: impl FnOnce() -> String) -> Result<(), Stop> {
+pub(super) fn holds(well: bool, otherwise: impl FnOnce() -> String) -> Result<(), Stop> {
     if well { Ok(()) } else { Err(Stop::Difference(otherwise())) }
 }
 

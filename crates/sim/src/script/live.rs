@@ -1,0 +1,695 @@
+//! A script against a device elsewhere: its verbs by an agent on its host, its frames on a wire.
+//!
+//! What the device chooses takes the place of what the script names, both ways: queue pair numbers,
+//! keys, addresses in memory and on the network. PSNs and the peer's numbers are the script's own.
+//! What is exact in virtual time is here an order, and bounds: what must come at once comes in
+//! [`Terms::slack`], what must come later does not come before its time, and silence is nothing for
+//! [`Terms::silence`].
+
+mod objects;
+mod seen;
+mod skip;
+mod work;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use roxe_wire::{Instant, Qpn};
+
+use crate::peer::Peer;
+
+use super::bench::{Done, Pending, Settings, is_receive};
+use super::frame_in::{self, PeerSide};
+use super::frame_out::{OurSide, differ};
+use super::mistake::{Mistake, Stop, suggest};
+use super::parse::show_instant;
+use super::run::{Failure, bytes_of_completion, compare_completion};
+use super::symbols::{Numbers, Symbols};
+use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
+use super::{Outcome, Play, Played, PlayedFrame};
+
+use objects::{Qp, Region, Thing};
+use work::Posted;
+
+/// Where a device under test is: its host's verbs, and the wire to it.
+pub trait Site {
+    /// Says a line to the agent on the device's host, and hears its answer: `ok …` or
+    /// `error NUMBER …`, as `tests/interop/README.md` has them.
+    ///
+    /// # Errors
+    /// The conversation is over, and why.
+    fn ask(&mut self, line: &str) -> Result<String, String>;
+
+    /// Sends a frame. Its Ethernet addresses are filled in.
+    ///
+    /// # Errors
+    /// The wire does not take it, and why.
+    fn send(&mut self, frame: &mut [u8]) -> Result<(), String>;
+
+    /// The next RoCEv2 frame that arrived, from its Ethernet header on; waits for one, but not
+    /// longer than `patience`.
+    ///
+    /// # Errors
+    /// Nothing will ever arrive, and why.
+    fn receive(&mut self, patience: Duration) -> Result<Option<Vec<u8>>, String>;
+
+    /// The time.
+    fn now(&mut self) -> Instant;
+}
+
+/// How a script is run there.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// What the device is, as far as its frames differ by it.
+    pub kind: Peer,
+    /// Our addresses on the network of the device.
+    pub ours: Vec<IpAddr>,
+    /// The device has no agent: its one queue pair was made by hand.
+    pub by_hand: Option<ByHand>,
+    /// How much later than in virtual time something may come.
+    pub slack: Duration,
+    /// How long nothing must happen where a script wants silence.
+    pub silence: Duration,
+    /// The number of the first queue pair of ours; each run has others, so that nothing of the
+    /// last one is taken for its own.
+    pub first_peer: u32,
+    /// What is told.
+    pub play: Play,
+}
+
+/// A queue pair and a region that somebody made on a device without an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByHand {
+    /// The device's queue pair.
+    pub qpn: Qpn,
+    /// The address of the device.
+    pub address: IpAddr,
+    /// Where the region begins.
+    pub va: u64,
+    /// The region's key.
+    pub r_key: u32,
+}
+
+/// Why a script does not go on.
+enum Halt {
+    Stop(Stop),
+    /// The device, or its host, cannot do what the script is about.
+    Skip(String),
+    /// The device refused a verb: the number of errno, and what it said.
+    Refused(u32, String),
+    /// There is no conversation any more.
+    Broken(String),
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<Mistake> for Halt {
+    fn from(mistake: Mistake) -> Self {
+        Self::Stop(Stop::Mistake(mistake))
+    }
+}
+
+fn difference(what: impl Into<String>) -> Halt {
+    Halt::Stop(Stop::Difference(what.into()))
+}
+
+/// Runs a checked script.
+pub(super) fn run(file: &str, script: &Script, site: &mut dyn Site, terms: &Terms) -> Played {
+    let Some(first) = script.lines.first() else { return Outcome::Passed { statements: 0 }.into() };
+    let settings = match Settings::read(first) {
+        Ok(settings) => settings,
+        Err(mistake) => return Outcome::Wrong(vec![first.place(file, mistake)]).into(),
+    };
+    if let Some(why) = skip::reason(script, &settings, terms) {
+        return Outcome::Skipped(why).into();
+    }
+    let mut live = Live::new(site, terms, settings, skip::takes_time(script));
+    let ended = live.prepare().map_err(|halt| (first, halt)).and_then(|()| live.play(script));
+    let outcome = match ended {
+        Ok(()) => Outcome::Passed { statements: script.lines.len() },
+        Err((line, Halt::Stop(Stop::Mistake(mistake)))) => {
+            Outcome::Wrong(vec![line.place(file, mistake)])
+        }
+        Err((line, Halt::Stop(Stop::Difference(what)))) => {
+            Outcome::Failed(live.failure(file, line, what))
+        }
+        Err((line, Halt::Refused(number, what))) => {
+            let what = format!("it failed: {}, {what}", errno(number));
+            Outcome::Failed(live.failure(file, line, what))
+        }
+        Err((line, Halt::Skip(why))) => Outcome::Skipped(format!("line {}: {why}", line.number)),
+        Err((line, Halt::Broken(why))) => {
+            Outcome::Unreadable(format!("{file}:{}: {why}", line.number))
+        }
+    };
+    Played { outcome, history: live.history, frames: live.frames.unwrap_or_default() }
+}
+
+/// A script under way.
+struct Live<'s> {
+    site: &'s mut dyn Site,
+    terms: &'s Terms,
+    settings: Settings,
+    /// Whether the script waits for timers, so that they are as it says.
+    timed: bool,
+    /// The device's addresses, with their place in its table.
+    gids: Vec<(u32, IpAddr)>,
+    /// Addresses of the script, and those that they are here.
+    swaps: Vec<(IpAddr, IpAddr)>,
+    objects: BTreeMap<String, Thing>,
+    /// How many queue pairs were made.
+    peers: u32,
+    /// Requests, by the number that the device knows them by.
+    posted: Vec<Posted>,
+    /// Memory for requests that do not say where their bytes are.
+    buffer: Region,
+    used: u64,
+    /// What the device did and no line has spoken of yet.
+    pending: Vec<Pending>,
+    history: Vec<String>,
+    frames: Option<Vec<PlayedFrame>>,
+    began: Instant,
+    /// When the last line came true.
+    now: Instant,
+    /// A frame is on its way, or was just handled.
+    unsettled: bool,
+}
+
+impl<'s> Live<'s> {
+    fn new(site: &'s mut dyn Site, terms: &'s Terms, settings: Settings, timed: bool) -> Self {
+        let now = site.now();
+        Self {
+            site,
+            terms,
+            settings,
+            timed,
+            gids: Vec::new(),
+            swaps: Vec::new(),
+            objects: BTreeMap::new(),
+            peers: 0,
+            posted: Vec::new(),
+            buffer: Region::default(),
+            used: 0,
+            pending: Vec::new(),
+            history: Vec::new(),
+            frames: terms.play.frames.then(Vec::new),
+            began: now,
+            now,
+            unsettled: false,
+        }
+    }
+
+    fn play<'a>(&mut self, script: &'a Script) -> Result<(), (&'a Line, Halt)> {
+        let mut shown = None;
+        for line in &script.lines {
+            self.line(line).map_err(|halt| (line, halt))?;
+            if shown.replace(line.number) != Some(line.number) {
+                let at = show_instant(self.clock());
+                self.history.push(format!("{at:>9} {:>3} {}", line.number, line.text));
+            }
+        }
+        let Some(last) = script.lines.last() else { return Ok(()) };
+        let left = self.silence().map_err(|halt| (last, halt))?;
+        match left {
+            None => Ok(()),
+            Some(what) => {
+                let what = format!("the script ends here, but the device did more: {what}");
+                Err((last, difference(what)))
+            }
+        }
+    }
+
+    /// What time it is in the history.
+    fn clock(&mut self) -> Instant {
+        Instant::ZERO + self.site.now().since(self.began)
+    }
+
+    fn line(&mut self, line: &Line) -> Result<(), Halt> {
+        match &line.statement {
+            Statement::Out { qp, forms } => {
+                let wanted = Wanted::Frame(self.qp(qp)?.qpn);
+                let pending = self.next(line.when, &wanted)?;
+                self.comment(&pending, line);
+                self.check_frame(qp, forms, pending)
+            }
+            Statement::Completion { qp, receive, arguments } => {
+                if self.terms.by_hand.is_some() {
+                    return Ok(());
+                }
+                let qpn = qp.as_ref().map(|qp| self.qp(qp).map(|qp| qp.qpn)).transpose()?;
+                let pending = self.next(line.when, &Wanted::Completion(qpn, *receive))?;
+                self.check_completion(arguments, pending)
+            }
+            Statement::Event { object, name } => {
+                if self.terms.by_hand.is_some() {
+                    return Ok(());
+                }
+                let pending = self.next(line.when, &Wanted::Event(object.clone()))?;
+                match pending.what {
+                    Done::Event { name: is, .. } if is == name => Ok(()),
+                    other => Err(difference(format!("instead: {}", self.show(&other)))),
+                }
+            }
+            _ => {
+                if let When::After(after) = line.when
+                    && !after.is_zero()
+                {
+                    self.move_on(after)?;
+                }
+                self.act(&line.statement)?;
+                self.now = self.site.now();
+                Ok(())
+            }
+        }
+    }
+
+    /// Time passes, while what arrives is kept.
+    fn move_on(&mut self, by: Duration) -> Result<(), Halt> {
+        let until = self.now + by;
+        loop {
+            let left = until.since(self.site.now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.arrivals(left.min(LOOK))?;
+        }
+    }
+
+    /// The next thing of a kind that the device does, in time.
+    fn next(&mut self, when: When, wanted: &Wanted) -> Result<Pending, Halt> {
+        let (from, until) = match when {
+            When::After(after) => (after, after),
+            When::Between(from, until) => (from, until),
+        };
+        let start = self.now;
+        let end = (start + until).max(self.site.now()) + self.terms.slack;
+        loop {
+            let found = self.pending.iter().position(|pending| self.is(wanted, &pending.what));
+            if let Some(index) = found {
+                let found = self.pending.remove(index);
+                self.now = found.at.max(start);
+                if found.at + EARLY < start + from {
+                    let (after, shown) = (found.at.since(start), self.show(&found.what));
+                    let what = format!("it came after {after:?}, not after {from:?}: {shown}");
+                    return Err(difference(what));
+                }
+                return Ok(found);
+            }
+            if self.site.now() > end {
+                return Err(difference(match self.leftover() {
+                    Some(what) => format!("instead the device did this: {what}"),
+                    None => "the device did nothing".to_owned(),
+                }));
+            }
+            self.look(wanted)?;
+        }
+    }
+
+    /// What the device did in some time that no line spoke of.
+    fn silence(&mut self) -> Result<Option<String>, Halt> {
+        let end = self.site.now() + self.terms.silence;
+        while self.site.now() < end {
+            self.arrivals(LOOK)?;
+        }
+        self.look_at_all()?;
+        Ok(self.leftover())
+    }
+
+    fn leftover(&self) -> Option<String> {
+        let pending = self.pending.first()?;
+        let at = show_instant(Instant::ZERO + pending.at.since(self.began));
+        Some(format!("{} (at {at})", self.show(&pending.what)))
+    }
+
+    /// What happens at once: everything that the device does not do by itself.
+    fn act(&mut self, statement: &Statement) -> Result<(), Halt> {
+        match statement {
+            Statement::Make { object, name, arguments, fails } => {
+                let made = self.make(*object, name, arguments);
+                expect(made, fails.as_deref())
+            }
+            Statement::PostReceive { queue, arguments, fails } => {
+                let posted = self.post_receive(queue, arguments);
+                expect(posted, fails.as_deref())
+            }
+            Statement::PostSend { verb, qp, arguments, fails } => {
+                let posted = self.post_send(*verb, qp, arguments);
+                expect(posted, fails.as_deref())
+            }
+            Statement::Call { verb, target, arguments, fails } => {
+                let called = self.call(*verb, target, arguments);
+                expect(called, fails.as_deref())
+            }
+            Statement::Fill { place, bytes } => {
+                let region = self.region(&place.region)?;
+                self.poke(region, place.offset, bytes)
+            }
+            Statement::Into { qp, packet } => self.inject(qp, packet),
+            Statement::Memory { place, bytes } => self.check_memory(place, bytes),
+            Statement::State { qp, name } => self.check_state(qp, name),
+            // What only our engine counts and says.
+            Statement::Counter { .. } | Statement::Why { .. } => Ok(()),
+            Statement::Quiet => match self.silence()? {
+                None => Ok(()),
+                Some(left) => Err(difference(format!("the device did this: {left}"))),
+            },
+            Statement::Turn
+            | Statement::Device(_)
+            | Statement::Out { .. }
+            | Statement::Completion { .. }
+            | Statement::Event { .. } => Ok(()),
+        }
+    }
+
+    fn inject(&mut self, name: &str, form: &PacketForm) -> Result<(), Halt> {
+        let qp = self.qp(name)?;
+        let peer = PeerSide {
+            service: qp.service.on_the_wire(),
+            dest_qp: qp.qpn,
+            source_qp: qp.values.dest_qp,
+            q_key: qp.values.q_key,
+            p_key: qp.values.p_key,
+            from: qp.peer_address,
+            to: qp.own_address,
+            vlan: None,
+        };
+        let form = PacketForm { name: form.name, arguments: self.here(&form.arguments) };
+        let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
+        let mut frame = frame_in::build(&form, &peer, &numbers)?.bytes;
+        self.site.send(&mut frame).map_err(Halt::Broken)?;
+        self.unsettled = true;
+        if self.frames.is_some() {
+            self.keep(false, frame);
+        }
+        Ok(())
+    }
+
+    /// Addresses of the script as they are here.
+    fn here(&self, arguments: &Arguments) -> Arguments {
+        let mut arguments = arguments.clone();
+        for (_, value) in &mut arguments.named {
+            if let Value::Address(address) = value {
+                *address = self.real(*address);
+            }
+        }
+        arguments
+    }
+
+    fn real(&self, address: IpAddr) -> IpAddr {
+        let swap = self.swaps.iter().find(|(of_script, _)| *of_script == address);
+        swap.map_or(address, |(_, here)| *here)
+    }
+
+    fn keep(&mut self, outbound: bool, bytes: Vec<u8>) -> Option<usize> {
+        let time = self.clock();
+        let frames = self.frames.as_mut()?;
+        frames.push(PlayedFrame { time, outbound, bytes, comment: String::new() });
+        Some(frames.len() - 1)
+    }
+
+    fn comment(&mut self, pending: &Pending, line: &Line) {
+        if let Done::Frame { kept: Some(kept), .. } = pending.what
+            && let Some(frame) = self.frames.as_mut().and_then(|frames| frames.get_mut(kept))
+        {
+            frame.comment = format!("line {}: {}", line.number, line.text);
+        }
+    }
+
+    fn check_frame(
+        &mut self,
+        name: &str,
+        forms: &[PacketForm],
+        pending: Pending,
+    ) -> Result<(), Halt> {
+        let Done::Frame { seen: Ok(seen), .. } = &pending.what else {
+            return Err(difference(self.show(&pending.what)));
+        };
+        let ours = self.our_side(name)?;
+        let mut differences = Vec::new();
+        for form in forms {
+            let form = PacketForm { name: form.name, arguments: self.here(&form.arguments) };
+            let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
+            match seen.compare(&form, &ours, &numbers) {
+                Ok(()) => {
+                    let port = seen.source_port();
+                    return self.check_source_port(name, port);
+                }
+                Err(Stop::Difference(difference)) => differences.push(difference),
+                Err(mistake) => return Err(mistake.into()),
+            }
+        }
+        let differences = differences.join("; ");
+        Err(difference(format!("instead: {}\n  {differences}", self.show(&pending.what))))
+    }
+
+    fn check_source_port(&mut self, name: &str, port: u64) -> Result<(), Halt> {
+        if !(0xc000..=0xffff).contains(&port) {
+            let what = format!("the UDP source port 0x{port:x} is not from 0xc000 to 0xffff");
+            return Err(difference(what));
+        }
+        let Some(Thing::Qp(qp)) = self.objects.get_mut(name) else { return Ok(()) };
+        let first = *qp.source_port.get_or_insert(port);
+        if first != port && qp.service != roxe_transport::qp_state::ServiceType::Ud {
+            let what = format!("the UDP source port is 0x{port:x}, and was 0x{first:x} before");
+            return Err(difference(what));
+        }
+        Ok(())
+    }
+
+    fn check_completion(&mut self, a: &Arguments, pending: Pending) -> Result<(), Halt> {
+        let Done::Completion(completion) = &pending.what else { return Ok(()) };
+        let mut compared = compare_completion(self, a, completion);
+        if compared.is_ok()
+            && let Some((wanted, skip, len)) = bytes_of_completion(a, completion)
+        {
+            let there = self.posted_bytes(is_receive(completion), completion.wr_id, skip, len)?;
+            compared = differ(&there, wanted).map_err(Stop::Difference);
+        }
+        match compared {
+            Err(Stop::Difference(what)) => {
+                Err(difference(format!("instead: {}\n  {what}", self.show(&pending.what))))
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// What the device writes may take a moment to be there.
+    fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), Halt> {
+        if self.terms.by_hand.is_some() {
+            return Ok(());
+        }
+        let region = self.region(&place.region)?;
+        let end = self.site.now() + self.terms.slack;
+        loop {
+            let there = self.peek(region, place.offset, wanted.len())?;
+            match differ(&there, wanted) {
+                Ok(()) => return Ok(()),
+                Err(what) if self.site.now() > end => return Err(difference(what)),
+                Err(_) => self.arrivals(LOOK)?,
+            }
+        }
+    }
+
+    fn check_state(&mut self, name: &str, wanted: &str) -> Result<(), Halt> {
+        if self.terms.by_hand.is_some() {
+            return Ok(());
+        }
+        let index = self.qp(name)?.index;
+        let end = self.site.now() + self.terms.slack;
+        loop {
+            let answer = self.ask(&format!("query qp={index}"))?;
+            let state = answer.text("state")?;
+            if state == wanted {
+                return Ok(());
+            }
+            if self.site.now() > end {
+                return Err(difference(format!("{name} is in state {state}")));
+            }
+            self.arrivals(LOOK)?;
+        }
+    }
+
+    fn failure(&self, file: &str, line: &Line, what: String) -> Failure {
+        let from = self.history.len().saturating_sub(self.terms.play.before);
+        Failure {
+            file: file.to_owned(),
+            line: line.number,
+            column: line.column(),
+            text: line.text.to_string(),
+            what,
+            before: self.history[from..].to_vec(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Says a line to the agent.
+    fn ask(&mut self, line: &str) -> Result<Answer, Halt> {
+        if self.unsettled {
+            // What is on the wire is handled before what is asked for now.
+            self.unsettled = false;
+            let end = self.site.now() + SETTLE;
+            loop {
+                let left = end.since(self.site.now());
+                if left.is_zero() {
+                    break;
+                }
+                self.arrivals(left)?;
+            }
+        }
+        let answer = self.site.ask(line).map_err(Halt::Broken)?;
+        if let Some(words) = answer.strip_prefix("ok") {
+            return Ok(Answer(words.to_owned()));
+        }
+        let refused = answer.strip_prefix("error ").and_then(|rest| {
+            let (number, why) = rest.split_once(' ')?;
+            Some(Halt::Refused(number.parse().ok()?, why.to_owned()))
+        });
+        Err(refused.unwrap_or_else(|| Halt::Broken(format!("the agent says: {answer}"))))
+    }
+
+    /// What stands in frames of a queue pair if a script says nothing.
+    fn our_side(&self, name: &str) -> Result<OurSide, Mistake> {
+        let qp = self.qp(name)?;
+        Ok(OurSide {
+            own_qp: qp.qpn,
+            peer_qp: qp.values.dest_qp,
+            p_key: qp.values.p_key.0,
+            q_key: qp.values.q_key.0,
+            from: qp.own_address,
+            to: qp.peer_address,
+            traffic_class: qp.vector.traffic_class,
+            hop_limit: if qp.vector.hop_limit == 0 { 64 } else { qp.vector.hop_limit },
+            kind: self.terms.kind,
+            vlan: 0,
+            priority: 0,
+        })
+    }
+
+    fn qp(&self, name: &str) -> Result<&Qp, Mistake> {
+        match self.objects.get(name) {
+            Some(Thing::Qp(qp)) => Ok(qp),
+            _ => Err(self.no("queue pair", name)),
+        }
+    }
+
+    fn region(&self, name: &str) -> Result<Region, Mistake> {
+        match self.objects.get(name) {
+            Some(Thing::Region(region)) => Ok(*region),
+            _ => Err(self.no("memory region", name)),
+        }
+    }
+
+    fn no(&self, kind: &str, name: &str) -> Mistake {
+        let known = self.objects.keys().map(String::as_str);
+        Mistake::at(name, format!("{name} is no {kind}{}", suggest(name, known)))
+    }
+}
+
+impl Symbols for Live<'_> {
+    fn symbol(&self, object: &str, part: &str, qp: Option<&str>) -> Result<u64, Mistake> {
+        if object == "peer" && part == "qpn" {
+            let qp = self.qp(qp.ok_or_else(|| {
+                Mistake::at("peer", "peer.qpn belongs to a line about a queue pair")
+            })?)?;
+            return Ok(u64::from(qp.values.dest_qp.get()));
+        }
+        let found = self.objects.get(object).ok_or_else(|| self.no("name of anything", object))?;
+        Ok(match (found, part) {
+            (Thing::Region(region), "va") => region.va,
+            (Thing::Region(region), "rkey") => u64::from(region.r_key),
+            (Thing::Region(region), "lkey") => u64::from(region.l_key),
+            (Thing::Window { key, .. }, "rkey") => u64::from(*key),
+            (Thing::Qp(qp), "qpn") => u64::from(qp.qpn.get()),
+            (Thing::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
+            _ => return Err(Mistake::at(object, format!("{object} has no {part}"))),
+        })
+    }
+}
+
+/// What a line waits for.
+enum Wanted {
+    /// A frame of this queue pair's.
+    Frame(Qpn),
+    /// A completion, of a queue pair or any; a receive's or not.
+    Completion(Option<Qpn>, bool),
+    /// An event of this object's.
+    Event(String),
+}
+
+/// Whether a verb ended as the script says.
+fn expect(outcome: Result<(), Halt>, fails: Option<&str>) -> Result<(), Halt> {
+    match (outcome, fails) {
+        (Ok(()), None) => Ok(()),
+        (Ok(()), Some(errno)) => {
+            Err(difference(format!("it succeeded, and should have failed: {errno}")))
+        }
+        (Err(Halt::Refused(ENOSYS | EOPNOTSUPP, why)), _) => {
+            Err(Halt::Skip(format!("the device does not have this: {why}")))
+        }
+        (Err(Halt::Refused(number, _)), Some(wanted)) if errno(number) == wanted => Ok(()),
+        (Err(Halt::Refused(number, why)), Some(wanted)) => {
+            Err(difference(format!("it failed with {} ({why}), not with {wanted}", errno(number))))
+        }
+        (Err(Halt::Refused(number, why)), None) => {
+            Err(difference(format!("it failed: {}, {why}", errno(number))))
+        }
+        (Err(other), _) => Err(other),
+    }
+}
+
+const ENOSYS: u32 = 38;
+const EOPNOTSUPP: u32 = 95;
+
+/// The name that scripts have for a number of errno.
+fn errno(number: u32) -> String {
+    match number {
+        12 => "ENOMEM".to_owned(),
+        16 => "EBUSY".to_owned(),
+        22 => "EINVAL".to_owned(),
+        other => format!("errno {other}"),
+    }
+}
+
+/// What an agent answered: words `key=value`.
+struct Answer(String);
+
+impl Answer {
+    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        let pairs = self.0.split_whitespace().filter_map(|word| word.split_once('='));
+        pairs.filter(move |(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    fn text(&self, key: &str) -> Result<&str, Halt> {
+        let mut all = self.0.split_whitespace().filter_map(|word| word.split_once('='));
+        let found = all.find(|(known, _)| *known == key).map(|(_, value)| value);
+        found.ok_or_else(|| Halt::Broken(format!("the agent says no {key}: {}", self.0)))
+    }
+
+    fn number(&self, key: &str) -> Result<u64, Halt> {
+        let text = self.text(key)?;
+        number(text).ok_or_else(|| Halt::Broken(format!("the agent says {key}={text}")))
+    }
+}
+
+/// A number as agents write it.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// So much earlier than it must come something may be seen: the way of what it is counted from
+/// took longer than its own.
+const EARLY: Duration = Duration::from_millis(30);
+
+/// How long one look at the wire lasts while something is waited for.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a frame takes to be handled, at the most.
+const SETTLE: Duration = Duration::from_millis(15);

@@ -1,0 +1,289 @@
+//! What a device did: frames that arrived, completions, events.
+
+use std::time::Duration;
+
+use roxe_transport::qp_state::ServiceType;
+use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, Extra};
+use roxe_wire::{Body, Frame, ImmDt, Qpn, RKey, RawFrame};
+
+use crate::phrase;
+
+use super::super::bench::{Done, Pending, is_receive};
+use super::super::frame_out;
+use super::super::parse::show_instant;
+use super::objects::Thing;
+use super::{Answer, Halt, LOOK, Live, Wanted, number};
+
+impl Live<'_> {
+    /// Whether this is what a line waits for.
+    pub(super) fn is(&self, wanted: &Wanted, what: &Done) -> bool {
+        match (wanted, what) {
+            (Wanted::Frame(qpn), Done::Frame { qp: Some(name), .. }) => {
+                self.qp(name).is_ok_and(|qp| qp.qpn == *qpn)
+            }
+            (Wanted::Completion(qpn, receive), Done::Completion(completion)) => {
+                is_receive(completion) == *receive && qpn.is_none_or(|qpn| qpn == completion.qpn)
+            }
+            (Wanted::Event(name), Done::Event { object, .. }) => name == object,
+            _ => false,
+        }
+    }
+
+    /// Looks for what is wanted, for a moment.
+    pub(super) fn look(&mut self, wanted: &Wanted) -> Result<(), Halt> {
+        match wanted {
+            Wanted::Frame(_) => self.arrivals(LOOK),
+            Wanted::Completion(..) => {
+                self.completions()?;
+                self.arrivals(LOOK)
+            }
+            Wanted::Event(_) => {
+                self.events()?;
+                self.arrivals(LOOK)
+            }
+        }
+    }
+
+    /// Looks once at everything.
+    pub(super) fn look_at_all(&mut self) -> Result<(), Halt> {
+        self.arrivals(Duration::ZERO)?;
+        if self.terms.by_hand.is_none() {
+            self.completions()?;
+            self.events()?;
+        }
+        Ok(())
+    }
+
+    /// Takes the frames that arrived; waits for the first, but not longer than `patience`.
+    pub(super) fn arrivals(&mut self, patience: Duration) -> Result<(), Halt> {
+        let mut patience = patience;
+        while let Some(frame) = self.site.receive(patience).map_err(Halt::Broken)? {
+            self.arrived(&frame);
+            patience = Duration::ZERO;
+        }
+        Ok(())
+    }
+
+    fn arrived(&mut self, bytes: &[u8]) {
+        let Ok(frame) = Frame::parse(RawFrame::ethernet(bytes)) else { return };
+        let received = frame.received();
+        let Body::Whole { first, second } = received.body else { return };
+        let packet = [first, second].concat();
+        let mut seen = frame_out::see(&packet, &received.addressing);
+        let mut sender = None;
+        if let Ok(seen) = &seen {
+            let from = received.addressing.source;
+            sender = self.objects.iter().find_map(|(name, thing)| match thing {
+                Thing::Qp(qp) => {
+                    let is_its = match seen.source_qp() {
+                        Some(qpn) => qp.qpn == qpn,
+                        None => Some(qp.values.dest_qp) == seen.dest_qp(),
+                    };
+                    (is_its && qp.own_address == from).then(|| name.clone())
+                }
+                _ => None,
+            });
+            // Somebody else's, or left over from before.
+            if sender.is_none() {
+                return;
+            }
+        }
+        if let Some(Err(reason)) = received.check_icrc() {
+            seen = Err(reason.to_string());
+        }
+        let kept = self.keep(true, bytes.to_vec());
+        self.happened(Done::Frame { qp: sender, seen, kept });
+    }
+
+    fn happened(&mut self, what: Done) {
+        let at = self.site.now();
+        let told = format!("{:>9}     {}", show_instant(self.clock()), self.show(&what));
+        self.history.push(told);
+        self.pending.push(Pending { at, what });
+    }
+
+    /// Takes the completions that are there.
+    pub(super) fn completions(&mut self) -> Result<(), Halt> {
+        let queues: Vec<u64> = self.objects.values().filter_map(Thing::cq).collect();
+        for cq in queues {
+            loop {
+                let answer = self.ask(&format!("poll cq={cq} n=16"))?;
+                let found: Vec<_> = answer.all("wc").map(str::to_owned).collect();
+                for wc in &found {
+                    let done = self.completion(wc)?;
+                    self.happened(done);
+                }
+                if found.len() < 16 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A completion of what the agent says: the request, status, opcode, length, flags, extra,
+    /// source queue pair, queue pair.
+    fn completion(&mut self, wc: &str) -> Result<Done, Halt> {
+        let parts: Option<Vec<u64>> = wc.split(',').map(number).collect();
+        let Some([request, status, opcode, len, flags, extra, source, qpn]) =
+            parts.and_then(|parts| <[u64; 8]>::try_from(parts).ok())
+        else {
+            return Err(Halt::Broken(format!("the agent says wc={wc}")));
+        };
+        let posted = usize::try_from(request).ok().and_then(|request| self.posted.get(request));
+        let Some(posted) = posted else {
+            return Err(super::difference(format!(
+                "a completion of a request that was not posted: wr_id {request}"
+            )));
+        };
+        let (wr_id, operation, renamed) = (posted.id, posted.operation, posted.renamed.clone());
+        let status = STATUSES.iter().find(|it| u64::from(it.code()) == status);
+        let status = status.copied().unwrap_or(CompletionStatus::Fatal);
+        // `ibv_poll_cq(3)`: the flag is valid for datagrams only.
+        let is_datagram = |thing: &Thing| {
+            matches!(thing, Thing::Qp(qp)
+                if u64::from(qp.qpn.get()) == qpn && qp.service == ServiceType::Ud)
+        };
+        let grh = flags & GRH != 0 && self.objects.values().any(is_datagram);
+        // Of what failed only these mean something.
+        let is_done = status == CompletionStatus::Success;
+        let named = OPCODES.iter().find(|(code, _)| *code == opcode).map(|(_, name)| *name);
+        if let Some((name, old)) = renamed.filter(|_| !is_done) {
+            self.set_key(&name, old);
+        }
+        Ok(Done::Completion(Completion {
+            wr_id,
+            status,
+            opcode: named.filter(|_| is_done).unwrap_or(operation),
+            byte_len: len as u32,
+            extra: match flags {
+                flags if flags & WITH_IMM != 0 => Extra::Imm(ImmDt(extra as u32)),
+                flags if flags & WITH_INV != 0 => Extra::Invalidated(RKey(extra as u32)),
+                _ => Extra::None,
+            },
+            qpn: Qpn::new(qpn as u32),
+            source_qp: Qpn::new(source as u32),
+            grh,
+            solicited: false,
+        }))
+    }
+
+    /// Takes the events that are there.
+    pub(super) fn events(&mut self) -> Result<(), Halt> {
+        loop {
+            let answer = self.ask("event ms=0")?;
+            if answer.number("n")? == 0 {
+                break;
+            }
+            let event = answer.number("event")?;
+            let object = self.whose(&answer);
+            // The port's and the device's are about the network.
+            if object.is_empty() {
+                continue;
+            }
+            let name = EVENTS.iter().find(|(number, _)| *number == event);
+            let name = name.map_or("another", |(_, name)| *name);
+            self.happened(Done::Event { object, name });
+        }
+        let armed: Vec<(String, u64)> = self
+            .objects
+            .iter()
+            .filter_map(|(name, thing)| match thing {
+                Thing::Cq { index, armed: true } => Some((name.clone(), *index)),
+                _ => None,
+            })
+            .collect();
+        for (object, index) in armed {
+            if self.ask(&format!("notified cq={index} ms=0"))?.number("n")? != 0 {
+                if let Some(Thing::Cq { armed, .. }) = self.objects.get_mut(&object) {
+                    *armed = false;
+                }
+                self.happened(Done::Event { object, name: "notify" });
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of the object that an event is about.
+    fn whose(&self, answer: &Answer) -> String {
+        let says = |key: &str, index: u64| answer.all(key).any(|it| number(it) == Some(index));
+        let found = self.objects.iter().find(|(_, thing)| match thing {
+            Thing::Qp(qp) => says("qp", qp.index),
+            Thing::Cq { index, .. } => says("cq", *index),
+            Thing::Srq(index) => says("srq", *index),
+            _ => false,
+        });
+        found.map_or_else(String::new, |(name, _)| name.clone())
+    }
+
+    /// Something that happened, in one line.
+    pub(super) fn show(&self, done: &Done) -> String {
+        match done {
+            Done::Frame { qp, seen: Ok(seen), .. } => {
+                let name = qp.as_deref().unwrap_or("?");
+                let ours = qp.as_deref().and_then(|qp| self.our_side(qp).ok());
+                format!("> {name} {}", seen.show(ours.as_ref()))
+            }
+            Done::Frame { qp, seen: Err(why), .. } => {
+                format!("> {} a packet that is wrong: {why}", qp.as_deref().unwrap_or("?"))
+            }
+            Done::Completion(completion) => {
+                let is = |thing: &Thing| matches!(thing, Thing::Qp(qp) if qp.qpn == completion.qpn);
+                let qp = self.objects.iter().find(|(_, thing)| is(thing));
+                let name = qp.map_or("?", |(name, _)| name);
+                let queue = if is_receive(completion) { "recv" } else { "send" };
+                format!("completion {name} {queue} {}", phrase::completion(completion))
+            }
+            Done::Event { object, name } => format!("event {object} {name}"),
+        }
+    }
+}
+
+/// Flags of `ibv_wc`.
+const GRH: u64 = 1;
+const WITH_IMM: u64 = 2;
+const WITH_INV: u64 = 8;
+
+/// `ibv_wc_opcode`.
+const OPCODES: [(u64, CompletionOpcode); 11] = [
+    (0, CompletionOpcode::Send),
+    (1, CompletionOpcode::RdmaWrite),
+    (2, CompletionOpcode::RdmaRead),
+    (3, CompletionOpcode::CompSwap),
+    (4, CompletionOpcode::FetchAdd),
+    (5, CompletionOpcode::BindMw),
+    (6, CompletionOpcode::LocalInv),
+    (8, CompletionOpcode::Flush),
+    (9, CompletionOpcode::AtomicWrite),
+    (128, CompletionOpcode::Recv),
+    (129, CompletionOpcode::RecvRdmaWithImm),
+];
+
+const STATUSES: [CompletionStatus; 14] = [
+    CompletionStatus::Success,
+    CompletionStatus::LocalLengthError,
+    CompletionStatus::LocalQpOperationError,
+    CompletionStatus::LocalProtectionError,
+    CompletionStatus::Flushed,
+    CompletionStatus::MwBindError,
+    CompletionStatus::BadResponse,
+    CompletionStatus::LocalAccessError,
+    CompletionStatus::RemoteInvalidRequest,
+    CompletionStatus::RemoteAccessError,
+    CompletionStatus::RemoteOperationError,
+    CompletionStatus::RetryExceeded,
+    CompletionStatus::RnrRetryExceeded,
+    CompletionStatus::Fatal,
+];
+
+/// `ibv_event_type`, by the names that scripts have.
+const EVENTS: [(u64, &str); 8] = [
+    (0, "overrun"),
+    (1, "fatal"),
+    (2, "request-error"),
+    (3, "access-error"),
+    (4, "established"),
+    (5, "drained"),
+    (15, "limit"),
+    (16, "last-wqe"),
+];

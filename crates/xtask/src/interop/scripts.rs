@@ -1,0 +1,359 @@
+//! `cargo xtask interop scripts`: the conformance scripts against `rdma_rxe`.
+//!
+//! `tests/conformance/differences-rxe.toml` lists the scripts that do not come true there, why, and
+//! who is right. A listed script must fail, any other must pass or be skipped.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{PAGE, ROOT, SERIES, image};
+use crate::child::{self, Heard, Listener};
+use crate::stop::Stop;
+use crate::test::Tally;
+use crate::trace::value;
+use crate::{say, tell, tools, workspace};
+
+const FOLDER: &str = "tests/conformance/";
+const LIST: &str = "tests/conformance/differences-rxe.toml";
+
+/// The command's part behind `scripts`.
+pub(super) fn run(arguments: &[String]) -> Result<()> {
+    let (series, words) = read(arguments)?;
+    tools::ensure_present(&[tools::BUILD, super::NEEDS].concat())?;
+    if !child::show(programs())? {
+        return Err(Stop::Findings.into());
+    }
+    let scripts = choose(&words)?;
+    let list = Differences::read()?;
+    let mut findings = Vec::new();
+    let mut kernels = Vec::new();
+    for series in &series {
+        let mut program = program(series, &scripts)?;
+        program.stdout(Stdio::piped());
+        let mut child = program.spawn().context("cannot run the scripts")?;
+        let output = child.stdout.take().context("a pipe that was asked for")?;
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        let run = Run::of(lines.inspect(|line| say!("{line}")));
+        if child.wait().context("cannot wait for the scripts")?.code() == Some(3) {
+            return Err(Stop::Missing(ROOT.into()).into());
+        }
+        findings.extend(run.judge(series, &list, &scripts));
+        tell!("{}", run.sentence());
+        kernels.push(run);
+    }
+    findings.iter().for_each(|finding| say!("{finding}"));
+    // A part of the scripts is no page.
+    if words.is_empty() && series == SERIES && findings.is_empty() {
+        let path = workspace::root().join(PAGE);
+        let page = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
+        let (before, _) = split(&page);
+        fs::write(path, format!("{}\n\n{}", before.trim_end(), render(&kernels, &list)))?;
+        tell!("written: {PAGE}");
+    }
+    if findings.is_empty() { Ok(()) } else { Err(Stop::Findings.into()) }
+}
+
+/// Some scripts with the first kernel, for `cargo xtask test`.
+pub(super) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
+    let series = SERIES[0];
+    let scripts: Vec<String> = REDUCED.iter().map(|it| format!("{FOLDER}{it}")).collect();
+    let Heard { output, .. } = listener.hear(program(series, &scripts)?)?;
+    let run = Run::of(output.lines().map(str::to_owned));
+    let findings = run.judge(series, &Differences::read()?, &scripts);
+    let failed = findings.len() as u32;
+    let tally = Tally { passed: (scripts.len() as u32).saturating_sub(failed), failed };
+    let said = findings.iter().map(|finding| format!("{finding}\n"));
+    Ok((tally, said.collect()))
+}
+
+/// The page's part about scripts, which a run of the matrix keeps.
+pub(super) fn kept(page: &str) -> String {
+    match split(page) {
+        (_, "") => String::new(),
+        (_, section) => format!("\n{section}"),
+    }
+}
+
+fn split(page: &str) -> (&str, &str) {
+    page.find(TITLE).map_or((page, ""), |at| page.split_at(at))
+}
+
+fn programs() -> Command {
+    child::cargo("build --quiet --workspace --all-features --bin roxe --example interop_scripts")
+}
+
+fn program(series: &str, scripts: &[String]) -> Result<Command> {
+    let image = image::build(series)?;
+    let debug = workspace::target().join("debug");
+    let mut command = child::command(debug.join("examples/interop_scripts"));
+    command
+        .arg(&image.kernel)
+        .arg(&image.initrd)
+        .arg(workspace::target().join("interop/runs").join(series))
+        .arg(debug.join("roxe"))
+        .args(["--goes", "3"])
+        .args(scripts);
+    Ok(command)
+}
+
+/// Kernels, and words that the paths of scripts must have.
+fn read(arguments: &[String]) -> Result<(Vec<String>, Vec<String>), Stop> {
+    let (mut series, mut chosen) = (Vec::new(), Vec::new());
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--kernel" => {
+                series.push(words.next().ok_or_else(|| Stop::Usage(USAGE.into()))?.clone());
+            }
+            option if option.starts_with('-') => return Err(Stop::Usage(USAGE.into())),
+            _ => chosen.push(word.clone()),
+        }
+    }
+    if series.is_empty() {
+        series = SERIES.map(str::to_owned).to_vec();
+    }
+    Ok((series, chosen))
+}
+
+/// The scripts whose paths have one of some words; all when there are none.
+fn choose(words: &[String]) -> Result<Vec<String>> {
+    let is_chosen = |path: &String| words.is_empty() || words.iter().any(|it| path.contains(it));
+    let mut scripts: Vec<String> = workspace::files()?
+        .into_iter()
+        .filter(|path| path.starts_with(FOLDER) && path.ends_with(".roce"))
+        .filter(is_chosen)
+        .collect();
+    scripts.sort();
+    if scripts.is_empty() {
+        return Err(Stop::Usage("no script has such a name".into()).into());
+    }
+    Ok(scripts)
+}
+
+/// What one kernel did.
+#[derive(Default)]
+struct Run {
+    kernel: String,
+    /// By script: the verdict, and what is said of it.
+    verdicts: BTreeMap<String, (String, String)>,
+}
+
+impl Run {
+    fn of(lines: impl Iterator<Item = String>) -> Self {
+        let mut run = Self::default();
+        for line in lines {
+            let Ok(value) = serde_json::from_str::<Value>(&line) else { continue };
+            let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+            if value["kernel"].is_string() {
+                run.kernel = text("kernel");
+            } else {
+                run.verdicts.insert(text("file"), (text("verdict"), text("message")));
+            }
+        }
+        run
+    }
+
+    fn count(&self, verdict: &str) -> usize {
+        self.verdicts.values().filter(|(is, _)| is == verdict).count()
+    }
+
+    fn sentence(&self) -> String {
+        let Self { kernel, .. } = self;
+        let [passed, failed, skipped] = ["ok", "failed", "skipped"].map(|it| self.count(it));
+        format!("Linux {kernel}: {passed} passed, {failed} failed, {skipped} skipped")
+    }
+
+    /// What is not as the list says.
+    fn judge(&self, series: &str, list: &Differences, scripts: &[String]) -> Vec<String> {
+        let mut findings = Vec::new();
+        for script in scripts {
+            let Some((verdict, message)) = self.verdicts.get(script) else {
+                findings.push(format!("{script}: Linux {series}: it did not run"));
+                continue;
+            };
+            let listed = list.of(script, series).is_some();
+            match (verdict.as_str(), listed) {
+                ("ok" | "skipped", false) | ("failed", true) => {}
+                ("ok" | "skipped", true) => findings.push(format!(
+                    "{script}: Linux {series}: it is {verdict} now; take it off {LIST}"
+                )),
+                _ => findings.push(format!("{script}: Linux {series}: {verdict}: {message}")),
+            }
+        }
+        findings
+    }
+}
+
+/// Where Linux differs.
+struct Differences(Vec<Difference>);
+
+struct Difference {
+    /// Its path below `tests/conformance`.
+    script: String,
+    /// The kernels; empty for all.
+    kernels: String,
+    right: String,
+    reason: String,
+}
+
+impl Differences {
+    fn read() -> Result<Self> {
+        let text = fs::read_to_string(workspace::root().join(LIST));
+        Ok(Self::parse(&text.with_context(|| format!("cannot read {LIST}"))?))
+    }
+
+    /// Tables `[[difference]]`, some for several scripts.
+    fn parse(text: &str) -> Self {
+        let tables = text.split("\n[[difference]]\n").skip(1);
+        let differences = tables.flat_map(|body| {
+            let text = |key| value(body, key).unwrap_or_default();
+            let scripts = text("scripts");
+            let each = scripts.split_whitespace().map(|script| Difference {
+                script: script.to_owned(),
+                kernels: text("kernels"),
+                right: text("right"),
+                reason: text("reason"),
+            });
+            each.collect::<Vec<_>>()
+        });
+        Self(differences.collect())
+    }
+
+    fn of(&self, script: &str, series: &str) -> Option<&Difference> {
+        self.0.iter().find(|it| {
+            let on = it.kernels.is_empty() || it.kernels.split(' ').any(|kernel| kernel == series);
+            on && script.strip_prefix(FOLDER) == Some(it.script.as_str())
+        })
+    }
+}
+
+/// The page's part about scripts.
+fn render(kernels: &[Run], list: &Differences) -> String {
+    let mut page = format!("{TITLE}{INTRODUCTION}");
+    page += "| Linux | passed | differ | skipped |\n|---|---|---|---|\n";
+    for run in kernels {
+        let [passed, failed, skipped] = ["ok", "failed", "skipped"].map(|it| run.count(it));
+        page += &format!("| {} | {passed} | {failed} | {skipped} |\n", run.kernel);
+    }
+    for (right, title) in RIGHT {
+        let of_them: Vec<_> = list.0.iter().filter(|it| it.right == right).collect();
+        if of_them.is_empty() {
+            continue;
+        }
+        page += &format!("\n### {title}\n\n");
+        let mut by_reason: Vec<(&Difference, Vec<&str>)> = Vec::new();
+        for it in of_them {
+            match by_reason
+                .iter_mut()
+                .find(|(known, _)| known.reason == it.reason && known.kernels == it.kernels)
+            {
+                Some((_, scripts)) => scripts.push(&it.script),
+                None => by_reason.push((it, vec![&it.script])),
+            }
+        }
+        for (difference, scripts) in by_reason {
+            let only = match difference.kernels.as_str() {
+                "" => String::new(),
+                kernels => format!(" Linux {kernels} only."),
+            };
+            let scripts: Vec<_> = scripts.iter().map(|it| format!("`{it}`")).collect();
+            page += &format!("- {}{only} ({})\n", difference.reason, scripts.join(", "));
+        }
+    }
+    let mut skipped: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, message) in
+        kernels.iter().flat_map(|run| run.verdicts.values()).filter(|it| it.0 == "skipped")
+    {
+        // The line is the script's own.
+        let why = message.strip_prefix("line ").and_then(|it| it.split_once(": "));
+        *skipped.entry(why.map_or(message.as_str(), |(_, why)| why)).or_default() += 1;
+    }
+    page += "\n### Skipped\n\n| why | scripts, of all kernels |\n|---|---|\n";
+    for (why, count) in skipped {
+        page += &format!("| {why} | {count} |\n");
+    }
+    page
+}
+
+/// Some of each kind that are quick, and one that is listed.
+const REDUCED: [&str; 8] = [
+    "rc/send-only-completes-one-receive.roce",
+    "rc/send-twice-delivered-once.roce",
+    "rc/compare-and-swap.roce",
+    "rc/read.roce",
+    "rc/immediate-data-received.roce",
+    "uc/write-arrives.roce",
+    "ud/immediate-data.roce",
+    "memory/write-with-a-bad-key.roce",
+];
+
+/// Who is right, and the title of what is said then.
+const RIGHT: [(&str, &str); 3] = [
+    ("roxe", "Where rxe breaks a rule"),
+    ("both", "Where the specification leaves it open"),
+    ("rxe", "Where rxe is right"),
+];
+
+const TITLE: &str = "## Conformance scripts against rxe\n";
+
+const INTRODUCTION: &str = "
+`cargo xtask interop scripts` runs the scripts of `tests/conformance` against `rdma_rxe`: `roxe
+script --peer rxe` calls its verbs by the agent, puts the frames on the wire and judges what comes
+back. `tests/conformance/differences-rxe.toml` lists what differs; a listed script must fail.
+
+";
+
+const USAGE: &str = "usage: cargo xtask interop scripts [--kernel SERIES]… [WORD…]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTED: &str = "# Text.\n\n[[difference]]\nscripts = \"rc/a.roce rc/b.roce\"\n\
+        right = \"roxe\"\nreason = \"R05: b\"\n\n[[difference]]\nscripts = \"uc/c.roce\"\n\
+        kernels = \"6.1\"\nright = \"both\"\nreason = \"c\"\n";
+
+    #[test]
+    fn a_listed_script_must_fail_and_no_other() {
+        let list = Differences::parse(LISTED);
+        let line = |file: &str, verdict: &str| {
+            format!(r#"{{"file":"{FOLDER}{file}","verdict":"{verdict}","message":"line 3: why"}}"#)
+        };
+        let lines = [
+            r#"{"kernel":"6.1.0"}"#.to_owned(),
+            line("rc/a.roce", "failed"),
+            line("rc/b.roce", "ok"),
+            line("uc/c.roce", "failed"),
+            line("uc/d.roce", "failed"),
+            line("uc/e.roce", "skipped"),
+        ];
+        let run = Run::of(lines.into_iter());
+        assert_eq!(run.sentence(), "Linux 6.1.0: 1 passed, 3 failed, 1 skipped");
+        let scripts = ["rc/a", "rc/b", "uc/c", "uc/d", "uc/e", "uc/f"];
+        let scripts = scripts.map(|it| format!("{FOLDER}{it}.roce"));
+        let found = |series| -> Vec<String> {
+            let findings = run.judge(series, &list, &scripts);
+            findings.iter().map(|it| it[FOLDER.len()..FOLDER.len() + 4].to_owned()).collect()
+        };
+        assert_eq!(found("6.1"), ["rc/b", "uc/d", "uc/f"]);
+        // Another kernel may not differ in what is listed for the first.
+        assert_eq!(found("6.12"), ["rc/b", "uc/c", "uc/d", "uc/f"]);
+        let page = render(&[run], &list);
+        assert!(page.contains("| 6.1.0 | 1 | 3 | 1 |"));
+        assert!(page.contains("- R05: b (`rc/a.roce`, `rc/b.roce`)\n"));
+        assert!(page.contains("- c Linux 6.1 only. (`uc/c.roce`)\n"));
+        assert!(page.contains("| why | 1 |"));
+    }
+
+    #[test]
+    fn the_matrix_keeps_what_is_said_of_scripts() {
+        let page = format!("head\n\n{TITLE}text\n");
+        assert_eq!(kept(&page), format!("\n{TITLE}text\n"));
+        assert_eq!(kept("head\n"), "");
+    }
+}

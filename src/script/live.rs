@@ -1,0 +1,252 @@
+//! Scripts against a device elsewhere: a conversation with the agent on its host, and frames on the
+//! interface that leads to it.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
+
+use roxe_net::af_xdp::{AfXdp, Settings};
+use roxe_net::neighbor::{Netlink, multicast_mac};
+use roxe_net::{FramePort as _, Wake};
+use roxe_sim::peer::Peer as Kind;
+use roxe_sim::script::{self, ByHand, Play, Played, Site, Terms};
+use roxe_wire::{Frame, Instant, MacAddress, Qpn, RawFrame};
+
+use crate::cli::ScriptArguments;
+use crate::outcome::{Outcome, complain};
+
+/// A device under test, and the way to it.
+pub(super) struct Peer {
+    /// Where its agent listens; `None` when it has none.
+    agent: Option<SocketAddr>,
+    wire: Wire,
+    terms: Terms,
+    goes: u32,
+}
+
+/// Our end of the wire.
+struct Wire {
+    port: AfXdp,
+    began: Clock,
+    /// Frames that arrived and nobody has asked for.
+    waiting: std::collections::VecDeque<Vec<u8>>,
+    own_mac: MacAddress,
+    mac: MacAddress,
+}
+
+/// The wire, and a conversation that lasts for one script.
+struct Open<'w> {
+    wire: &'w mut Wire,
+    agent: Option<BufReader<TcpStream>>,
+}
+
+impl Peer {
+    /// Finds the way to a device.
+    pub(super) fn reach(peer: &str, arguments: &ScriptArguments) -> Result<Self, Outcome> {
+        let live = &arguments.live;
+        let Some(address) = read_address(peer) else {
+            let what = format!("--peer {peer}: an address is wanted, or an address and a port");
+            return Err(Outcome::usage(what));
+        };
+        let lacking = |why: String| {
+            complain(format_args!("--peer {peer}: {why}"));
+            Outcome::Lacking
+        };
+        let (interface, wire, ours) = Wire::lay(address.ip()).map_err(lacking)?;
+        complain(format_args!("--peer {peer}: over {interface}"));
+        let by_hand = live.qpn.map(|qpn| ByHand {
+            qpn: Qpn::new(qpn as u32),
+            address: address.ip(),
+            va: live.va,
+            r_key: live.rkey as u32,
+        });
+        let agent = by_hand.is_none().then_some(address);
+        let kind = match (&live.kind, agent) {
+            (Some(name), _) => Kind::by_name(name).ok_or_else(|| {
+                Outcome::usage(format_args!("--as {name}: there is no such kind"))
+            })?,
+            (None, Some(agent)) => kind_of(agent).map_err(lacking)?,
+            (None, None) => Kind::Roxe,
+        };
+        // Another run shall not find what this one left on the wire.
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let first_peer = match by_hand {
+            Some(_) => FIRST_PEER,
+            None => FIRST_PEER + (seconds as u32 & 0xfff) * PEERS_OF_A_SCRIPT,
+        };
+        let terms = Terms {
+            kind,
+            ours,
+            by_hand,
+            slack: Duration::from_millis(live.slack),
+            silence: Duration::from_millis(live.silence),
+            first_peer,
+            play: Play {
+                before: if arguments.verbose { usize::MAX } else { arguments.before },
+                transcript: arguments.verbose,
+                frames: arguments.capture.is_some(),
+            },
+        };
+        Ok(Self { agent, wire, terms, goes: live.goes.max(1) })
+    }
+
+    /// Plays a script, again if it fails, as often as was said.
+    pub(super) fn play(&mut self, play: impl Fn(&Terms, &mut dyn Site) -> Played) -> Played {
+        let mut go = 0;
+        loop {
+            go += 1;
+            let played = self.play_once(&play);
+            let again = matches!(
+                played.outcome,
+                script::Outcome::Failed(_) | script::Outcome::Unreadable(_)
+            );
+            if !again || go >= self.goes {
+                return played;
+            }
+        }
+    }
+
+    fn play_once(&mut self, play: impl Fn(&Terms, &mut dyn Site) -> Played) -> Played {
+        self.terms.first_peer = match self.terms.by_hand {
+            Some(_) => FIRST_PEER,
+            None => self.terms.first_peer.wrapping_add(PEERS_OF_A_SCRIPT) & 0x00ff_ffff | 0x100,
+        };
+        let agent = match self.agent.map(connect).transpose() {
+            Ok(agent) => agent,
+            Err(why) => return script::Outcome::Unreadable(why).into(),
+        };
+        let mut open = Open { wire: &mut self.wire, agent };
+        // What is left of the script before.
+        while let Ok(Some(_)) = open.receive(Duration::ZERO) {}
+        play(&self.terms, &mut open)
+    }
+}
+
+impl Wire {
+    /// Opens a port on the interface that leads to a host. Says its name, and our addresses on it.
+    fn lay(host: IpAddr) -> Result<(String, Self, Vec<IpAddr>), String> {
+        let system = |error: std::io::Error| format!("cannot ask the kernel: {error}");
+        let mut netlink = Netlink::open().map_err(system)?;
+        let route = netlink.route(host, None, None).map_err(system)?;
+        let route = route.ok_or_else(|| format!("there is no way to {host}"))?;
+        let mac = netlink.resolve(&route, PATIENCE).map_err(|error| error.to_string())?;
+        let interfaces = netlink.interfaces().map_err(system)?;
+        let interface = interfaces.into_iter().find(|it| it.index == route.interface);
+        let interface = interface.ok_or("the interface is gone")?;
+        let own_mac = interface.mac.ok_or("the interface has no MAC")?;
+        let port = AfXdp::open(&interface.name, Settings::default());
+        let port = port.map_err(|error| error.to_string())?;
+        let ours = interface.addresses.iter().map(|it| it.address).collect();
+        let summary = port.capabilities().summary.clone();
+        let (began, waiting) = (Clock::now(), std::collections::VecDeque::new());
+        Ok((summary, Self { port, began, waiting, own_mac, mac }, ours))
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Site for Open<'_> {
+    fn ask(&mut self, line: &str) -> Result<String, String> {
+        let agent = self.agent.as_mut().ok_or("there is no agent")?;
+        ask(agent, line)
+    }
+
+    fn send(&mut self, frame: &mut [u8]) -> Result<(), String> {
+        let parsed = Frame::parse(RawFrame::ethernet(frame)).ok();
+        let group = parsed.map(|it| it.ip.destination()).filter(IpAddr::is_multicast);
+        let to = group.map_or(self.wire.mac, multicast_mac);
+        if let Some(addresses) = frame.get_mut(..12) {
+            addresses[..6].copy_from_slice(&to.0);
+            addresses[6..].copy_from_slice(&self.wire.own_mac.0);
+        }
+        match self.wire.port.send_frame(frame) {
+            true => Ok(()),
+            false => Err(format!("a frame of {} bytes does not fit the interface", frame.len())),
+        }
+    }
+
+    fn receive(&mut self, patience: Duration) -> Result<Option<Vec<u8>>, String> {
+        let Wire { port, began, waiting, .. } = self.wire;
+        let end = began.elapsed() + patience;
+        loop {
+            if let Some(frame) = waiting.pop_front() {
+                return Ok(Some(frame));
+            }
+            port.receive_all(Instant::ZERO, &mut |arrival| {
+                if let (Some(frame), Ok(_)) = (arrival.frame, &arrival.packet) {
+                    waiting.push_back([frame.first, frame.second].concat());
+                }
+            });
+            let left = end.saturating_sub(began.elapsed());
+            if waiting.is_empty() {
+                if left.is_zero() {
+                    return Ok(None);
+                }
+                if port.wait(left) == Wake::Gone {
+                    return Err("the interface is gone".to_owned());
+                }
+            }
+        }
+    }
+
+    fn now(&mut self) -> Instant {
+        self.wire.now()
+    }
+}
+
+/// The address of an agent.
+fn read_address(text: &str) -> Option<SocketAddr> {
+    if text == "rxe" {
+        return read_address(GUEST);
+    }
+    let address = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, PORT));
+    address.ok().or_else(|| text.parse().ok())
+}
+
+fn connect(agent: SocketAddr) -> Result<BufReader<TcpStream>, String> {
+    let open = || -> std::io::Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&agent, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    };
+    open().map(BufReader::new).map_err(|why| format!("no agent answers at {agent}: {why}"))
+}
+
+fn ask(agent: &mut BufReader<TcpStream>, line: &str) -> Result<String, String> {
+    let sent = agent.get_mut().write_all(format!("{line}\n").as_bytes());
+    let mut answer = String::new();
+    let heard = sent.and_then(|()| agent.read_line(&mut answer));
+    match heard {
+        Ok(0) => Err(format!("the agent is gone, after: {line}")),
+        Ok(_) => Ok(answer.trim_end().to_owned()),
+        Err(why) => Err(format!("the agent is silent ({why}), after: {line}")),
+    }
+}
+
+/// What the device is, by the name that its driver gives it.
+fn kind_of(agent: SocketAddr) -> Result<Kind, String> {
+    let answer = ask(&mut connect(agent)?, "open")?;
+    let device = answer.split_whitespace().find_map(|word| word.strip_prefix("dev="));
+    match device {
+        None => Err(format!("its agent opens no adapter: {answer}")),
+        Some(name) if name.starts_with("rxe") => Ok(Kind::Rxe),
+        Some(name) if name.starts_with("mlx5") => Ok(Kind::ConnectX),
+        Some(_) => Ok(Kind::Roxe),
+    }
+}
+
+/// Where agents listen.
+const PORT: u16 = 7471;
+
+/// The guest of `cargo xtask interop`.
+const GUEST: &str = "10.10.0.2";
+
+/// For an agent on a slow host.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Our queue pairs of the first script, and how many later ones have numbers of their own.
+const FIRST_PEER: u32 = 0x100;
+const PEERS_OF_A_SCRIPT: u32 = 0x100;

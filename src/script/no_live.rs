@@ -1,0 +1,20 @@
+//! Without AF_XDP no frame of ours reaches another device.
+
+use roxe_sim::script::{Played, Site, Terms};
+
+use crate::cli::ScriptArguments;
+use crate::outcome::{Outcome, complain};
+
+/// There is none.
+pub(super) enum Peer {}
+
+impl Peer {
+    pub(super) fn reach(_: &str, _: &ScriptArguments) -> Result<Self, Outcome> {
+        complain("--peer needs the cargo feature af_xdp, which this build does not have");
+        Err(Outcome::Lacking)
+    }
+
+    pub(super) fn play(&mut self, _: impl Fn(&Terms, &mut dyn Site) -> Played) -> Played {
+        match *self {}
+    }
+}
