@@ -14,6 +14,7 @@ use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
 use roxe_wire::{ICRC_LEN, Instant, Qpn};
 
 use crate::adapter::{Belongings, QpAdapter, flushed};
+use crate::congestion::{Congestion, MOST_WAYS, Notifications};
 use crate::counters::{Counters, QpCounters};
 use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
@@ -39,6 +40,8 @@ pub struct Device<H> {
     /// How queue pairs behave that are made from now on.
     pub(crate) conduct: Conduct,
     pub(crate) timers: Timers,
+    pub(crate) congestion: Congestion,
+    pub(crate) notifications: Notifications,
 }
 
 /// A queue pair and what the device keeps about it.
@@ -52,6 +55,10 @@ pub(crate) struct QpSlot {
     pub(crate) standing: Standing,
     pub(crate) armed: Armed,
     pub(crate) counters: QpCounters,
+    /// When who sends to it was told last that packets came marked.
+    pub(crate) notified: Option<Instant>,
+    /// Where its last datagram went.
+    pub(crate) last_target: Option<PathId>,
 }
 
 impl QpSlot {
@@ -201,7 +208,7 @@ impl<H: HostMemory> Device<H> {
                 receive_queues: Slots::new(limits.max_qp.saturating_add(limits.max_srq)),
                 shared_queues: 0,
                 gids: GidTable::new(limits.gid_table_len),
-                paths: Paths::new(limits.max_qp, limits.max_ah),
+                paths: Paths::new(limits.max_qp.saturating_add(MOST_WAYS), limits.max_ah),
                 groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),
                 counters: Counters::new(),
                 events: VecDeque::new(),
@@ -210,6 +217,8 @@ impl<H: HostMemory> Device<H> {
             turns: Turns::default(),
             conduct: Conduct::DEFAULT,
             timers: Timers::default(),
+            congestion: Congestion::default(),
+            notifications: Notifications::default(),
             limits,
         }
     }
@@ -232,6 +241,9 @@ impl<H: HostMemory> Device<H> {
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
     //= BC-058, BC-107, BC-112, 05-5.10
     pub fn poll_transmit(&mut self, now: Instant, mut outlet: Outlet<'_>) -> Option<Transmit> {
+        if !self.notifications.is_empty() {
+            return self.notifications.poll(outlet, &mut self.tables);
+        }
         while let Some((index, kind)) = self.turns.next() {
             let Some(slot) = self.queue_pairs.get_mut(index) else {
                 debug_assert!(false, "who is destroyed leaves the rings");
@@ -261,6 +273,7 @@ impl<H: HostMemory> Device<H> {
             slot.counters.sent(packet.len + ICRC_LEN);
             let transmit = Transmit { path, packet };
             if packet.path.is_some() {
+                slot.last_target = packet.path;
                 let Outlet { room, elide } = &outlet;
                 self.deliver_here(now, &transmit, [&*room.first, &*room.second], *elide);
             }
@@ -271,12 +284,12 @@ impl<H: HostMemory> Device<H> {
 
     /// Whether [`Device::poll_transmit`] may have a packet.
     pub fn has_to_send(&self) -> bool {
-        self.turns.next().is_some()
+        self.turns.next().is_some() || !self.notifications.is_empty()
     }
 
     /// Whether an answer to a peer may be among them.
     pub fn has_response(&self) -> bool {
-        self.turns.has_response()
+        self.turns.has_response() || !self.notifications.is_empty()
     }
 
     /// When to call [`Device::handle_timeout`]; may change after any other call.
