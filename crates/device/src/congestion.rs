@@ -14,9 +14,7 @@ use roxe_transport::congestion::{
 };
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
-use roxe_wire::{
-    Ecn, Gid, ICRC_LEN, Instant, PKey, Packet, Qpn, Received, TrafficClass, source_port,
-};
+use roxe_wire::{Gid, ICRC_LEN, Instant, PKey, Packet, Qpn, Received, TrafficClass, source_port};
 
 use crate::address_handle::AddressVector;
 use crate::counters::DeviceCount;
