@@ -14,9 +14,10 @@ use roxe_transport::congestion::{
 };
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Gid, ICRC_LEN, Instant, PKey, Packet, Qpn, Received, TrafficClass, source_port};
+use roxe_wire::{
+    Addressing, ICRC_LEN, Instant, PKey, Packet, Qpn, Received, TrafficClass, VlanTag,
+};
 
-use crate::address_handle::AddressVector;
 use crate::counters::DeviceCount;
 use crate::device::{Device, Transmit};
 use crate::host_memory::HostMemory;
@@ -46,32 +47,21 @@ pub(crate) struct Notifications {
     muted: BTreeSet<IpAddr>,
     port: Option<Instant>,
     addresses: BTreeMap<IpAddr, Instant>,
-    /// Where notifications went to last.
-    ways: Vec<Way>,
-    /// Which of them the next new peer takes.
-    oldest: usize,
+    /// The path to the sender of a datagram that was told last.
+    found: Option<PathId>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Owed {
     path: PathId,
+    /// The path may be another one when it is sent.
+    version: Option<u64>,
+    traffic_class: TrafficClass,
     dest_qp: Qpn,
     p_key: PKey,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
-    own: IpAddr,
-    other: IpAddr,
-    gid: u32,
-    dscp: u8,
-    path: PathId,
-}
-
-/// So many peers can be told at a time; each takes a path.
-pub(crate) const MOST_WAYS: u32 = 256;
-
-/// So many notifications wait at the most; fewer than there are ways, so that one is always free.
+/// So many notifications wait at the most.
 const MOST_OWED: usize = 128;
 
 /// So many addresses are remembered for [`CnpScope::Address`].
@@ -114,55 +104,31 @@ impl Notifications {
         due
     }
 
-    /// The path of notifications to who sent this.
-    fn way_to<H>(
-        &mut self,
-        received: &Received<'_>,
-        gid: u32,
-        dscp: u8,
-        tables: &mut Tables<H>,
-    ) -> Option<PathId> {
+    /// A path to who sent this datagram, if the application has one.
+    fn way_back<H>(&mut self, received: &Received<'_>, tables: &Tables<H>) -> Option<PathId> {
         let (own, other) = (received.addressing.destination, received.addressing.source);
-        let found = |way: &&Way| (way.own, way.other, way.gid, way.dscp) == (own, other, gid, dscp);
-        if let Some(way) = self.ways.iter().find(found) {
-            return Some(way.path);
-        }
-        let vector = AddressVector {
-            traffic_class: dscp << 2,
-            service_level: CNP_PRIORITY,
-            ..AddressVector::new(gid, Gid::from_ip(other))
+        let leads_there = |path: &Path| {
+            let Addressing { source, destination, vlan, .. } = path.addressing;
+            (source, destination) == (own, other) && vlan.map(VlanTag::id) == vlan_of(received)
         };
-        let port = source_port::from_flow_label(0);
-        let addressing = vector.resolve(&tables.gids, port).ok()?;
-        let path = Path { vector, addressing, pd: None };
-        if self.ways.len() < MOST_WAYS as usize {
-            let path = tables.paths.add(path)?;
-            self.ways.push(Way { own, other, gid, dscp, path });
-            return Some(path);
-        }
-        // One on which nothing is owed.
-        for _ in 0..self.ways.len() {
-            self.oldest = (self.oldest + 1) % self.ways.len();
-            let id = self.ways[self.oldest].path;
-            if self.owed.iter().all(|owed| owed.path != id) {
-                tables.paths.replace(id, path)?;
-                self.ways[self.oldest] = Way { own, other, gid, dscp, path: id };
-                return Some(id);
-            }
-        }
-        None
+        let found = self.found.filter(|id| tables.paths.get(*id).is_some_and(leads_there));
+        self.found = found.or_else(|| tables.paths.find(leads_there));
+        self.found
     }
 
-    /// A packet came in marked, for a queue pair, and passed all checks: its sender is to be told. `dest_qp` is the queue pair that sent it.
+    /// A packet came in marked, for a queue pair whose path is `path`, and passed all checks: its
+    /// sender, the queue pair `dest_qp`, is to be told.
+    ///
+    /// Who sent a datagram is told only if there is a path to it: A17.9.3 leaves that open.
     //= C01
     pub(crate) fn note<H>(
         &mut self,
         now: Instant,
         point: &NotificationPoint,
         (received, packet): (&Received<'_>, &Packet<'_>),
-        dest_qp: Qpn,
+        (path, dest_qp): (Option<PathId>, Qpn),
         of_queue_pair: &mut Option<Instant>,
-        tables: &mut Tables<H>,
+        tables: &Tables<H>,
     ) {
         let source = received.addressing.source;
         if !is_data(packet.opcode.operation)
@@ -171,33 +137,32 @@ impl Notifications {
         {
             return;
         }
-        let own = Gid::from_ip(received.addressing.destination);
-        let Some(gid) = tables.gids.find_address(own, vlan_of(received)) else { return };
-        if !self.is_due(now, point, source, of_queue_pair) {
-            return;
-        }
-        if let Some(path) = self.way_to(received, gid, point.np_cnp_dscp & 0x3f, tables) {
-            let p_key = packet.headers.bth.p_key;
-            self.owed.push_back(Owed { path, dest_qp, p_key });
+        let Some(path) = path.or_else(|| self.way_back(received, tables)) else { return };
+        if self.is_due(now, point, source, of_queue_pair) {
+            let traffic_class = point.traffic_class();
+            let (version, p_key) = (tables.paths.version(path), packet.headers.bth.p_key);
+            self.owed.push_back(Owed { path, version, traffic_class, dest_qp, p_key });
         }
     }
 
     /// Writes the next notification that is owed.
     pub(crate) fn poll<H>(
         &mut self,
-        outlet: Outlet<'_>,
+        mut outlet: Outlet<'_>,
         tables: &mut Tables<H>,
     ) -> Option<Transmit> {
-        let Owed { path, dest_qp, p_key } = self.owed.pop_front()?;
-        let packet = write_cnp(outlet, dest_qp, p_key)?;
-        tables.counters.device(DeviceCount::CnpSent, 1);
-        tables.counters.sent(packet.len + ICRC_LEN);
-        Some(Transmit { path, packet })
+        loop {
+            let Owed { path, version, traffic_class, dest_qp, p_key } = self.owed.pop_front()?;
+            if tables.paths.version(path) != version {
+                continue; // Whom it was for is not there any more.
+            }
+            let packet = write_cnp(outlet.reborrow(), dest_qp, p_key)?;
+            tables.counters.device(DeviceCount::CnpSent, 1);
+            tables.counters.sent(packet.len + ICRC_LEN);
+            return Some(Transmit { path, traffic_class: Some(traffic_class), packet });
+        }
     }
 }
-
-/// The priority of notifications in a VLAN tag, as adapters set it.
-const CNP_PRIORITY: u8 = 6;
 
 /// Requests and data that were asked for. Whoever acknowledges cannot be slowed down.
 const fn is_data(operation: Operation) -> bool {

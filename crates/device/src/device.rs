@@ -11,10 +11,10 @@ use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
 use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
-use roxe_wire::{ICRC_LEN, Instant, Qpn};
+use roxe_wire::{ICRC_LEN, Instant, Qpn, TrafficClass};
 
 use crate::adapter::{Belongings, QpAdapter, flushed};
-use crate::congestion::{Congestion, MOST_WAYS, Notifications};
+use crate::congestion::{Congestion, Notifications};
 use crate::counters::{Counters, QpCounters};
 use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
@@ -190,6 +190,8 @@ pub enum Event {
 pub struct Transmit {
     /// Where it goes.
     pub path: PathId,
+    /// Its traffic class, if it is not the path's: of notifications.
+    pub traffic_class: Option<TrafficClass>,
     /// What was written.
     pub packet: Emitted,
 }
@@ -208,7 +210,7 @@ impl<H: HostMemory> Device<H> {
                 receive_queues: Slots::new(limits.max_qp.saturating_add(limits.max_srq)),
                 shared_queues: 0,
                 gids: GidTable::new(limits.gid_table_len),
-                paths: Paths::new(limits.max_qp.saturating_add(MOST_WAYS), limits.max_ah),
+                paths: Paths::new(limits.max_qp, limits.max_ah),
                 groups: MulticastGroups::new(limits.max_mcast_grp, limits.max_mcast_qp_attach),
                 counters: Counters::new(),
                 events: VecDeque::new(),
@@ -241,8 +243,10 @@ impl<H: HostMemory> Device<H> {
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
     //= BC-058, BC-107, BC-112, 05-5.10
     pub fn poll_transmit(&mut self, now: Instant, mut outlet: Outlet<'_>) -> Option<Transmit> {
-        if !self.notifications.is_empty() {
-            return self.notifications.poll(outlet, &mut self.tables);
+        if !self.notifications.is_empty()
+            && let Some(told) = self.notifications.poll(outlet.reborrow(), &mut self.tables)
+        {
+            return Some(told);
         }
         while let Some((index, kind)) = self.turns.next() {
             let Some(slot) = self.queue_pairs.get_mut(index) else {
@@ -271,7 +275,7 @@ impl<H: HostMemory> Device<H> {
             let Some(path) = path else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
             slot.counters.sent(packet.len + ICRC_LEN);
-            let transmit = Transmit { path, packet };
+            let transmit = Transmit { path, traffic_class: None, packet };
             if packet.path.is_some() {
                 slot.last_target = packet.path;
                 let Outlet { room, elide } = &outlet;

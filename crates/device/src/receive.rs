@@ -90,8 +90,8 @@ impl<H: HostMemory> Device<H> {
         if marked && let Some(point) = &congestion.notification_point {
             let own_peer = slot.qp.attributes().dest_qp;
             let sender = packet.headers.deth.map_or(own_peer, |deth| deth.source_qp);
-            let last = &mut slot.notified;
-            notifications.note(now, point, (received, packet), sender, last, tables);
+            let (back, last) = ((slot.path, sender), &mut slot.notified);
+            notifications.note(now, point, (received, packet), back, last, tables);
         }
         slot.run(index, tables, turns, timers, |qp, adapter| {
             qp.handle_packet(now, packet, grh, adapter);

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use roxe_wire::Instant;
+use roxe_wire::{Instant, TrafficClass};
 
 /// Among what one notification an interval is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,11 @@ impl NotificationPoint {
     /// 50 µs a queue pair: as the paper.
     pub const PAPER: Self =
         Self { np_min_time_between_cnps: Duration::from_micros(50), ..Self::DEFAULT };
+
+    /// The traffic class of notifications: nobody marks them.
+    pub const fn traffic_class(&self) -> TrafficClass {
+        TrafficClass(self.np_cnp_dscp << 2)
+    }
 
     /// Whether a notification is due when the last one of its scope was sent at `last`.
     //= C01
