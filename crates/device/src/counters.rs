@@ -25,7 +25,11 @@ pub enum DeviceCount {
     BytesReceived,
     /// Packets received with the congestion mark CE.
     EcnMarked,
-    /// Congestion notifications for a queue pair that takes none.
+    /// Congestion notifications sent.
+    CnpSent,
+    /// Congestion notifications that a queue pair took.
+    CnpHandled,
+    /// Congestion notifications for a queue pair that takes none, or from no peer of it.
     CnpIgnored,
     /// Completion queues that overran.
     CqOverrun,
@@ -128,6 +132,8 @@ pub const NAMES: &[Name] = &[
     row("req_cqe_flush_error",          Mlx5, Transport(Count::RequesterFlushed)),
     // congestion
     row("np_ecn_marked_roce_packets",   Mlx5, Device(DeviceCount::EcnMarked)),
+    row("np_cnp_sent",                  Mlx5, Device(DeviceCount::CnpSent)),
+    row("rp_cnp_handled",               Mlx5, Device(DeviceCount::CnpHandled)),
     row("rp_cnp_ignored",               Mlx5, Device(DeviceCount::CnpIgnored)),
     // queues
     row("cq_overrun",                   Ours, Device(DeviceCount::CqOverrun)),
@@ -196,11 +202,9 @@ pub const NOT_SHOWN: &[(&str, &str)] = &[
     ("rdma_sends",             "work that goes well is counted in packets"),
     ("rdma_recvs",             "the same"),
     ("rx_dct_connect",         "there are no dynamically connected queue pairs"),
-    ("np_cnp_sent",            "there is no congestion control yet"),
-    ("rp_cnp_handled",         "there is no congestion control yet; rp_cnp_ignored counts them all"),
     ("cc_rx_ce_pkts",          "the same as np_ecn_marked_roce_packets, for each flow"),
-    ("cc_rx_cnp_pkts",         "the same as rp_cnp_ignored, for each flow"),
-    ("cc_tx_cnp_pkts",         "there is no congestion control yet"),
+    ("cc_rx_cnp_pkts",         "the same as rp_cnp_handled, for each flow"),
+    ("cc_tx_cnp_pkts",         "the same as np_cnp_sent, for each flow"),
     ("roce_adp_retrans",       "retransmission is not adaptive"),
     ("roce_adp_retrans_to",    "retransmission is not adaptive"),
     ("roce_slow_restart",      "there is no slow restart"),

@@ -11,9 +11,10 @@ use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::{QpState, ServiceType};
 use roxe_transport::work::{Completion, PathId, PostError, ReceiveRequest, SendRequest};
 use roxe_transport::{Emitted, Outlet, QueuePair, SendCapacity};
-use roxe_wire::{ICRC_LEN, Instant, Qpn};
+use roxe_wire::{ICRC_LEN, Instant, Qpn, TrafficClass};
 
 use crate::adapter::{Belongings, QpAdapter, flushed};
+use crate::congestion::{Congestion, Notifications};
 use crate::counters::{Counters, QpCounters};
 use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
@@ -39,6 +40,8 @@ pub struct Device<H> {
     /// How queue pairs behave that are made from now on.
     pub(crate) conduct: Conduct,
     pub(crate) timers: Timers,
+    pub(crate) congestion: Congestion,
+    pub(crate) notifications: Notifications,
 }
 
 /// A queue pair and what the device keeps about it.
@@ -52,6 +55,10 @@ pub(crate) struct QpSlot {
     pub(crate) standing: Standing,
     pub(crate) armed: Armed,
     pub(crate) counters: QpCounters,
+    /// When who sends to it was told last that packets came marked.
+    pub(crate) notified: Option<Instant>,
+    /// Where its last datagram went.
+    pub(crate) last_target: Option<PathId>,
 }
 
 impl QpSlot {
@@ -183,6 +190,8 @@ pub enum Event {
 pub struct Transmit {
     /// Where it goes.
     pub path: PathId,
+    /// Its traffic class, if it is not the path's: of notifications.
+    pub traffic_class: Option<TrafficClass>,
     /// What was written.
     pub packet: Emitted,
 }
@@ -210,6 +219,8 @@ impl<H: HostMemory> Device<H> {
             turns: Turns::default(),
             conduct: Conduct::DEFAULT,
             timers: Timers::default(),
+            congestion: Congestion::default(),
+            notifications: Notifications::default(),
             limits,
         }
     }
@@ -232,6 +243,11 @@ impl<H: HostMemory> Device<H> {
     /// Writes the next packet to send into `outlet`; says its path and length. Call until `None`.
     //= BC-058, BC-107, BC-112, 05-5.10
     pub fn poll_transmit(&mut self, now: Instant, mut outlet: Outlet<'_>) -> Option<Transmit> {
+        if !self.notifications.is_empty()
+            && let Some(told) = self.notifications.poll(outlet.reborrow(), &mut self.tables)
+        {
+            return Some(told);
+        }
         while let Some((index, kind)) = self.turns.next() {
             let Some(slot) = self.queue_pairs.get_mut(index) else {
                 debug_assert!(false, "who is destroyed leaves the rings");
@@ -259,8 +275,9 @@ impl<H: HostMemory> Device<H> {
             let Some(path) = path else { continue };
             self.tables.counters.sent(packet.len + ICRC_LEN);
             slot.counters.sent(packet.len + ICRC_LEN);
-            let transmit = Transmit { path, packet };
+            let transmit = Transmit { path, traffic_class: None, packet };
             if packet.path.is_some() {
+                slot.last_target = packet.path;
                 let Outlet { room, elide } = &outlet;
                 self.deliver_here(now, &transmit, [&*room.first, &*room.second], *elide);
             }
@@ -271,12 +288,12 @@ impl<H: HostMemory> Device<H> {
 
     /// Whether [`Device::poll_transmit`] may have a packet.
     pub fn has_to_send(&self) -> bool {
-        self.turns.next().is_some()
+        self.turns.next().is_some() || !self.notifications.is_empty()
     }
 
     /// Whether an answer to a peer may be among them.
     pub fn has_response(&self) -> bool {
-        self.turns.has_response()
+        self.turns.has_response() || !self.notifications.is_empty()
     }
 
     /// When to call [`Device::handle_timeout`]; may change after any other call.

@@ -4,7 +4,7 @@
 //! ([`memory`]), where that memory is ([`host_memory`]), which receive request comes next
 //! ([`receive_queue`]), where completions go ([`completion_queue`]), which queue pair a packet is
 //! for ([`queue_pair_numbers`], [`multicast`]), what its packets look like outside ([`gid_table`],
-//! [`address_handle`], [`path`]), what is counted ([`counters`], [`resources`]) and what is told of
+//! [`address_handle`], [`path`]), who is told of full queues ([`Congestion`]), what is counted ([`counters`], [`resources`]) and what is told of
 //! a queue pair that ended ([`story`]). IBA volume 1, chapters 10 and 11.
 //!
 //! Nothing here knows a clock, a socket, a thread or a random source: what must not be guessed is
@@ -15,6 +15,7 @@
 mod adapter;
 pub mod address_handle;
 pub mod completion_queue;
+mod congestion;
 pub mod counters;
 mod device;
 pub mod gid_table;
@@ -38,6 +39,7 @@ mod transmit;
 pub mod users;
 mod verbs;
 
+pub use congestion::Congestion;
 pub use device::{
     CqId, Device, Event, Peer, QueuePairInit, ReceiveCapacity, ReceiveQueueId, Transmit,
 };

@@ -73,6 +73,11 @@ impl Paths {
         self.paths.get(id.0).map(|(path, _)| path)
     }
 
+    /// The first path of which this is so.
+    pub fn find(&self, is: impl Fn(&Path) -> bool) -> Option<PathId> {
+        self.paths.iter().find(|(_, (path, _))| is(path)).map(|(id, _)| PathId(id))
+    }
+
     /// Changes whenever the path with this number becomes another one; `None` without path.
     pub fn version(&self, id: PathId) -> Option<u64> {
         self.paths.get(id.0).map(|(_, version)| *version)

@@ -13,6 +13,7 @@ use crate::counters::DeviceCount;
 use crate::device::{ByNumber, Device, QpSlot, Transmit};
 use crate::gid_table::GidTable;
 use crate::host_memory::HostMemory;
+use crate::path::Paths;
 use crate::queue_pair_numbers::QueuePairNumbers;
 
 impl<H: HostMemory> Device<H> {
@@ -45,7 +46,8 @@ impl<H: HostMemory> Device<H> {
         }
         let packet = &packet;
         self.tables.counters.received(received.body.len());
-        if received.addressing.traffic_class.ecn() == Ecn::Ce {
+        let marked = received.addressing.traffic_class.ecn() == Ecn::Ce;
+        if marked {
             self.tables.counters.device(DeviceCount::EcnMarked, 1);
         }
         let bth = &packet.headers.bth;
@@ -61,8 +63,10 @@ impl<H: HostMemory> Device<H> {
             return Err(slot.refuse(now, bth, reason));
         }
         if packet.opcode.service == Service::Cnp {
-            // Nobody here slows down yet: the notification changes nothing, and is counted.
-            self.tables.counters.device(DeviceCount::CnpIgnored, 1);
+            let known = knows_sender(slot, &self.tables.paths, received);
+            let handled = known && slot.qp.handle_cnp(now);
+            let what = if handled { DeviceCount::CnpHandled } else { DeviceCount::CnpIgnored };
+            self.tables.counters.device(what, 1);
             return Ok(());
         }
         if packet.opcode.service == Service::Ud {
@@ -82,7 +86,13 @@ impl<H: HostMemory> Device<H> {
         } else {
             &NO_GRH
         };
-        let Self { tables, turns, timers, .. } = self;
+        let Self { tables, turns, timers, notifications, congestion, .. } = self;
+        if marked && let Some(point) = &congestion.notification_point {
+            let own_peer = slot.qp.attributes().dest_qp;
+            let sender = packet.headers.deth.map_or(own_peer, |deth| deth.source_qp);
+            let (back, last) = ((slot.path, sender), &mut slot.notified);
+            notifications.note(now, point, (received, packet), back, last, tables);
+        }
         slot.run(index, tables, turns, timers, |qp, adapter| {
             qp.handle_packet(now, packet, grh, adapter);
         });
@@ -238,6 +248,20 @@ fn check_slot(
     Ok(())
 }
 
+/// Whether a notification comes from where the queue pair sends to. A connection has checked that
+/// already; of the peers of one that sends datagrams the last is meant.
+//= C02
+fn knows_sender(slot: &QpSlot, paths: &Paths, received: &Received<'_>) -> bool {
+    if slot.peer.is_some() {
+        return true;
+    }
+    let target = slot.last_target.and_then(|target| paths.get(target));
+    target.is_some_and(|path| {
+        let there = (path.addressing.source, path.addressing.destination);
+        there == (received.addressing.destination, received.addressing.source)
+    })
+}
+
 /// Datagrams come from anywhere, but to an address of ours, on its VLAN.
 //= 01-1.9, BC-118, BC-123
 fn check_own_address(gids: &GidTable, received: &Received<'_>) -> Result<(), DropReason> {
@@ -257,7 +281,7 @@ fn check_address(slot: &QpSlot, received: &Received<'_>) -> Result<(), DropReaso
 
 /// The VLAN that a packet came on. A tag without one only tells its priority.
 //= BC-013, 01-1.2
-fn vlan_of(received: &Received<'_>) -> Option<u16> {
+pub(crate) fn vlan_of(received: &Received<'_>) -> Option<u16> {
     received.addressing.vlan.map(VlanTag::id).filter(|id| *id != 0)
 }
 

@@ -15,12 +15,14 @@
 //! | what happened last | [`history`] |
 //! | what the requesters of all services share | `requester`, `request`, `segment` |
 //! | what the responders do | `responder`, `inbound` |
+//! | how fast it may send | [`congestion`] |
 //! | what each service does by itself | `rc`, `uc`, `ud` |
 #![forbid(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
 pub mod adapter;
 pub mod conduct;
+pub mod congestion;
 mod emit;
 pub mod ending;
 mod failure;

@@ -3,10 +3,11 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, DropReason, Grh, Instant, Packet};
+use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
+use crate::congestion::{Burst, CongestionControl, Paced, Rate, ReactionPoint};
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::failure::{Failure, Heard};
@@ -42,6 +43,8 @@ pub struct QueuePair {
     asked: Option<Instant>,
     history: History,
     ending: Option<Box<Ending>>,
+    /// How fast it may send, if anything controls that.
+    paced: Option<Box<Paced>>,
 }
 
 impl QueuePair {
@@ -65,6 +68,7 @@ impl QueuePair {
             asked: None,
             history: History::new(),
             ending: None,
+            paced: None,
         }
     }
 
@@ -116,6 +120,43 @@ impl QueuePair {
         debug_assert_eq!(self.state, QpState::Reset, "what is under way goes on as it began");
         self.requester.conduct = conduct;
         self.responder = Responder::new(self.service, conduct);
+    }
+
+    /// From now on `control` says how fast it may send, up to `line_rate`. A queue pair that is
+    /// controlled already goes on at its rate with other parameters.
+    pub fn set_congestion_control(
+        &mut self,
+        control: CongestionControl,
+        line_rate: Rate,
+        burst: Burst,
+    ) {
+        self.paced = match (control, self.paced.take()) {
+            (CongestionControl::None, _) => None,
+            (CongestionControl::Dcqcn(dcqcn), Some(mut paced)) => {
+                paced.set(dcqcn);
+                Some(paced)
+            }
+            (CongestionControl::Dcqcn(dcqcn), None) => {
+                Some(Box::new(Paced::new(dcqcn, line_rate, burst)))
+            }
+        };
+    }
+
+    /// Its reaction point, if its rate is controlled.
+    pub fn reaction_point(&self) -> Option<&ReactionPoint> {
+        self.paced.as_ref().map(|paced| paced.reaction_point())
+    }
+
+    /// A congestion notification came from its peer. Says whether anything follows from it.
+    //= C02
+    pub fn handle_cnp(&mut self, now: Instant) -> bool {
+        match &mut self.paced {
+            Some(paced) if self.state.sends() => {
+                paced.notified(now);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Goes to another state, or changes attributes: `ibv_modify_qp`. `values` holds the values of
@@ -362,9 +403,12 @@ impl QueuePair {
         adapter.event(broken.rule.event());
     }
 
-    /// Whether an answer to the peer is owed.
+    /// Whether an answer to the peer is owed, and may be sent.
     pub fn has_response(&self) -> bool {
         match &self.responder {
+            Responder::Rc(responder) if self.held().is_some() => {
+                responder.has_work() && !responder.next_is_data(&self.attributes)
+            }
             Responder::Rc(responder) => responder.has_work(),
             Responder::Uc(_) | Responder::Ud => false,
         }
@@ -372,7 +416,12 @@ impl QueuePair {
 
     /// Whether a request may be ready to be sent.
     pub fn has_request(&self) -> bool {
-        self.state.sends() && self.requester.has_work()
+        self.state.sends() && self.requester.has_work() && self.held().is_none()
+    }
+
+    /// Until when its rate holds data back.
+    fn held(&self) -> Option<Instant> {
+        self.paced.as_ref()?.held()
     }
 
     /// Writes the next answer that is owed to the peer. Answers owed when the queue pair went to
@@ -401,8 +450,22 @@ impl QueuePair {
         }
         loop {
             let Responder::Rc(responder) = &mut self.responder else { return None };
+            let mut paced = self.paced.as_deref_mut();
+            if let Some(paced) = &mut paced {
+                let data = responder.has_work() && responder.next_is_data(&self.attributes);
+                if data && !paced.may_send(now) {
+                    return None;
+                }
+            }
             match responder.poll(&self.attributes, outlet.reborrow(), adapter) {
-                Ok(emitted) => return emitted,
+                Ok(emitted) => {
+                    if let Some((paced, emitted)) = paced.zip(emitted)
+                        && emitted.payload > 0
+                    {
+                        paced.sent(emitted.len + ICRC_LEN);
+                    }
+                    return emitted;
+                }
                 // What the peer gets instead is the NAK; nothing can go wrong with that.
                 Err(broken) => {
                     let request = responder.describe_read(broken.psn);
@@ -423,6 +486,9 @@ impl QueuePair {
         if !self.state.sends() {
             return None;
         }
+        if self.paced.as_mut().is_some_and(|paced| !paced.may_send(now)) {
+            return None;
+        }
         let draining = self.state == QpState::SqDrain;
         let (requester, attributes, lent) =
             (&mut self.requester, &self.attributes, outlet.reborrow());
@@ -431,8 +497,14 @@ impl QueuePair {
             ServiceType::Uc => requester.poll_unreliable(attributes, draining, lent, adapter),
             ServiceType::Ud => requester.poll_datagram(attributes, draining, lent, adapter),
         };
-        if emitted.is_some() {
+        if let Some(emitted) = &emitted {
             self.history.sent(now, outlet.room.first);
+            if let Some(paced) = &mut self.paced
+                && paced.sent(emitted.len + ICRC_LEN)
+            {
+                // Who is slow because it was told to be is not waiting for an answer.
+                self.requester.postpone(now, &self.attributes);
+            }
         }
         self.report_local_failure(now, adapter);
         self.report_drained(adapter);
@@ -460,9 +532,13 @@ impl QueuePair {
 
     /// When [`QueuePair::handle_timeout`] is to be called, if ever.
     pub fn deadline(&self) -> Option<Instant> {
-        let Responder::Rc(responder) = &self.responder else { return None };
+        let Responder::Rc(responder) = &self.responder else { return self.held() };
         let answer = responder.deadline();
-        let request = self.requester.deadline().filter(|_| self.state.sends());
+        // While data waits for its turn the ACK timer does not run.
+        let request = match self.held() {
+            None => self.requester.deadline().filter(|_| self.state.sends()),
+            held => held,
+        };
         match (answer, request) {
             (Some(answer), Some(request)) => Some(answer.min(request)),
             (one, other) => one.or(other),
@@ -471,9 +547,16 @@ impl QueuePair {
 
     /// Time has passed. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Instant, adapter: &mut impl Adapter) {
+        if let Some(paced) = &mut self.paced
+            && paced.held().is_some()
+        {
+            paced.handle_timeout(now);
+            self.requester.postpone(now, &self.attributes);
+        }
+        let held = self.held().is_some();
         let Responder::Rc(responder) = &mut self.responder else { return };
         responder.handle_timeout(now);
-        if !self.state.sends() {
+        if !self.state.sends() || held {
             return;
         }
         let (psn, timeouts) = (self.requester.unacknowledged, self.requester.timeouts());

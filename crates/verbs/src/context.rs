@@ -9,7 +9,7 @@ use std::time::Duration;
 use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::protection_domain::Pd;
-use roxe_device::{Device, Limits, QueuePairStory, Resources};
+use roxe_device::{Congestion, Device, Limits, QueuePairStory, Resources};
 use roxe_net::capture::{Live, Recorder};
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
@@ -18,7 +18,7 @@ use roxe_wire::{Gid, LKey, Mtu};
 
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
-use crate::device_string::DeviceString;
+use crate::device_string::{DEFAULT_CONGESTION, DeviceString};
 use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -120,7 +120,9 @@ impl Context {
     /// # Errors
     /// [`Error`] says what is missing.
     pub fn open_device(name: &str, device: &DeviceString) -> Result<Self, Error> {
-        Self::open(name, Opened::device(name, device)?)
+        let context = Self::open(name, Opened::device(name, device)?)?;
+        context.set_congestion(device.congestion);
+        Ok(context)
     }
 
     fn open(name: &str, opened: Opened) -> Result<Self, Error> {
@@ -132,6 +134,7 @@ impl Context {
         limits.port_mtu = capabilities.path_mtu;
         let mut device = Device::new(limits, seed(), RegisteredMemory::default());
         device.set_conduct(Conduct::ADAPTER);
+        device.set_congestion(DEFAULT_CONGESTION);
         let pd = device.alloc_pd()?;
         let router = Router::new()?;
         let events = AsyncEvents(Arc::clone(&router.events));
@@ -188,6 +191,23 @@ impl Context {
             pkey_tbl_len: limits.max_pkeys,
             capabilities: capabilities.clone(),
         }
+    }
+
+    /// How the adapter takes part in congestion control.
+    pub fn congestion(&self) -> Congestion {
+        self.with(|driver| *driver.device.congestion())
+    }
+
+    /// How it takes part from now on. Queue pairs that there are stay as they are: see
+    /// [`QueuePair::set_congestion_control`](crate::QueuePair::set_congestion_control).
+    pub fn set_congestion(&self, congestion: Congestion) {
+        self.with(|driver| driver.set_congestion(congestion));
+    }
+
+    /// Whether who has this address is told when its packets come marked. It is unless said
+    /// otherwise; Linux rxe cannot do with notifications.
+    pub fn set_notifies(&self, peer: IpAddr, notifies: bool) {
+        self.with(|driver| driver.device.set_notifies(peer, notifies));
     }
 
     /// The address with this GID index: `ibv_query_gid_ex`.

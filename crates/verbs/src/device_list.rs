@@ -11,7 +11,7 @@ use crate::device_string::{DeviceString, DeviceStringError, begins_with_port};
 use crate::error::Error;
 
 /// An adapter that can be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceEntry {
     /// Its name.
     pub name: String,

@@ -21,6 +21,11 @@
 //! they are on that VLAN: what is sent has its tag, what has not is not heard. Addresses of VLANs
 //! that the kernel has on the interface (`eth1.10`) are the adapter's like those of the interface.
 //!
+//! `cc=dcqcn` has queue pairs slow down when switches say that their queues are long
+//! ([`Dcqcn::MLX5`]; `cc=dcqcn-paper` with [`Dcqcn::PAPER`]), up from `rate=`, the port's in Gb/s
+//! (10 unless it is said), where they begin. Senders of marked packets are told with any `cc`,
+//! unless `cnp=off`.
+//!
 //! Behind each of them may stand `capture=FILE`, which records all that passes, and `fault=RULES`,
 //! which makes the network a bad one (see [`roxe_net::fault`] for the rules; they may have commas
 //! and semicolons).
@@ -30,10 +35,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use roxe_device::Congestion;
 use roxe_net::{fault, udp};
+use roxe_transport::congestion::{Burst, CongestionControl, Dcqcn, NotificationPoint, Rate};
 
 /// What a device string says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceString {
     /// The port.
     pub port: PortString,
@@ -41,6 +48,8 @@ pub struct DeviceString {
     pub capture: Option<PathBuf>,
     /// What the network does to its packets.
     pub fault: Option<String>,
+    /// How it takes part in congestion control.
+    pub congestion: Congestion,
     text: String,
 }
 
@@ -136,6 +145,7 @@ pub(crate) fn assemble(
         fault::parse_rules(rules)
             .map_err(|error| Wrong::option("fault", format!("fault={rules}: {error}")))?;
     }
+    let congestion = congestion(&mut options)?;
     let port = match kind {
         "xdp" => xdp(argument, &mut options)?,
         "udp" => {
@@ -162,9 +172,38 @@ pub(crate) fn assemble(
             };
             Err(Wrong::option(key, what))
         }
-        None => Ok(DeviceString { port, capture, fault, text: text.to_owned() }),
+        None => Ok(DeviceString { port, capture, fault, congestion, text: text.to_owned() }),
     }
 }
+
+/// How the adapter takes part in congestion control.
+fn congestion(options: &mut Options<'_>) -> Result<Congestion, Wrong> {
+    let mut congestion = DEFAULT_CONGESTION;
+    let controls = [
+        ("none", CongestionControl::None),
+        ("dcqcn", CongestionControl::Dcqcn(Dcqcn::MLX5)),
+        ("dcqcn-paper", CongestionControl::Dcqcn(Dcqcn::PAPER)),
+    ];
+    options.choose("cc", &controls, &mut congestion.control)?;
+    let told = [("on", congestion.notification_point), ("off", None)];
+    options.choose("cnp", &told, &mut congestion.notification_point)?;
+    if let Some(text) = options.take("rate") {
+        let gigabits = text.parse().ok().filter(|gigabits| (0.001..=10_000.0).contains(gigabits));
+        let gigabits: f64 = gigabits.ok_or_else(|| {
+            Wrong::option("rate", format!("rate={text}: not 0.001 to 10000 Gb/s"))
+        })?;
+        congestion.line_rate = Rate::from_bits_per_second(gigabits * 1e9);
+    }
+    Ok(congestion)
+}
+
+/// Senders are told of marks; queue pairs do not slow down.
+pub(crate) const DEFAULT_CONGESTION: Congestion = Congestion {
+    control: CongestionControl::None,
+    line_rate: Rate::from_mbps(10_000),
+    burst: Burst::DEFAULT,
+    notification_point: Some(NotificationPoint::DEFAULT),
+};
 
 #[cfg(feature = "af_xdp")]
 fn xdp(interface: &str, options: &mut Options<'_>) -> Result<PortString, Wrong> {

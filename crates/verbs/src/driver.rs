@@ -4,13 +4,14 @@
 use std::io;
 use std::time::Duration;
 
-use roxe_device::Device;
 use roxe_device::gid_table::GidEntry;
+use roxe_device::{Congestion, Device, VerbError};
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
+use roxe_transport::congestion::CongestionControl;
 use roxe_transport::work::PathId;
 use roxe_wire::{
-    Addressing, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path, VlanTag,
+    Addressing, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path, Qpn, VlanTag,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -81,7 +82,48 @@ impl Driver {
 
     /// Makes known how frames of a path begin.
     pub fn set_path(&mut self, path: PathId, template: FrameTemplate) {
-        self.set_way(path, Way::Port(template));
+        let notification = self.notification_on(&template);
+        self.set_way(path, Way::Port { packets: template, notifications: notification });
+    }
+
+    /// How notifications of congestion begin where packets begin so.
+    fn notification_on(&self, packets: &FrameTemplate) -> FrameTemplate {
+        let point = self.device.congestion().notification_point.unwrap_or_default();
+        packets.with_traffic_class(point.traffic_class())
+    }
+
+    /// How the adapter takes part in congestion control from now on.
+    pub(crate) fn set_congestion(&mut self, congestion: Congestion) {
+        self.device.set_congestion(congestion);
+        let point = congestion.notification_point.unwrap_or_default();
+        for way in &mut self.paths {
+            if let Way::Port { packets, notifications } = way {
+                *notifications = packets.with_traffic_class(point.traffic_class());
+            }
+        }
+    }
+
+    /// What controls how fast a queue pair sends from now on.
+    ///
+    /// # Errors
+    /// There is no such queue pair.
+    pub(crate) fn set_congestion_control(
+        &mut self,
+        qpn: Qpn,
+        control: CongestionControl,
+    ) -> Result<(), VerbError> {
+        self.device.set_congestion_control(qpn, control)?;
+        // Its packets say now whether they may be marked.
+        let Some(id) = self.device.query_queue_pair(qpn)?.path else { return Ok(()) };
+        let Some(path) = self.device.paths().get(id) else { return Ok(()) };
+        let class = path.addressing.traffic_class;
+        match self.paths.get_mut(id.0 as usize) {
+            Some(Way::Port { packets, .. } | Way::Loopback(packets)) => {
+                *packets = packets.with_traffic_class(class);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn set_way(&mut self, path: PathId, way: Way) {
@@ -97,14 +139,13 @@ impl Driver {
         let Some(path) = self.device.paths().get(id) else { return };
         // An address vector whose addresses do not go together is refused before.
         let Some(path) = path.addressing.path() else { return };
-        let way = match link {
+        match link {
             Link::Ethernet(destination, source) => {
                 let ethernet = (destination, source);
-                Way::Port(FrameTemplate::new(&Path { ethernet, ..path }))
+                self.set_path(id, FrameTemplate::new(&Path { ethernet, ..path }));
             }
-            Link::Loopback => Way::Loopback(FrameTemplate::new(&path)),
-        };
-        self.set_way(id, way);
+            Link::Loopback => self.set_way(id, Way::Loopback(FrameTemplate::new(&path))),
+        }
     }
 
     /// Frames to a destination have these link addresses from now on, destination and source.
@@ -116,7 +157,7 @@ impl Driver {
                 let Addressing { destination, vlan, .. } = it.addressing;
                 Place { address: destination, vlan: vlan.map(VlanTag::id) } == to
             });
-            if goes_there && matches!(self.paths[index], Way::Port(_)) {
+            if goes_there && matches!(self.paths[index], Way::Port { .. }) {
                 self.set_link(id, Link::Ethernet(ethernet.0, ethernet.1));
             }
         }
@@ -247,7 +288,11 @@ impl Driver {
                 let lent = roxe_wire::Room { first: &mut *room.first, second: &mut *room.second };
                 let next = device.poll_transmit(now, Outlet { room: lent, elide: false })?;
                 match paths.get(next.path.0 as usize) {
-                    Some(Way::Port(path)) => {
+                    Some(Way::Port { packets, notifications }) => {
+                        let path = match next.traffic_class {
+                            None => packets,
+                            Some(_) => notifications,
+                        };
                         let len = next.packet.len + ICRC_LEN;
                         return Some(Outgoing { path, len, seal: Seal::Compute });
                     }
@@ -296,8 +341,13 @@ impl Driver {
 enum Way {
     /// Nowhere: it is not resolved.
     Nowhere,
-    /// To the network, behind these headers.
-    Port(FrameTemplate),
+    /// To the network.
+    Port {
+        /// What packets have in front.
+        packets: FrameTemplate,
+        /// What notifications of congestion have.
+        notifications: FrameTemplate,
+    },
     /// Back to the adapter, behind these headers.
     Loopback(FrameTemplate),
 }

@@ -99,8 +99,8 @@ pub use roxe_device::address_handle::AddressVector;
 pub use roxe_device::gid_table::GidEntry;
 pub use roxe_device::memory::WindowType;
 pub use roxe_device::{
-    CqId, Limits, QueuePairInfo, QueuePairStory, ReceiveCapacity, ReceiveQueueId, Resources,
-    VerbError,
+    Congestion, CqId, Limits, QueuePairInfo, QueuePairStory, ReceiveCapacity, ReceiveQueueId,
+    Resources, VerbError,
 };
 #[cfg(feature = "af_xdp")]
 pub use roxe_net::af_xdp;
@@ -109,6 +109,7 @@ pub use roxe_net::neighbor::Interface;
 pub use roxe_net::{Capabilities, udp};
 pub use roxe_transport::SendCapacity;
 pub use roxe_transport::adapter::QpEvent;
+pub use roxe_transport::congestion;
 pub use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType};
 pub use roxe_transport::work::{
     AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roxe_device::address_handle::AddressVector;
 use roxe_device::{QueuePairInfo, QueuePairInit, QueuePairStory, ReceiveCapacity, VerbError};
 use roxe_transport::SendCapacity;
+use roxe_transport::congestion::{CongestionControl, ReactionPoint};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
     AccessFlags, Attributes, CompletionStatus, ReceiveRequest, SendRequest,
@@ -246,6 +247,20 @@ impl QueuePair {
             }
             Ok(())
         })
+    }
+
+    /// What controls how fast it sends from now on. One that is controlled already goes on at its
+    /// rate with other parameters; one that was not begins at the port's.
+    pub fn set_congestion_control(&self, control: CongestionControl) {
+        let qpn = self.qpn();
+        let done = self.context().with(|driver| driver.set_congestion_control(qpn, control));
+        done.expect("it is there as long as this handle");
+    }
+
+    /// How fast it may send now, and why; `None` when nothing controls that.
+    pub fn reaction_point(&self) -> Option<ReactionPoint> {
+        let qpn = self.qpn();
+        self.context().with(|driver| driver.device.reaction_point(qpn).cloned())
     }
 
     /// What a peer has to know to connect, with our first address.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use roxe_verbs::congestion::CongestionControl;
 use roxe_verbs::{Buffer, Connection, Context, Error, Op, Wait};
 
 const WAIT: Wait = Wait(Duration::from_secs(30));
@@ -11,6 +12,11 @@ fn exchange(one: &Context, other: &Context, len: u32) {
     let (mut a, mut b) = (Connection::new(one).unwrap(), Connection::new(other).unwrap());
     a.connect(&b.endpoint().unwrap()).unwrap();
     b.connect(&a.endpoint().unwrap()).unwrap();
+    send(&mut a, &mut b, one, other, len);
+}
+
+/// The same between two that are connected.
+fn send(a: &mut Connection, b: &mut Connection, one: &Context, other: &Context, len: u32) {
     let (from, to) = (Buffer::new(len as usize), Buffer::new(len as usize));
     let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
     from.write(0, &data);
@@ -42,6 +48,32 @@ fn adapters_of_one_memory_name_reach_each_other() {
     let again = roxe_verbs::open("memory:a").unwrap();
     assert_eq!(again.addresses().next().unwrap().to_string(), "192.0.2.2");
     exchange(&again, &one, 10);
+}
+
+/// Marks on the way slow a sender down, and all arrives. Nobody slows down without `cc`.
+#[test]
+fn who_is_marked_slows_down() {
+    let marked = "memory:marked,cc=dcqcn,rate=1,fault=mark 20%";
+    let [one, other] = [marked, "memory:marked"].map(|name| roxe_verbs::open(name).unwrap());
+    let (mut a, mut b) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+    a.connect(&b.endpoint().unwrap()).unwrap();
+    b.connect(&a.endpoint().unwrap()).unwrap();
+    assert!(!a.queue_pair().reaction_point().unwrap().is_limiting());
+    assert!(b.queue_pair().reaction_point().is_none());
+    send(&mut a, &mut b, &one, &other, 1 << 20);
+    let [sent, handled] = [counter(&other, "np_cnp_sent"), counter(&one, "rp_cnp_handled")];
+    assert!(sent > 0 && handled > 0, "{sent} sent, {handled} handled");
+    assert!(counter(&other, "np_ecn_marked_roce_packets") >= sent);
+    let point = a.queue_pair().reaction_point().unwrap();
+    assert!(point.is_limiting() && point.alpha() > 0.0, "{point:?}");
+    assert_eq!(counter(&one, "retrans_pkts"), 0);
+    // What is not controlled any more goes on without.
+    a.queue_pair().set_congestion_control(CongestionControl::None);
+    assert!(a.queue_pair().reaction_point().is_none());
+    let handled = counter(&one, "rp_cnp_handled");
+    send(&mut a, &mut b, &one, &other, 1 << 20);
+    assert_eq!(counter(&one, "rp_cnp_handled"), handled);
+    assert!(counter(&one, "rp_cnp_ignored") > 0);
 }
 
 /// What is lost is sent again, and the recording shows it.

@@ -1,11 +1,13 @@
 //! Addresses of the port, address handles, multicast groups.
 
+use roxe_transport::congestion::CongestionControl;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::PathId;
 use roxe_wire::{Gid, Qpn, source_port};
 
 use super::VerbError;
 use crate::address_handle::AddressVector;
+use crate::congestion::with_ect;
 use crate::device::Device;
 use crate::gid_table::GidEntry;
 use crate::host_memory::HostMemory;
@@ -37,7 +39,10 @@ impl<H: HostMemory> Device<H> {
         vector: &AddressVector,
     ) -> Result<PathId, VerbError> {
         let port = source_port::from_flow_label(vector.flow_label);
-        let addressing = vector.resolve(&self.tables.gids, port)?;
+        let mut addressing = vector.resolve(&self.tables.gids, port)?;
+        if self.congestion.control != CongestionControl::None {
+            addressing.traffic_class = with_ect(addressing.traffic_class);
+        }
         let path = Path { vector: *vector, addressing, pd: Some(pd) };
         self.in_domain(pd, |tables| {
             tables.paths.add(path).ok_or(VerbError::Limit("address handles"))

@@ -8,6 +8,7 @@ use roxe_wire::{AckTimeout, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, VlanTag, source
 use super::VerbError;
 use crate::adapter::Belongings;
 use crate::address_handle::AddressVector;
+use crate::congestion::{Congestion, with_ect};
 use crate::counters::QpCounters;
 use crate::device::{Device, Peer, QpSlot, QueuePairInit, ReceiveQueueId};
 use crate::host_memory::HostMemory;
@@ -95,6 +96,8 @@ impl<H: HostMemory> Device<H> {
             blank(qpn, self.limits.port_mtu),
         );
         qp.set_conduct(self.conduct);
+        let Congestion { control, line_rate, burst, .. } = self.congestion;
+        qp.set_congestion_control(control, line_rate, burst);
         self.queue_pairs.put(
             index,
             QpSlot {
@@ -105,6 +108,8 @@ impl<H: HostMemory> Device<H> {
                 standing: Standing::default(),
                 armed: Armed::default(),
                 counters: QpCounters::new(),
+                notified: None,
+                last_target: None,
             },
         );
         Ok(qpn)
@@ -224,8 +229,11 @@ impl<H: HostMemory> Device<H> {
         broken.map_or(Ok(()), |(.., what)| Err(VerbError::Invalid(what)))
     }
 
-    fn set_path(&mut self, index: u32, path: Path) -> Result<(), VerbError> {
+    fn set_path(&mut self, index: u32, mut path: Path) -> Result<(), VerbError> {
         let slot = self.queue_pairs.get_mut(index).ok_or(VerbError::NoSuchObject)?;
+        if slot.qp.reaction_point().is_some() {
+            path.addressing.traffic_class = with_ect(path.addressing.traffic_class);
+        }
         let addressing = path.addressing;
         match slot.path {
             Some(id) => {
@@ -251,6 +259,7 @@ impl<H: HostMemory> Device<H> {
         let Some(slot) = self.queue_pairs.get_mut(index) else { return };
         self.turns.forget(index, &mut slot.standing);
         slot.peer = None;
+        slot.last_target = None;
         if let Some(path) = slot.path.take() {
             self.tables.paths.remove(path);
         }

@@ -149,7 +149,8 @@ impl<H: HostMemory> End<H> {
         let outlet = Outlet { room: Room::whole(&mut packet), elide: false };
         let transmit = self.device.poll_transmit(now, outlet)?;
         let len = transmit.packet.len + roxe_wire::ICRC_LEN;
-        let to = self.device.paths().get(transmit.path).unwrap().addressing;
+        let mut to = self.device.paths().get(transmit.path).unwrap().addressing;
+        to.traffic_class = transmit.traffic_class.unwrap_or(to.traffic_class);
         let ethernet = (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2]));
         let template = FrameTemplate::new(&Path { ethernet, ..to.path().unwrap() });
         let at = template.headers_len();

@@ -120,6 +120,8 @@ impl Node {
             self.templates[index] = Some((version, FrameTemplate::new(&self.kind.path(path))));
         }
         let (_, template) = self.templates[index].as_ref()?;
+        let other = transmit.traffic_class.map(|class| template.with_traffic_class(class));
+        let template = other.as_ref().unwrap_or(template);
         let identification = self.kind.identification(self.sent);
         let range = seal(template, identification, len, room)?;
         let body = &mut room[BEFORE..BEFORE + len];

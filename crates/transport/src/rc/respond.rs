@@ -25,6 +25,12 @@ impl Responder {
         self.resources.has_due() || self.owed.any()
     }
 
+    /// Whether what is owed next is data of a READ.
+    pub(crate) fn next_is_data(&self, attributes: &Attributes) -> bool {
+        let due = self.resources.next(attributes.path_mtu);
+        due.is_some_and(|due| due.len != 0 && !self.owed.goes_before(due.psn))
+    }
+
     /// The newest request that was executed.
     const fn newest(&self) -> Psn {
         self.expected.previous()

@@ -89,6 +89,13 @@ impl Requester {
         self.rc.retry.timeouts
     }
 
+    /// More was sent after a wait: the ACK timer begins anew, if it runs.
+    pub(crate) fn postpone(&mut self, now: Instant, attributes: &Attributes) {
+        if self.rc.retry.ack_deadline.is_some() {
+            self.rc.retry.restart(now, attributes);
+        }
+    }
+
     /// A response made progress: all counters begin anew, the timer too if something is awaited.
     //= 04-4.9, IBA o9-85
     pub(super) fn progress(&mut self, now: Instant, attributes: &Attributes) {

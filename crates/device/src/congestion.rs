@@ -1,0 +1,231 @@
+//! Congestion notifications that are owed to peers, and how queue pairs are controlled.
+//!
+//! IBA vol 1 annex A17 §A17.9: a packet that comes marked earns its sender a notification. Those
+//! leave before all else and are never paced. When one is due is said by the [`NotificationPoint`];
+//! here is where to it goes. What a notification that comes does is the queue pair's.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use roxe_transport::Outlet;
+use roxe_transport::congestion::notification_point::CnpScope;
+use roxe_transport::congestion::{
+    Burst, CongestionControl, NotificationPoint, Rate, ReactionPoint, write_cnp,
+};
+use roxe_transport::work::PathId;
+use roxe_wire::opcode::Operation;
+use roxe_wire::{
+    Addressing, ICRC_LEN, Instant, PKey, Packet, Qpn, Received, TrafficClass, VlanTag,
+};
+
+use crate::counters::DeviceCount;
+use crate::device::{Device, Transmit};
+use crate::host_memory::HostMemory;
+use crate::path::Path;
+use crate::receive::vlan_of;
+use crate::tables::Tables;
+use crate::verbs::VerbError;
+
+/// How a device takes part in congestion control.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Congestion {
+    /// What controls queue pairs that are made from now on.
+    pub control: CongestionControl,
+    /// The rate of the port: where queue pairs begin, and which they never exceed.
+    pub line_rate: Rate,
+    /// How much a queue pair that is slowed down may send at once.
+    pub burst: Burst,
+    /// How marked packets are answered; `None` for not at all.
+    pub notification_point: Option<NotificationPoint>,
+}
+
+/// What is owed, and when what was sent last.
+#[derive(Debug, Default)]
+pub(crate) struct Notifications {
+    owed: VecDeque<Owed>,
+    /// Who is told nothing.
+    muted: BTreeSet<IpAddr>,
+    port: Option<Instant>,
+    addresses: BTreeMap<IpAddr, Instant>,
+    /// The path to the sender of a datagram that was told last.
+    found: Option<PathId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    path: PathId,
+    /// The path may be another one when it is sent.
+    version: Option<u64>,
+    traffic_class: TrafficClass,
+    dest_qp: Qpn,
+    p_key: PKey,
+}
+
+/// So many notifications wait at the most.
+const MOST_OWED: usize = 128;
+
+/// So many addresses are remembered for [`CnpScope::Address`].
+const MOST_ADDRESSES: usize = 1024;
+
+impl Notifications {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owed.is_empty()
+    }
+
+    /// When the last notification of the packet's scope was sent, to be looked at and changed.
+    fn is_due(
+        &mut self,
+        now: Instant,
+        point: &NotificationPoint,
+        source: IpAddr,
+        of_queue_pair: &mut Option<Instant>,
+    ) -> bool {
+        let last = match point.scope {
+            CnpScope::QueuePair => of_queue_pair,
+            CnpScope::Port => &mut self.port,
+            CnpScope::Address => {
+                if self.addresses.len() >= MOST_ADDRESSES && !self.addresses.contains_key(&source) {
+                    self.addresses.retain(|_, last| !point.is_due(now, Some(*last)));
+                    if self.addresses.len() >= MOST_ADDRESSES {
+                        return false;
+                    }
+                }
+                let due = point.is_due(now, self.addresses.get(&source).copied());
+                if due {
+                    self.addresses.insert(source, now);
+                }
+                return due;
+            }
+        };
+        let due = point.is_due(now, *last);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+
+    /// A path to who sent this datagram, if the application has one.
+    fn way_back<H>(&mut self, received: &Received<'_>, tables: &Tables<H>) -> Option<PathId> {
+        let (own, other) = (received.addressing.destination, received.addressing.source);
+        let leads_there = |path: &Path| {
+            let Addressing { source, destination, vlan, .. } = path.addressing;
+            (source, destination) == (own, other) && vlan.map(VlanTag::id) == vlan_of(received)
+        };
+        let found = self.found.filter(|id| tables.paths.get(*id).is_some_and(leads_there));
+        self.found = found.or_else(|| tables.paths.find(leads_there));
+        self.found
+    }
+
+    /// A packet came in marked, for a queue pair whose path is `path`, and passed all checks: its
+    /// sender, the queue pair `dest_qp`, is to be told.
+    ///
+    /// Who sent a datagram is told only if there is a path to it: A17.9.3 leaves that open.
+    //= C01
+    pub(crate) fn note<H>(
+        &mut self,
+        now: Instant,
+        point: &NotificationPoint,
+        (received, packet): (&Received<'_>, &Packet<'_>),
+        (path, dest_qp): (Option<PathId>, Qpn),
+        of_queue_pair: &mut Option<Instant>,
+        tables: &Tables<H>,
+    ) {
+        let source = received.addressing.source;
+        if !is_data(packet.opcode.operation)
+            || self.owed.len() >= MOST_OWED
+            || self.muted.contains(&source)
+        {
+            return;
+        }
+        let Some(path) = path.or_else(|| self.way_back(received, tables)) else { return };
+        if self.is_due(now, point, source, of_queue_pair) {
+            let traffic_class = point.traffic_class();
+            let (version, p_key) = (tables.paths.version(path), packet.headers.bth.p_key);
+            self.owed.push_back(Owed { path, version, traffic_class, dest_qp, p_key });
+        }
+    }
+
+    /// Writes the next notification that is owed.
+    pub(crate) fn poll<H>(
+        &mut self,
+        mut outlet: Outlet<'_>,
+        tables: &mut Tables<H>,
+    ) -> Option<Transmit> {
+        loop {
+            let Owed { path, version, traffic_class, dest_qp, p_key } = self.owed.pop_front()?;
+            if tables.paths.version(path) != version {
+                continue; // Whom it was for is not there any more.
+            }
+            let packet = write_cnp(outlet.reborrow(), dest_qp, p_key)?;
+            tables.counters.device(DeviceCount::CnpSent, 1);
+            tables.counters.sent(packet.len + ICRC_LEN);
+            return Some(Transmit { path, traffic_class: Some(traffic_class), packet });
+        }
+    }
+}
+
+/// Requests and data that were asked for. Whoever acknowledges cannot be slowed down.
+const fn is_data(operation: Operation) -> bool {
+    !matches!(operation, Operation::Acknowledge | Operation::AtomicAcknowledge | Operation::Notify)
+}
+
+/// Packets of who is controlled say that they may be marked.
+pub(crate) const fn with_ect(class: TrafficClass) -> TrafficClass {
+    TrafficClass(class.0 & !0x3 | 0x2)
+}
+
+impl<H: HostMemory> Device<H> {
+    /// How it takes part in congestion control from now on; queue pairs that there are go on as
+    /// they were.
+    pub fn set_congestion(&mut self, congestion: Congestion) {
+        self.congestion = congestion;
+    }
+
+    /// How it takes part in congestion control.
+    pub const fn congestion(&self) -> &Congestion {
+        &self.congestion
+    }
+
+    /// Whether who has this address is told of marks. Some peers cannot do with notifications.
+    pub fn set_notifies(&mut self, peer: IpAddr, notifies: bool) {
+        if notifies {
+            self.notifications.muted.remove(&peer);
+        } else {
+            self.notifications.muted.insert(peer);
+        }
+    }
+
+    /// What controls one queue pair from now on.
+    ///
+    /// # Errors
+    /// [`VerbError::NoSuchObject`].
+    pub fn set_congestion_control(
+        &mut self,
+        qpn: Qpn,
+        control: CongestionControl,
+    ) -> Result<(), VerbError> {
+        let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
+        let Congestion { line_rate, burst, .. } = self.congestion;
+        self.with(index, |qp, _| qp.set_congestion_control(control, line_rate, burst))
+            .ok_or(VerbError::NoSuchObject)?;
+        let slot = self.queue_pairs.get_mut(index).ok_or(VerbError::NoSuchObject)?;
+        if let Some(id) = slot.path
+            && let Some(path) = self.tables.paths.get(id).copied()
+        {
+            let mut path = path;
+            let asked = TrafficClass(path.vector.traffic_class);
+            path.addressing.traffic_class = match control {
+                CongestionControl::None => asked,
+                CongestionControl::Dcqcn(_) => with_ect(asked),
+            };
+            self.tables.paths.replace(id, path);
+        }
+        Ok(())
+    }
+
+    /// A queue pair's rate and what it comes from; `None` when nothing controls it, or when there
+    /// is no such queue pair.
+    pub fn reaction_point(&self, qpn: Qpn) -> Option<&ReactionPoint> {
+        self.slot_of(qpn)?.qp.reaction_point()
+    }
+}
