@@ -140,6 +140,7 @@ impl Adapter {
 }
 
 /// Those that are open on an interface by AF_XDP.
+#[cfg(feature = "af_xdp")]
 pub(crate) fn on(interface: &str) -> impl Iterator<Item = Adapter> {
     let begin = format!("{interface}: ");
     let all = Adapter::all().map(|open| open.adapters).unwrap_or_default();
@@ -147,6 +148,7 @@ pub(crate) fn on(interface: &str) -> impl Iterator<Item = Adapter> {
 }
 
 /// Which adapter has an interface for itself.
+#[cfg(feature = "af_xdp")]
 pub(crate) fn holder(interface: &str) -> Option<String> {
     on(interface).next().map(|adapter| adapter.title())
 }

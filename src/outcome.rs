@@ -122,7 +122,8 @@ pub(crate) fn at_end(file: &Path, reader: &CaptureReader, frames: u64, roce_v1: 
 /// No file was named.
 pub(crate) fn no_file(command: &str) -> Outcome {
     Outcome::usage(format_args!(
-        "{command} needs a capture: name a file, or `-` for standard input; see roxe {command} --help"
+        "{command} needs a capture: name a file, or `-` for standard input; see roxe {command} \
+         --help"
     ))
 }
 

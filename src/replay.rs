@@ -140,8 +140,8 @@ const fn why_of(role: Role) -> &'static str {
 }
 
 /// No frame tells a receiver's key.
-const Q_KEYS: &str = "A receiver's Q_Key is not on the wire: that of most datagrams is assumed to be right, and \
-     `delivered` says no more.";
+const Q_KEYS: &str = "A receiver's Q_Key is not on the wire: that of most datagrams is assumed to \
+                      be right, and `delivered` says no more.";
 
 /// Of whom a difference is known.
 fn known(difference: &Difference) -> Option<String> {

@@ -520,16 +520,22 @@ fn who_only_waits_says_soon_what_became_of_its_interface() {
         return;
     }
     let cases = [
-        ("set va down", "the interface va is down"),
-        ("set va mtu 1000", "the interface va has MTU 1000 by now, and path MTU 1024 does not fit"),
+        ("write_bw", "set va down", "the interface va is down"),
+        // What is not acknowledged completes all the same.
+        ("send_bw -c UD", "set va down", "the interface va is down"),
+        (
+            "write_bw",
+            "set va mtu 1000",
+            "the interface va has MTU 1000 by now, and path MTU 1024 does not fit",
+        ),
     ];
-    for (word, became) in cases {
+    for (test, word, became) in cases {
         let Cable { a, b } = Cable::new(1500);
         let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
-        let test = "perf write_bw -D 86400";
-        let mut server = place.server(test);
+        let test = format!("perf {test} -D 86400");
+        let mut server = place.server(&test);
         let client = std::thread::scope(|scope| {
-            let client = scope.spawn(|| place.client(test));
+            let client = scope.spawn(|| place.client(&test));
             server.says(" #bytes");
             place.ip(0, &format!("link {word}"));
             client.join().expect("it does not panic")

@@ -19,6 +19,8 @@ pub(crate) struct Idle<'a> {
     quiet: Option<Quiet>,
     /// When the peer was looked at last while something completed.
     looked: Option<Instant>,
+    /// Since when the port is down while something completes all the same.
+    down: Option<Instant>,
     /// Whether anything has completed, and the longest time since in which nothing did.
     begun: bool,
     outage: Duration,
@@ -53,9 +55,9 @@ const GRACE: Duration = Duration::from_secs(2);
 
 impl<'a> Idle<'a> {
     pub(crate) const fn new(rig: &'a Rig, channel: &'a SideChannel) -> Self {
-        let (since, quiet, looked) = (None, None, None);
+        let (since, quiet, looked, down) = (None, None, None, None);
         let (begun, outage) = (false, Duration::ZERO);
-        Self { rig, channel, empty: 0, since, quiet, looked, begun, outage }
+        Self { rig, channel, empty: 0, since, quiet, looked, down, begun, outage }
     }
 
     /// Something completed.
@@ -84,7 +86,7 @@ impl<'a> Idle<'a> {
     }
 
     /// Something completed, at this time. What is not acknowledged completes whether or not there
-    /// is a peer: now and then it is looked for all the same.
+    /// is a peer, or a way to it: now and then both are looked for all the same.
     pub(crate) fn went_on(&mut self, now: Instant) -> Result<(), Failure> {
         self.moved();
         let looked = self.looked.get_or_insert(now);
@@ -92,10 +94,15 @@ impl<'a> Idle<'a> {
             return Ok(());
         }
         *looked = now;
-        match self.channel.look() {
-            Presence::Gone => Err(closed(self.rig.why())),
-            Presence::Busy | Presence::Done => Ok(()),
+        if self.channel.look() == Presence::Gone {
+            return Err(closed(self.rig.why()));
         }
+        if !self.rig.is_down() {
+            self.down = None;
+            return Ok(());
+        }
+        let down = now.saturating_duration_since(*self.down.get_or_insert(now));
+        endured(down, self.channel.patience(), || self.rig.why())
     }
 
     /// Nothing did.

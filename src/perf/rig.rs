@@ -12,7 +12,7 @@ use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::Destination;
-use crate::side_channel::here::{Here, became, hinted};
+use crate::side_channel::here::{Here, became, hinted, is_down};
 use crate::side_channel::{Failure, Q_KEY, Traffic, must_match};
 
 /// How long a peer waits when there is no receive, as perftest has it.
@@ -176,6 +176,11 @@ impl Rig {
             None => format!("{:?}", completion.status),
         };
         self.hinted(&why)
+    }
+
+    /// Whether nothing comes or goes.
+    pub(crate) fn is_down(&self) -> bool {
+        is_down(&self.context)
     }
 
     /// Why requests are not taken.

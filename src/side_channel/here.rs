@@ -33,7 +33,7 @@ pub(crate) fn hinted(
         status == Some(CompletionStatus::RetryExceeded)
     };
     // That its port is down a queue pair says by itself, once its adapter knows.
-    if context.query_port().state == PortState::Down {
+    if is_down(context) {
         return Failure::failed(why);
     }
     if queue_pairs.iter().any(unanswered) {
@@ -45,12 +45,16 @@ pub(crate) fn hinted(
     Failure::failed(format_args!("{why}\n{hint}"))
 }
 
+/// Whether nothing comes or goes by the port.
+pub(crate) fn is_down(context: &Context) -> bool {
+    context.query_port().state == PortState::Down
+}
+
 /// What is wrong with the port: it is down, or has a smaller MTU than when it was opened, so that
 /// packets do not fit.
 fn trouble(context: &Context) -> Option<String> {
     let Some(name) = context.interface() else {
-        let is_down = context.query_port().state == PortState::Down;
-        return is_down.then(|| "the port is down".to_owned());
+        return is_down(context).then(|| "the port is down".to_owned());
     };
     // An adapter looks now and then.
     let interfaces = Netlink::open().and_then(|mut netlink| netlink.interfaces()).ok()?;
