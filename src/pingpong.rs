@@ -19,7 +19,7 @@ use crate::explain::json::Object;
 use crate::outcome::Outcome;
 use crate::pingpong::arguments::{Kind, PingpongArguments};
 use crate::pingpong::wire::{DONE, Destination, Q_KEY, QUEUE_PAIRS};
-use crate::side_channel::{Failure, Patience, Server, SideChannel, choose_gid, must_match};
+use crate::side_channel::{Failure, Patience, Server, SideChannel, choose_gid, hint, must_match};
 
 pub(crate) mod arguments;
 mod wire;
@@ -331,7 +331,8 @@ impl<'a> Game<'a> {
                 let Some(at) = at else { continue };
                 if completion.status != CompletionStatus::Success {
                     let why = self.queue_pairs[at].explain(completion.status);
-                    return Err(Failure::failed(format_args!("{why}\n{HINT}")));
+                    let hint = hint(completion.status, self.mtu, HINT);
+                    return Err(Failure::failed(format_args!("{why}\n{hint}")));
                 }
                 if completion.wr_id == SEND {
                     sent += 1;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
 use roxe_verbs::connect::{is_this_host, unreachable};
-use roxe_verbs::{Context, Error, Gid, PortState};
+use roxe_verbs::{CompletionStatus, Context, Error, Gid, Mtu, PortState};
 use rustix::net::sockopt;
 
 use crate::cli::ConfigArgument;
@@ -200,6 +200,23 @@ pub(crate) fn must_match(own: Gid, peer: Gid, is_this_host: bool) -> Result<(), 
     Ok(())
 }
 
+/// How long a server may take to be connected to: whoever is wrong about it hears so soon.
+const CONNECT: Duration = Duration::from_secs(4);
+
+/// What may be behind a request that ended so, over a path of this MTU; `usual` what else may.
+pub(crate) fn hint(status: CompletionStatus, path_mtu: Mtu, usual: &str) -> String {
+    match status {
+        CompletionStatus::RetryExceeded => format!(
+            "Does RoCE get through? UDP port 4791 has to be open on the way, and all of it and the \
+             port of the peer have to take a path MTU of {path_mtu} (-m)."
+        ),
+        CompletionStatus::RemoteInvalidRequest => {
+            format!("Are the path MTUs the same on both sides? Here it is {path_mtu} (-m). {usual}")
+        }
+        _ => usual.to_owned(),
+    }
+}
+
 /// How long the other side may take.
 #[derive(Clone, Copy)]
 pub(crate) enum Patience<'a> {
@@ -277,7 +294,7 @@ impl SideChannel {
             resolved.map_err(|error| Failure::lacking(format_args!("{host}: {error}")))?.collect();
         let mut why = None;
         for address in addresses {
-            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+            match TcpStream::connect_timeout(&address, CONNECT) {
                 Ok(stream) => return Self::new(stream, true, patience),
                 Err(error) => why = Some(error),
             }

@@ -11,7 +11,7 @@ use crate::perf::arguments::PerfArguments;
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::{Destination, Q_KEY};
-use crate::side_channel::{Failure, Traffic, must_match};
+use crate::side_channel::{Failure, Traffic, hint, must_match};
 
 /// How long a peer waits when there is no receive, as perftest has it.
 const MIN_RNR_TIMER: u8 = 12;
@@ -187,7 +187,8 @@ impl Rig {
             Some(qp) => qp.explain(completion.status),
             None => format!("{:?}", completion.status),
         };
-        Failure::failed(format_args!("{why}\n{HINT}"))
+        let hint = hint(completion.status, self.options.path_mtu, HINT);
+        Failure::failed(format_args!("{why}\n{hint}"))
     }
 
     /// Why the first queue pair that ended did.

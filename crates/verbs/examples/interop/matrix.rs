@@ -261,7 +261,9 @@ const THEIRS: &[&str] = &["ack_deferred", "rcvd_pkts", "rdma_recvs", "rdma_sends
 const LOSSES: &[&str] = &[
     "completer_retry_err", "duplicate_request", "ghost_response", "implied_nak_seq_err",
     "local_ack_timeout_err", "nak_sequence_sent", "out_of_seq_request", "out_of_sequence",
-    "packet_seq_err", "rcvd_seq_err", "retrans_pkts", "rxe_out_of_sequence",
+    "packet_seq_err", "rcvd_seq_err", "retrans_pkts", "rx_socket_overflow", "rxe_out_of_sequence",
+    // This host was too slow.
+    "xsk_fill_ring_empty", "xsk_rx_dropped", "xsk_rx_ring_full",
 ];
 
 /// Packets that were on their way to a queue pair when it ended.
