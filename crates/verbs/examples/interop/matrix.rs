@@ -22,7 +22,13 @@ use crate::scenario::{self, Scenario};
 use crate::theirs::Theirs;
 
 /// Does them all. Whether all were right.
-pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) -> Outcome<bool> {
+pub(crate) fn run(
+    guest: &mut Guest,
+    plan: &Plan,
+    folder: &Path,
+    roxe: &Path,
+    keep: bool,
+) -> Outcome<bool> {
     eprintln!("guest: Linux {}, booted in {:.1?}", guest.kernel, guest.booted);
     let mut progress = Progress::new(plan.items.len());
     let mut bad: Option<&Fault> = None;
@@ -46,7 +52,9 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
             Some(why) => Verdict::NotApplicable(why.to_owned()),
             None => match cell.play() {
                 Ok(Played { messages, lost }) => {
-                    let _ = fs::remove_file(&capture);
+                    if !keep {
+                        let _ = fs::remove_file(&capture);
+                    }
                     cells = messages.unwrap_or(cells);
                     lost.map_or(Verdict::Right, Verdict::Lossy)
                 }
