@@ -149,7 +149,8 @@ three goes, and where there were losses in each, the page says what was counted.
 
 On a VLAN roxe has an address of its own (`own=`, `vlan=`), the guest a VLAN interface. A UDP socket
 receives over IPv4 without the identification, which the ICRC covers and in which rxe counts: there
-the ICRC of what rxe sends cannot be verified, nor is the recording judged (n/a); over IPv6 both are.
+the ICRC of what rxe sends cannot be verified, nor is the recording judged (n/a); over IPv6 both
+are.
 
 Over networks that are bad on purpose (netem in the guest) data and completions must be right.
 Errors must end with the right status at both ends, in the right state of both queue pairs, and
