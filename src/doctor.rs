@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> Result<Outcome> {
     for (name, interface) in wanted {
         let about = interface.map_or_else(
             || vec![interface::missing(&interfaces)],
-            |interface| interface::checks(interface, arguments.path_mtu),
+            |interface| interface::checks(interface, &interfaces, arguments.path_mtu),
         );
         checks.extend(about.into_iter().map(|it| Check { interface: Some(name.clone()), ..it }));
     }

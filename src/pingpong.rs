@@ -371,7 +371,7 @@ impl<'a> Game<'a> {
                 let Some(at) = at else { continue };
                 if completion.status != CompletionStatus::Success {
                     let why = self.queue_pairs[at].explain(completion.status);
-                    return Err(hinted(&self.context, &self.queue_pairs, &why, HINT));
+                    return Err(hinted(&self.context, &self.queue_pairs, self.mtu, &why, HINT));
                 }
                 if completion.wr_id == SEND {
                     sent += 1;

@@ -225,6 +225,9 @@ pub(crate) const DONE: &[u8; 5] = b"done\0";
 /// The key of all their datagrams.
 pub(crate) const Q_KEY: u32 = 0x1111_1111;
 
+/// How long a server may take to be connected to: whoever is wrong about it hears so soon.
+const CONNECT: Duration = Duration::from_secs(4);
+
 /// How long the other side may take.
 #[derive(Clone, Copy)]
 pub(crate) enum Patience<'a> {
@@ -489,7 +492,7 @@ impl MeetingPoint {
         };
         let mut why = None;
         for address in addresses {
-            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+            match TcpStream::connect_timeout(&address, CONNECT) {
                 Ok(stream) => return SideChannel::new(stream, true, patience),
                 Err(error) => why = Some(error),
             }

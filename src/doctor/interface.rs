@@ -14,10 +14,10 @@ pub(super) fn missing(all: &[Interface]) -> Check {
         .advise(format!("there are: {}", names.join(", ")))
 }
 
-/// All of an interface. `wanted` is the path MTU that somebody wants.
-pub(super) fn checks(interface: &Interface, wanted: Option<Mtu>) -> Vec<Check> {
+/// All of an interface, one of these. `wanted` is the path MTU that somebody wants.
+pub(super) fn checks(interface: &Interface, all: &[Interface], wanted: Option<Mtu>) -> Vec<Check> {
     let mut checks = vec![link(interface), addresses(interface), mtu(interface, wanted)];
-    checks.extend(xdp(interface));
+    checks.extend(xdp(interface, all));
     checks.extend(neighbours(interface));
     checks
 }
@@ -84,7 +84,7 @@ fn mtu(interface: &Interface, wanted: Option<Mtu>) -> Check {
 }
 
 #[cfg(feature = "af_xdp")]
-fn xdp(interface: &Interface) -> Vec<Check> {
+fn xdp(interface: &Interface, all: &[Interface]) -> Vec<Check> {
     use roxe_net::af_xdp::{Support, support};
     let (what, name) = ("AF_XDP", &interface.name);
     if !interface.has_ethernet_header() {
@@ -101,6 +101,7 @@ fn xdp(interface: &Interface) -> Vec<Check> {
         queues,
         large_receive,
         generic_receive,
+        takes_vlan_tags,
     } = match support(interface) {
         Ok(support) => support,
         Err(error) => {
@@ -162,7 +163,28 @@ fn xdp(interface: &Interface) -> Vec<Check> {
         let advice = format!("`ethtool -K {name} gro off`");
         checks.push(Check::new(Level::Warning, "GRO", found).advise(advice));
     }
+    checks.extend(vlans(interface, all, takes_vlan_tags));
     checks
+}
+
+/// VLANs of the interface, whose addresses are an adapter's too.
+#[cfg(feature = "af_xdp")]
+fn vlans(interface: &Interface, all: &[Interface], takes_tags: bool) -> Option<Check> {
+    let is_on = |it: &&Interface| it.vlan.is_some_and(|vlan| vlan.on == interface.index);
+    let names: Vec<_> = all.iter().filter(is_on).map(|it| it.name.as_str()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let names = names.join(", ");
+    if !takes_tags {
+        return Some(Check::right("VLANs", names));
+    }
+    let found = format!("{names}, but the driver takes tags off: an adapter hears nothing of them");
+    let advice = format!(
+        "`ethtool -K {} rxvlan off`; of a veth, `txvlan off` at its other end",
+        interface.name
+    );
+    Some(Check::new(Level::Warning, "VLANs", found).advise(advice))
 }
 
 /// Frames that adapters on an interface lost to the kernel, because they came by other queues.
@@ -187,7 +209,7 @@ const MANY: u32 = 65;
 const LARGEST_LINEAR: u32 = 3498;
 
 #[cfg(not(feature = "af_xdp"))]
-fn xdp(_: &Interface) -> Vec<Check> {
+fn xdp(_: &Interface, _: &[Interface]) -> Vec<Check> {
     vec![
         Check::new(Level::Warning, "AF_XDP", "this program was built without it")
             .advise("build it with cargo feature `af_xdp`"),
@@ -237,6 +259,34 @@ mod tests {
             192.0.2.9 0x1 0x0 00:00:00:00:00:00 * va\n\
             192.0.2.8 0x1 0x0 00:00:00:00:00:00 * vb\n";
         assert_eq!(neighbours_of(table, "va"), (vec!["192.0.2.9".to_owned()], 1));
+    }
+
+    #[cfg(feature = "af_xdp")]
+    #[test]
+    fn vlans_are_looked_at_where_there_are_some() {
+        use roxe_net::neighbor::Vlan;
+        let of = |index, name: &str, vlan| Interface {
+            index,
+            name: name.to_owned(),
+            link_type: 1,
+            mac: None,
+            mtu: 1500,
+            is_up: true,
+            has_carrier: true,
+            addresses: Vec::new(),
+            vlan,
+        };
+        let all = [
+            of(2, "eth1", None),
+            of(3, "eth1.10", Some(Vlan { id: 10, on: 2 })),
+            of(4, "eth2.10", Some(Vlan { id: 10, on: 5 })),
+        ];
+        assert!(vlans(&all[1], &all, true).is_none());
+        let seen = vlans(&all[0], &all, false).unwrap();
+        assert_eq!((seen.level, seen.found.as_str()), (Level::Right, "eth1.10"));
+        let unseen = vlans(&all[0], &all, true).unwrap();
+        assert_eq!(unseen.level, Level::Warning);
+        assert!(unseen.advice.starts_with("`ethtool -K eth1 rxvlan off`"), "{}", unseen.advice);
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl Rig {
     }
 
     fn hinted(&self, why: &str) -> Failure {
-        hinted(&self.context, &self.queue_pairs, why, HINT)
+        hinted(&self.context, &self.queue_pairs, self.options.path_mtu, why, HINT)
     }
 }
 

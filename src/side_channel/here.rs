@@ -21,28 +21,38 @@ pub(crate) fn became(context: &Context, queue_pairs: &[QueuePair]) -> Option<Str
     why.or_else(|| trouble(context))
 }
 
-/// Why requests fail, and below it what may be behind that; flags are not where nobody answers.
+/// Why requests fail, and below it what may be behind that on a path of this MTU; `usual` what else
+/// may be. Flags are not where a peer that answered answers no more.
 pub(crate) fn hinted(
     context: &Context,
     queue_pairs: &[QueuePair],
+    path_mtu: Mtu,
     why: &str,
-    hint: &str,
+    usual: &str,
 ) -> Failure {
-    let unanswered = |qp: &QueuePair| {
-        let status = qp.story().ending.and_then(|ending| ending.cause.status());
-        status == Some(CompletionStatus::RetryExceeded)
-    };
     // That its port is down a queue pair says by itself, once its adapter knows.
     if is_down(context) {
         return Failure::failed(why);
     }
-    if queue_pairs.iter().any(unanswered) {
+    let endings = queue_pairs.iter().filter_map(|qp| Some(qp.story().ending?.cause));
+    let causes: Vec<_> = endings.filter(|cause| cause.status().is_some()).collect();
+    let ended_with = |status| causes.iter().any(|cause| cause.status() == Some(status));
+    if ended_with(CompletionStatus::RetryExceeded) {
         return Failure::failed(match trouble(context) {
             Some(trouble) => format!("{trouble}: {why}"),
+            None if causes.iter().any(|cause| cause.is_never_answered()) => format!(
+                "{why}\nDoes RoCE get through? UDP port 4791 has to be open on the way, and all of \
+                 it and the port of the peer have to take a path MTU of {path_mtu} (-m)."
+            ),
             None => why.to_owned(),
         });
     }
-    Failure::failed(format_args!("{why}\n{hint}"))
+    if ended_with(CompletionStatus::RemoteInvalidRequest) {
+        return Failure::failed(format_args!(
+            "{why}\nAre the path MTUs the same on both sides? Here it is {path_mtu} (-m). {usual}"
+        ));
+    }
+    Failure::failed(format_args!("{why}\n{usual}"))
 }
 
 /// Whether nothing comes or goes by the port.

@@ -41,7 +41,8 @@ impl Ended {
 
     /// It complained in one sentence with these words, and ended so; a hint may be below.
     pub(crate) fn complains(&self, code: i32, words: &str) -> &Self {
-        let sentences = self.err.lines().filter(|line| !line.starts_with("Are the ")).count();
+        let is_hint = |line: &str| ["Are the ", "Does "].iter().any(|it| line.starts_with(it));
+        let sentences = self.err.lines().filter(|line| !is_hint(line)).count();
         let told = (self.code, sentences, self.err.contains(words));
         assert_eq!(told, (Some(code), 1, true), "`{words}` is not in: {}{}", self.out, self.err);
         assert!(self.err.starts_with("roxe: "), "{}", self.err);

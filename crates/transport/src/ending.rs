@@ -302,6 +302,11 @@ impl Rule {
 }
 
 impl Cause {
+    /// Whether a request got no answer from a peer that never gave one.
+    pub const fn is_never_answered(&self) -> bool {
+        matches!(self, Self::Request(_, RequestFailure::NoAnswer { silence: None, .. }))
+    }
+
     /// The status of the request that failed; `None` where no request failed, but all are flushed.
     pub const fn status(&self) -> Option<CompletionStatus> {
         match self {

@@ -130,7 +130,7 @@ fn program(image: &Image, series: &str) -> Command {
 #[derive(Debug, PartialEq, Eq)]
 struct Chosen {
     series: Vec<String>,
-    /// Handed on: words that the names of batches must have, or `--reduced`.
+    /// Handed on: words that the names of batches must have, `--reduced`, `--keep`.
     words: Vec<String>,
     whole: bool,
     /// Nothing is measured: the page is written anew.
@@ -147,7 +147,7 @@ fn read(arguments: &[String]) -> Result<Chosen, Stop> {
                 chosen.series.push(series.clone());
             }
             "--page" => chosen.page = true,
-            "--reduced" => chosen.words.push(word.clone()),
+            "--reduced" | "--keep" => chosen.words.push(word.clone()),
             option if option.starts_with('-') => return Err(Stop::Usage(USAGE.into())),
             _ => chosen.words.push(word.clone()),
         }
@@ -164,7 +164,8 @@ fn today() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-const USAGE: &str = "usage: cargo xtask interop [--reduced] [--kernel SERIES]… [WORD…] | --page";
+const USAGE: &str =
+    "usage: cargo xtask interop [--reduced] [--keep] [--kernel SERIES]… [WORD…] | --page";
 const ROOT: &str = "root is needed for network namespaces, AF_XDP and the guest's network";
 
 #[cfg(test)]

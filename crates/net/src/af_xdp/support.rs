@@ -28,6 +28,9 @@ pub struct Support {
     pub large_receive: bool,
     /// Whether the kernel joins what it receives.
     pub generic_receive: bool,
+    /// Whether its driver takes VLAN tags off what it receives: XDP does not see on which VLAN a
+    /// frame came.
+    pub takes_vlan_tags: bool,
 }
 
 /// What an interface can do for AF_XDP.
@@ -57,6 +60,7 @@ pub fn support(interface: &Interface) -> io::Result<Support> {
         queues: super::socket::receive_queues(interface),
         large_receive: value(interface, ETHTOOL_GFLAGS) & ETH_FLAG_LRO != 0,
         generic_receive: value(interface, ETHTOOL_GGRO) != 0,
+        takes_vlan_tags: value(interface, ETHTOOL_GFLAGS) & ETH_FLAG_RXVLAN != 0,
     })
 }
 
@@ -96,6 +100,7 @@ const SIOCETHTOOL: Opcode = 0x8946;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
 const ETH_FLAG_LRO: u32 = 1 << 15;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 
 /// `NETDEV_XDP_ACT_…` of linux/netdev.h: BASIC and REDIRECT, XSK_ZEROCOPY, RX_SG.
 const REDIRECT: u64 = 1 | 2;

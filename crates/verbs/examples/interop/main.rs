@@ -55,22 +55,26 @@ struct Arguments {
     roxe: PathBuf,
     /// A small matrix.
     reduced: bool,
+    /// Recordings of what was right stay, too.
+    keep: bool,
     /// Only batches whose names have all of these words.
     only: Vec<String>,
 }
 
 impl Arguments {
     fn read(words: impl Iterator<Item = String>) -> Outcome<Self> {
-        const USAGE: &str = "usage: interop KERNEL INITRD FOLDER ROXE [--reduced] [WORD…]";
+        const USAGE: &str = "usage: interop KERNEL INITRD FOLDER ROXE [--reduced] [--keep] [WORD…]";
         let (options, mut words): (Vec<_>, Vec<_>) = words.partition(|it| it.starts_with("--"));
-        if words.len() < 4 || options.iter().any(|it| it != "--reduced") {
+        let known = ["--reduced", "--keep"];
+        if words.len() < 4 || options.iter().any(|it| !known.contains(&it.as_str())) {
             return Err(USAGE.into());
         }
         let only = words.split_off(4);
         let mut paths = words.into_iter().map(PathBuf::from);
         let mut path = || paths.next().ok_or(USAGE);
         let [kernel, initrd, folder, roxe] = [path()?, path()?, path()?, path()?];
-        Ok(Self { kernel, initrd, folder, roxe, reduced: !options.is_empty(), only })
+        let [reduced, keep] = known.map(|known| options.iter().any(|it| it == known));
+        Ok(Self { kernel, initrd, folder, roxe, reduced, keep, only })
     }
 }
 
@@ -79,6 +83,6 @@ fn run(arguments: &Arguments) -> Outcome<bool> {
     std::fs::create_dir_all(&arguments.folder)?;
     Guest::with(&arguments.kernel, &arguments.initrd, &arguments.folder, |guest| {
         let plan = Plan::new(arguments.reduced, &arguments.only);
-        matrix::run(guest, &plan, &arguments.folder, &arguments.roxe)
+        matrix::run(guest, &plan, &arguments.folder, &arguments.roxe, arguments.keep)
     })
 }

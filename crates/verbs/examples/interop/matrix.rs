@@ -22,7 +22,13 @@ use crate::scenario::{self, Scenario};
 use crate::theirs::Theirs;
 
 /// Does them all. Whether all were right.
-pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) -> Outcome<bool> {
+pub(crate) fn run(
+    guest: &mut Guest,
+    plan: &Plan,
+    folder: &Path,
+    roxe: &Path,
+    keep: bool,
+) -> Outcome<bool> {
     eprintln!("guest: Linux {}, booted in {:.1?}", guest.kernel, guest.booted);
     let mut progress = Progress::new(plan.items.len());
     let mut bad: Option<&Fault> = None;
@@ -46,7 +52,9 @@ pub(crate) fn run(guest: &mut Guest, plan: &Plan, folder: &Path, roxe: &Path) ->
             Some(why) => Verdict::NotApplicable(why.to_owned()),
             None => match cell.play() {
                 Ok(Played { messages, lost }) => {
-                    let _ = fs::remove_file(&capture);
+                    if !keep {
+                        let _ = fs::remove_file(&capture);
+                    }
                     cells = messages.unwrap_or(cells);
                     lost.map_or(Verdict::Right, Verdict::Lossy)
                 }
@@ -261,7 +269,9 @@ const THEIRS: &[&str] = &["ack_deferred", "rcvd_pkts", "rdma_recvs", "rdma_sends
 const LOSSES: &[&str] = &[
     "completer_retry_err", "duplicate_request", "ghost_response", "implied_nak_seq_err",
     "local_ack_timeout_err", "nak_sequence_sent", "out_of_seq_request", "out_of_sequence",
-    "packet_seq_err", "rcvd_seq_err", "retrans_pkts", "rxe_out_of_sequence",
+    "packet_seq_err", "rcvd_seq_err", "retrans_pkts", "rx_socket_overflow", "rxe_out_of_sequence",
+    // This host was too slow.
+    "xsk_fill_ring_empty", "xsk_rx_dropped", "xsk_rx_ring_full",
 ];
 
 /// Packets that were on their way to a queue pair when it ended.
