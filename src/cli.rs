@@ -312,6 +312,15 @@ pub(crate) struct LiveArguments {
     /// How long nothing must come where a script wants silence
     #[arg(long, value_name = "MS", default_value_t = 60, help_heading = "A device on the wire")]
     pub(crate) silence: u64,
+    /// Events that the device is known not to tell, with commas between: none of them may come
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        requires = "peer",
+        help_heading = "A device on the wire"
+    )]
+    pub(crate) untold: Vec<String>,
     /// How often a script is run before it has failed: a busy network, or a slow host, is no fault
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "A device on the wire")]
     pub(crate) goes: u32,

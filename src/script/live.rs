@@ -78,6 +78,7 @@ impl Peer {
             kind,
             ours,
             by_hand,
+            untold: live.untold.clone(),
             slack: Duration::from_millis(live.slack),
             silence: Duration::from_millis(live.silence),
             first_peer,

@@ -30,6 +30,7 @@ use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value
 use super::{Outcome, Play, Played, PlayedFrame};
 
 use objects::{Qp, Region, Thing};
+use skip::Pace;
 use work::Posted;
 
 /// Where a device under test is: its host's verbs, and the wire to it.
@@ -67,6 +68,8 @@ pub struct Terms {
     pub ours: Vec<IpAddr>,
     /// The device has no agent: its one queue pair was made by hand.
     pub by_hand: Option<ByHand>,
+    /// Events that the device is known not to tell: none of them may come.
+    pub untold: Vec<String>,
     /// How much later than in virtual time something may come.
     pub slack: Duration,
     /// How long nothing must happen where a script wants silence.
@@ -125,10 +128,11 @@ pub(super) fn run(file: &str, script: &Script, site: &mut dyn Site, terms: &Term
         Ok(settings) => settings,
         Err(mistake) => return Outcome::Wrong(vec![first.place(file, mistake)]).into(),
     };
-    if let Some(why) = skip::reason(script, &settings, terms) {
-        return Outcome::Skipped(why).into();
-    }
-    let mut live = Live::new(site, terms, settings, skip::takes_time(script));
+    let pace = match skip::pace(script, &settings, terms) {
+        Ok(pace) => pace,
+        Err(why) => return Outcome::Skipped(why).into(),
+    };
+    let mut live = Live::new(site, terms, settings, pace);
     let ended = live.prepare().map_err(|halt| (first, halt)).and_then(|()| live.play(script));
     let outcome = match ended {
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
@@ -155,8 +159,8 @@ struct Live<'s> {
     site: &'s mut dyn Site,
     terms: &'s Terms,
     settings: Settings,
-    /// Whether the script waits for timers, so that they are as it says.
-    timed: bool,
+    /// How much slower its timers go.
+    pace: Pace,
     /// The device's addresses, with their place in its table.
     gids: Vec<(u32, IpAddr)>,
     /// Addresses of the script, and those that they are here.
@@ -176,18 +180,20 @@ struct Live<'s> {
     began: Instant,
     /// When the last line came true.
     now: Instant,
+    /// When the last frame was sent, or came: what timers are counted from at the latest.
+    frame_at: Instant,
     /// A frame is on its way, or was just handled.
     unsettled: bool,
 }
 
 impl<'s> Live<'s> {
-    fn new(site: &'s mut dyn Site, terms: &'s Terms, settings: Settings, timed: bool) -> Self {
+    fn new(site: &'s mut dyn Site, terms: &'s Terms, settings: Settings, pace: Pace) -> Self {
         let now = site.now();
         Self {
             site,
             terms,
             settings,
-            timed,
+            pace,
             gids: Vec::new(),
             swaps: Vec::new(),
             objects: BTreeMap::new(),
@@ -200,6 +206,7 @@ impl<'s> Live<'s> {
             frames: terms.play.frames.then(Vec::new),
             began: now,
             now,
+            frame_at: now,
             unsettled: false,
         }
     }
@@ -246,7 +253,7 @@ impl<'s> Live<'s> {
                 self.check_completion(arguments, pending)
             }
             Statement::Event { object, name } => {
-                if self.terms.by_hand.is_some() {
+                if self.terms.by_hand.is_some() || self.terms.untold.contains(name) {
                     return Ok(());
                 }
                 let pending = self.next(line.when, &Wanted::Event(object.clone()))?;
@@ -270,7 +277,7 @@ impl<'s> Live<'s> {
 
     /// Time passes, while what arrives is kept.
     fn move_on(&mut self, by: Duration) -> Result<(), Halt> {
-        let until = self.now + by;
+        let until = self.now + self.pace.stretch(by);
         loop {
             let left = until.since(self.site.now());
             if left.is_zero() {
@@ -286,15 +293,20 @@ impl<'s> Live<'s> {
             When::After(after) => (after, after),
             When::Between(from, until) => (from, until),
         };
+        let (from, until) = (self.pace.stretch(from), self.pace.stretch(until));
         let start = self.now;
         let end = (start + until).max(self.site.now()) + self.terms.slack;
         loop {
             let found = self.pending.iter().position(|pending| self.is(wanted, &pending.what));
             if let Some(index) = found {
                 let found = self.pending.remove(index);
+                let base = start.min(self.frame_at);
                 self.now = found.at.max(start);
-                if found.at + EARLY < start + from {
-                    let (after, shown) = (found.at.since(start), self.show(&found.what));
+                if matches!(found.what, Done::Frame { .. }) {
+                    self.frame_at = found.at;
+                }
+                if found.at + EARLY < base + from {
+                    let (after, shown) = (found.at.since(base), self.show(&found.what));
                     let what = format!("it came after {after:?}, not after {from:?}: {shown}");
                     return Err(difference(what));
                 }
@@ -383,6 +395,7 @@ impl<'s> Live<'s> {
         let mut frame = frame_in::build(&form, &peer, &numbers)?.bytes;
         self.site.send(&mut frame).map_err(Halt::Broken)?;
         self.unsettled = true;
+        self.frame_at = self.site.now();
         if self.frames.is_some() {
             self.keep(false, frame);
         }

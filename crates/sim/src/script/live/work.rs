@@ -160,6 +160,7 @@ impl Live<'_> {
                 say("len", need("len")?);
                 say("access", rights(a.list("access")).bits().into());
                 say("rkey", self.number_or(a, "key", next.into())?);
+                say("old", u64::from(*key));
                 *renamed = Some((name.to_owned(), *key));
                 (CompletionOpcode::BindMw, "bind")
             }
