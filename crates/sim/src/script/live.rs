@@ -6,6 +6,8 @@
 //! [`Terms::slack`], what must come later does not come before its time, and silence is nothing for
 //! [`Terms::silence`].
 
+mod agent;
+mod judge;
 mod objects;
 mod seen;
 mod skip;
@@ -19,16 +21,17 @@ use roxe_wire::{Instant, Qpn};
 
 use crate::peer::Peer;
 
-use super::bench::{Done, Pending, Settings, is_receive};
+use super::bench::{Done, Pending, Settings};
 use super::frame_in::{self, PeerSide};
-use super::frame_out::{OurSide, differ};
+use super::frame_out::OurSide;
 use super::mistake::{Mistake, Stop, suggest};
 use super::parse::show_instant;
-use super::run::{Failure, bytes_of_completion, compare_completion};
+use super::run::Failure;
 use super::symbols::{Numbers, Symbols};
-use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
+use super::syntax::{Arguments, Line, PacketForm, Script, Statement, Value, When};
 use super::{Outcome, Play, Played, PlayedFrame};
 
+use agent::{Answer, errno, expect, number};
 use objects::{Qp, Region, Thing};
 use skip::Pace;
 use work::Posted;
@@ -433,100 +436,6 @@ impl<'s> Live<'s> {
         }
     }
 
-    fn check_frame(
-        &mut self,
-        name: &str,
-        forms: &[PacketForm],
-        pending: Pending,
-    ) -> Result<(), Halt> {
-        let Done::Frame { seen: Ok(seen), .. } = &pending.what else {
-            return Err(difference(self.show(&pending.what)));
-        };
-        let ours = self.our_side(name)?;
-        let mut differences = Vec::new();
-        for form in forms {
-            let form = PacketForm { name: form.name, arguments: self.here(&form.arguments) };
-            let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
-            match seen.compare(&form, &ours, &numbers) {
-                Ok(()) => {
-                    let port = seen.source_port();
-                    return self.check_source_port(name, port);
-                }
-                Err(Stop::Difference(difference)) => differences.push(difference),
-                Err(mistake) => return Err(mistake.into()),
-            }
-        }
-        let differences = differences.join("; ");
-        Err(difference(format!("instead: {}\n  {differences}", self.show(&pending.what))))
-    }
-
-    fn check_source_port(&mut self, name: &str, port: u64) -> Result<(), Halt> {
-        if !(0xc000..=0xffff).contains(&port) {
-            let what = format!("the UDP source port 0x{port:x} is not from 0xc000 to 0xffff");
-            return Err(difference(what));
-        }
-        let Some(Thing::Qp(qp)) = self.objects.get_mut(name) else { return Ok(()) };
-        let first = *qp.source_port.get_or_insert(port);
-        if first != port && qp.service != roxe_transport::qp_state::ServiceType::Ud {
-            let what = format!("the UDP source port is 0x{port:x}, and was 0x{first:x} before");
-            return Err(difference(what));
-        }
-        Ok(())
-    }
-
-    fn check_completion(&mut self, a: &Arguments, pending: Pending) -> Result<(), Halt> {
-        let Done::Completion(completion) = &pending.what else { return Ok(()) };
-        let mut compared = compare_completion(self, a, completion);
-        if compared.is_ok()
-            && let Some((wanted, skip, len)) = bytes_of_completion(a, completion)
-        {
-            let there = self.posted_bytes(is_receive(completion), completion.wr_id, skip, len)?;
-            compared = differ(&there, wanted).map_err(Stop::Difference);
-        }
-        match compared {
-            Err(Stop::Difference(what)) => {
-                Err(difference(format!("instead: {}\n  {what}", self.show(&pending.what))))
-            }
-            other => Ok(other?),
-        }
-    }
-
-    /// What the device writes may take a moment to be there.
-    fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), Halt> {
-        if self.terms.by_hand.is_some() {
-            return Ok(());
-        }
-        let region = self.region(&place.region)?;
-        let end = self.site.now() + self.terms.slack;
-        loop {
-            let there = self.peek(region, place.offset, wanted.len())?;
-            match differ(&there, wanted) {
-                Ok(()) => return Ok(()),
-                Err(what) if self.site.now() > end => return Err(difference(what)),
-                Err(_) => self.arrivals(LOOK)?,
-            }
-        }
-    }
-
-    fn check_state(&mut self, name: &str, wanted: &str) -> Result<(), Halt> {
-        if self.terms.by_hand.is_some() {
-            return Ok(());
-        }
-        let index = self.qp(name)?.index;
-        let end = self.site.now() + self.terms.slack;
-        loop {
-            let answer = self.ask(&format!("query qp={index}"))?;
-            let state = answer.text("state")?;
-            if state == wanted {
-                return Ok(());
-            }
-            if self.site.now() > end {
-                return Err(difference(format!("{name} is in state {state}")));
-            }
-            self.arrivals(LOOK)?;
-        }
-    }
-
     fn failure(&self, file: &str, line: &Line, what: String) -> Failure {
         let from = self.history.len().saturating_sub(self.terms.play.before);
         Failure {
@@ -538,31 +447,6 @@ impl<'s> Live<'s> {
             before: self.history[from..].to_vec(),
             ended: Vec::new(),
         }
-    }
-
-    /// Says a line to the agent.
-    fn ask(&mut self, line: &str) -> Result<Answer, Halt> {
-        if self.unsettled {
-            // What is on the wire is handled before what is asked for now.
-            self.unsettled = false;
-            let end = self.site.now() + SETTLE;
-            loop {
-                let left = end.since(self.site.now());
-                if left.is_zero() {
-                    break;
-                }
-                self.arrivals(left)?;
-            }
-        }
-        let answer = self.site.ask(line).map_err(Halt::Broken)?;
-        if let Some(words) = answer.strip_prefix("ok") {
-            return Ok(Answer(words.to_owned()));
-        }
-        let refused = answer.strip_prefix("error ").and_then(|rest| {
-            let (number, why) = rest.split_once(' ')?;
-            Some(Halt::Refused(number.parse().ok()?, why.to_owned()))
-        });
-        Err(refused.unwrap_or_else(|| Halt::Broken(format!("the agent says: {answer}"))))
     }
 
     /// What stands in frames of a queue pair if a script says nothing.
@@ -634,75 +518,9 @@ enum Wanted {
     Event(String),
 }
 
-/// Whether a verb ended as the script says.
-fn expect(outcome: Result<(), Halt>, fails: Option<&str>) -> Result<(), Halt> {
-    match (outcome, fails) {
-        (Ok(()), None) => Ok(()),
-        (Ok(()), Some(errno)) => {
-            Err(difference(format!("it succeeded, and should have failed: {errno}")))
-        }
-        (Err(Halt::Refused(ENOSYS | EOPNOTSUPP, why)), _) => {
-            Err(Halt::Skip(format!("the device does not have this: {why}")))
-        }
-        (Err(Halt::Refused(number, _)), Some(wanted)) if errno(number) == wanted => Ok(()),
-        (Err(Halt::Refused(number, why)), Some(wanted)) => {
-            Err(difference(format!("it failed with {} ({why}), not with {wanted}", errno(number))))
-        }
-        (Err(Halt::Refused(number, why)), None) => {
-            Err(difference(format!("it failed: {}, {why}", errno(number))))
-        }
-        (Err(other), _) => Err(other),
-    }
-}
-
-const ENOSYS: u32 = 38;
-const EOPNOTSUPP: u32 = 95;
-
-/// The name that scripts have for a number of errno.
-fn errno(number: u32) -> String {
-    match number {
-        12 => "ENOMEM".to_owned(),
-        16 => "EBUSY".to_owned(),
-        22 => "EINVAL".to_owned(),
-        other => format!("errno {other}"),
-    }
-}
-
-/// What an agent answered: words `key=value`.
-struct Answer(String);
-
-impl Answer {
-    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        let pairs = self.0.split_whitespace().filter_map(|word| word.split_once('='));
-        pairs.filter(move |(known, _)| *known == key).map(|(_, value)| value)
-    }
-
-    fn text(&self, key: &str) -> Result<&str, Halt> {
-        let mut all = self.0.split_whitespace().filter_map(|word| word.split_once('='));
-        let found = all.find(|(known, _)| *known == key).map(|(_, value)| value);
-        found.ok_or_else(|| Halt::Broken(format!("the agent says no {key}: {}", self.0)))
-    }
-
-    fn number(&self, key: &str) -> Result<u64, Halt> {
-        let text = self.text(key)?;
-        number(text).ok_or_else(|| Halt::Broken(format!("the agent says {key}={text}")))
-    }
-}
-
-/// A number as agents write it.
-fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
 /// So much earlier than it must come something may be seen: the way of what it is counted from
 /// took longer than its own.
 const EARLY: Duration = Duration::from_millis(30);
 
 /// How long one look at the wire lasts while something is waited for.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// How long a frame takes to be handled, at the most.
-const SETTLE: Duration = Duration::from_millis(15);

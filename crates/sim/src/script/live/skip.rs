@@ -54,7 +54,7 @@ fn is_about_engine(script: &Script) -> bool {
                 | Statement::Make { fails: Some(_), .. }
                 | Statement::PostReceive { fails: Some(_), .. }
                 | Statement::PostSend { fails: Some(_), .. }
-                | Statement::Call { fails: Some(_), .. }
+                | Statement::Call { .. }
         )
     };
     !script.lines.iter().any(|line| judges(&line.statement))
