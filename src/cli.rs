@@ -248,13 +248,13 @@ Exit status (of several files the greatest):
 /// virtual and exact. Whatever the adapter does beyond a script fails it. What is wrong with a
 /// script itself is told with line and column, as far as possible before it runs.
 ///
-/// With --peer, scripts run against a device elsewhere, in real time: frames go out on the interface
-/// that leads to it, its answers are judged, its verbs are called by the agent on its host. A script
-/// that the device cannot be asked is skipped, and says why. That takes what an adapter on AF_XDP
-/// takes: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF.
+/// With --peer, scripts run against a device elsewhere, in real time: frames go out on the
+/// interface that leads to it, its answers are judged, its verbs are called by the agent on its
+/// host. A script that the device cannot be asked is skipped, and says why. That takes what an
+/// adapter on AF_XDP takes: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF.
 ///
-/// Exit status: 0 every script came true, or was skipped; 1 one did not; 2 a file cannot be read, or
-/// is no script, or the agent is gone; 3 there is no way to the device.
+/// Exit status: 0 every script came true, or was skipped; 1 one did not; 2 a file cannot be read,
+/// or is no script, or the agent is gone; 3 there is no way to the device.
 #[derive(Debug, Args)]
 pub(crate) struct ScriptArguments {
     /// Scripts (.roce); `-` is standard input

@@ -261,6 +261,7 @@ impl Engine {
             self.qps[at].2 = AddressVector::new(words.or("sgid", 0) as u32, gid);
         }
         let old = info.attributes;
+        let min_rnr = old.min_rnr_timer.code();
         // Bits as `ibv_qp_attr_mask` has them.
         let bits = [
             ("access", 3),
@@ -295,7 +296,7 @@ impl Engine {
             timeout: AckTimeout::new(or("timeout", old.timeout.code().into()) as u8).expect("one"),
             retry_cnt: or("retry", old.retry_cnt.into()) as u8,
             rnr_retry: or("rnr_retry", old.rnr_retry.into()) as u8,
-            min_rnr_timer: RnrTimer::from_bits(or("min_rnr", old.min_rnr_timer.code().into()) as u8),
+            min_rnr_timer: RnrTimer::from_bits(or("min_rnr", min_rnr.into()) as u8),
             ..old
         };
         let (to, vector) = (state.unwrap_or(info.state), self.qps[at].2);

@@ -2,8 +2,8 @@
 //! matrix, and runs `roxe script --peer rxe` where roxe's interface is.
 //!
 //! `cargo xtask interop scripts` builds guest and program, says where they are, and judges what is
-//! printed here: a JSON object a script, and before them one that names the kernel. Scripts that are
-//! known to differ are run once, and FOLDER/captures has their frames; others have three goes.
+//! printed here: a JSON object a script, and before them one that names the kernel. Scripts that
+//! are known to differ are run once, and FOLDER/captures has their frames; others have three goes.
 
 #[path = "../interop/agent.rs"]
 #[allow(dead_code, reason = "only the guest asks here")]

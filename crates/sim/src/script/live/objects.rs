@@ -219,8 +219,7 @@ impl Live<'_> {
         let a = &self.here(a);
         let peer = self.terms.first_peer + self.peers;
         let mut blank = default_attributes(self.settings.path_mtu, peer)?;
-        let slower = |code: u8| AckTimeout::new(code.min(31)).unwrap_or_default();
-        blank.timeout = slower(self.pace.timeout);
+        blank.timeout = AckTimeout::new(self.pace.timeout).unwrap_or_default();
         let (_, own_address) = self.own(self.number_or(a, "gid", 0)?)?;
         let mut qp = Qp {
             index: 0,
