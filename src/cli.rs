@@ -249,7 +249,13 @@ Exit status (of several files the greatest):
 /// virtual and exact. Whatever the adapter does beyond a script fails it. What is wrong with a
 /// script itself is told with line and column, as far as possible before it runs.
 ///
-/// Exit status: 0 every script came true; 1 one did not; 2 a file cannot be read, or is no script.
+/// With --peer, scripts run against a device elsewhere, in real time: frames go out on the
+/// interface that leads to it, its answers are judged, its verbs are called by the agent on its
+/// host. A script that the device cannot be asked is skipped, and says why. That takes what an
+/// adapter on AF_XDP takes: CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF.
+///
+/// Exit status: 0 every script came true, or was skipped; 1 one did not; 2 a file cannot be read,
+/// or is no script, or the agent is gone; 3 there is no way to the device.
 #[derive(Debug, Args)]
 pub(crate) struct ScriptArguments {
     /// Scripts (.roce); `-` is standard input
@@ -274,12 +280,7 @@ pub(crate) struct ScriptArguments {
     pub(crate) live: LiveArguments,
 }
 
-/// Scripts against a device elsewhere, in real time: frames go out on the interface that leads to
-/// it, its answers are judged, its verbs are called by the agent on its host.
-///
-/// What must come at once comes within --slack; silence is nothing for --silence. A script that
-/// the device cannot be asked is skipped, and says why. Takes what an adapter on AF_XDP takes:
-/// CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF.
+/// How a device elsewhere is reached and judged.
 #[derive(Debug, Args)]
 pub(crate) struct LiveArguments {
     /// The host whose adapter is under test, and its agent's port (tests/interop/README.md);
@@ -313,6 +314,15 @@ pub(crate) struct LiveArguments {
     /// How long nothing must come where a script wants silence
     #[arg(long, value_name = "MS", default_value_t = 60, help_heading = "A device on the wire")]
     pub(crate) silence: u64,
+    /// Events that the device is known not to tell, with commas between: none of them may come
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        requires = "peer",
+        help_heading = "A device on the wire"
+    )]
+    pub(crate) untold: Vec<String>,
     /// How often a script is run before it has failed: a busy network, or a slow host, is no fault
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "A device on the wire")]
     pub(crate) goes: u32,

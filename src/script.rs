@@ -107,7 +107,7 @@ fn play(file: &Path, arguments: &ScriptArguments) -> Played {
     let how = Play { before, transcript, frames };
     match open(file) {
         Ok(source) => script::play_from(&name, source, &how),
-        Err(outcome) => outcome.into(),
+        Err(why) => script::Outcome::Unreadable(why).into(),
     }
 }
 
@@ -115,11 +115,12 @@ fn play(file: &Path, arguments: &ScriptArguments) -> Played {
 fn play_live(file: &Path, terms: &Terms, site: &mut dyn Site) -> Played {
     match open(file) {
         Ok(source) => script::play_live(&name_of(file), source, site, terms),
-        Err(outcome) => outcome.into(),
+        Err(why) => script::Outcome::Unreadable(why).into(),
     }
 }
 
-fn open(file: &Path) -> Result<Box<dyn Read>, script::Outcome> {
+/// A script's text; or why it cannot be read.
+fn open(file: &Path) -> Result<Box<dyn Read>, String> {
     let name = name_of(file);
     if file == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));
@@ -129,7 +130,7 @@ fn open(file: &Path) -> Result<Box<dyn Read>, script::Outcome> {
         Ok(source) => return Ok(Box::new(source)),
         Err(error) => format!("{name}: cannot be read: {error}"),
     };
-    Err(script::Outcome::Unreadable(why))
+    Err(why)
 }
 
 /// Says how a script ended.

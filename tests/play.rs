@@ -35,6 +35,24 @@ fn scripts_come_true_or_say_what_came_instead() {
     assert_eq!(said(&run(&["script"])).0, Some(2));
 }
 
+#[test]
+fn a_device_elsewhere_is_named_by_its_address() {
+    let good = "tests/conformance/rc/zero-length-messages.roce";
+    let (status, text) = said(&run(&["script", "--peer", "nowhere", good]));
+    #[cfg(not(feature = "af_xdp"))]
+    assert_eq!(status, Some(3), "{text}");
+    #[cfg(feature = "af_xdp")]
+    assert_eq!(status, Some(2), "{text}");
+    #[cfg(feature = "af_xdp")]
+    assert!(text.contains("--peer nowhere: an address is wanted"), "{text}");
+    #[cfg(feature = "af_xdp")]
+    assert_eq!(said(&run(&["script", "--peer", "::1", "--as", "toaster", good])).0, Some(2));
+    // What is about the device needs one.
+    for option in ["--as", "--qpn", "--untold"] {
+        assert_eq!(said(&run(&["script", option, "1", good])).0, Some(2), "{option}");
+    }
+}
+
 /// Runs with something on standard input.
 fn run_with(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_roxe"))

@@ -48,6 +48,11 @@ impl Peer {
             let what = format!("--peer {peer}: an address is wanted, or an address and a port");
             return Err(Outcome::usage(what));
         };
+        let named = live.kind.as_deref().map(|name| {
+            Kind::by_name(name)
+                .ok_or_else(|| Outcome::usage(format_args!("--as {name}: there is no such kind")))
+        });
+        let named = named.transpose()?;
         let lacking = |why: String| {
             complain(format_args!("--peer {peer}: {why}"));
             Outcome::Lacking
@@ -61,10 +66,8 @@ impl Peer {
             r_key: live.rkey as u32,
         });
         let agent = by_hand.is_none().then_some(address);
-        let kind = match (&live.kind, agent) {
-            (Some(name), _) => Kind::by_name(name).ok_or_else(|| {
-                Outcome::usage(format_args!("--as {name}: there is no such kind"))
-            })?,
+        let kind = match (named, agent) {
+            (Some(kind), _) => kind,
             (None, Some(agent)) => kind_of(agent).map_err(lacking)?,
             (None, None) => Kind::Roxe,
         };
@@ -78,6 +81,7 @@ impl Peer {
             kind,
             ours,
             by_hand,
+            untold: live.untold.clone(),
             slack: Duration::from_millis(live.slack),
             silence: Duration::from_millis(live.silence),
             first_peer,

@@ -591,6 +591,8 @@ static void do_send(void)
 		if (!to || !work.bind_mw.mw)
 			return refuse(EINVAL, "bind");
 		work.bind_mw.rkey = number("rkey", 0);
+		/* Who knows that the last binding failed says which key it still has. */
+		work.bind_mw.mw->rkey = (uint32_t)number("old", work.bind_mw.mw->rkey);
 		work.bind_mw.bind_info = (struct ibv_mw_bind_info){
 			.mr = to->mr,
 			.addr = number("va", (uintptr_t)to->bytes + number("off", 0)),

@@ -126,7 +126,7 @@ const MOST_TEXT: usize = 1 << 24;
 
 /// Reads the script that `source` holds. Some sources have no end: no more is read than a script
 /// may have.
-fn read(name: &str, source: impl Read) -> Result<String, Outcome> {
+fn read(name: &str, source: impl Read) -> Result<String, String> {
     let mut bytes = Vec::new();
     let why = match source.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes) {
         Ok(_) if bytes.len() > MOST_TEXT => {
@@ -141,14 +141,14 @@ fn read(name: &str, source: impl Read) -> Result<String, Outcome> {
         }
         Err(error) => format!("cannot be read: {error}"),
     };
-    Err(Outcome::Unreadable(format!("{name}: {why}")))
+    Err(format!("{name}: {why}"))
 }
 
 /// Runs the script that `source` holds, and keeps what happened.
 pub fn play_from(name: &str, source: impl Read, how: &Play) -> Played {
     match read(name, source) {
         Ok(text) => play(name, &text, how),
-        Err(outcome) => outcome.into(),
+        Err(why) => Outcome::Unreadable(why).into(),
     }
 }
 
@@ -169,7 +169,7 @@ pub fn play(name: &str, text: &str, how: &Play) -> Played {
 pub fn play_live(name: &str, source: impl Read, site: &mut dyn Site, terms: &Terms) -> Played {
     let text = match read(name, source) {
         Ok(text) => text,
-        Err(outcome) => return outcome.into(),
+        Err(why) => return Outcome::Unreadable(why).into(),
     };
     match checked(name, &text) {
         Ok(script) => live::run(name, &script, site, terms),

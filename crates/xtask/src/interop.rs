@@ -107,12 +107,17 @@ pub(crate) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
     let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count() as u32;
     let tally = Tally { passed: count("right"), failed: count("wrong") };
     let said = output.lines().filter(|line| !line.starts_with('{')).map(|line| format!("{line}\n"));
-    Ok((tally.given(success && !rows.is_empty()), said.collect()))
+    let (of_scripts, said_of_scripts) = scripts::reduced(listener)?;
+    let all = tally.given(success && !rows.is_empty()).plus(of_scripts);
+    Ok((all, said.collect::<String>() + &said_of_scripts))
 }
 
 /// Builds what plays our end and what judges recordings, as `cargo xtask test` builds everything.
 fn programs() -> Command {
-    child::cargo("build --quiet --workspace --all-features --bin roxe --example interop")
+    child::cargo(
+        "build --quiet --workspace --all-features --bin roxe --example interop \
+         --example interop_scripts",
+    )
 }
 
 fn program(image: &Image, series: &str) -> Command {

@@ -62,7 +62,8 @@ impl Tally {
         Self { passed: passed.into(), failed: (!passed).into() }
     }
 
-    fn plus(self, other: Self) -> Self {
+    /// Both together.
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
     }
 

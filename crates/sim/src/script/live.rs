@@ -6,6 +6,8 @@
 //! [`Terms::slack`], what must come later does not come before its time, and silence is nothing for
 //! [`Terms::silence`].
 
+mod agent;
+mod judge;
 mod objects;
 mod seen;
 mod skip;
@@ -19,17 +21,19 @@ use roxe_wire::{Instant, Qpn};
 
 use crate::peer::Peer;
 
-use super::bench::{Done, Pending, Settings, is_receive};
+use super::bench::{Done, Pending, Settings};
 use super::frame_in::{self, PeerSide};
-use super::frame_out::{OurSide, differ};
+use super::frame_out::OurSide;
 use super::mistake::{Mistake, Stop, suggest};
 use super::parse::show_instant;
-use super::run::{Failure, bytes_of_completion, compare_completion};
+use super::run::Failure;
 use super::symbols::{Numbers, Symbols};
-use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
+use super::syntax::{Arguments, Line, PacketForm, Script, Statement, Value, When};
 use super::{Outcome, Play, Played, PlayedFrame};
 
+use agent::{Answer, errno, expect, number};
 use objects::{Qp, Region, Thing};
+use skip::Pace;
 use work::Posted;
 
 /// Where a device under test is: its host's verbs, and the wire to it.
@@ -67,6 +71,8 @@ pub struct Terms {
     pub ours: Vec<IpAddr>,
     /// The device has no agent: its one queue pair was made by hand.
     pub by_hand: Option<ByHand>,
+    /// Events that the device is known not to tell: none of them may come.
+    pub untold: Vec<String>,
     /// How much later than in virtual time something may come.
     pub slack: Duration,
     /// How long nothing must happen where a script wants silence.
@@ -125,10 +131,11 @@ pub(super) fn run(file: &str, script: &Script, site: &mut dyn Site, terms: &Term
         Ok(settings) => settings,
         Err(mistake) => return Outcome::Wrong(vec![first.place(file, mistake)]).into(),
     };
-    if let Some(why) = skip::reason(script, &settings, terms) {
-        return Outcome::Skipped(why).into();
-    }
-    let mut live = Live::new(site, terms, settings, skip::takes_time(script));
+    let pace = match skip::pace(script, &settings, terms) {
+        Ok(pace) => pace,
+        Err(why) => return Outcome::Skipped(why).into(),
+    };
+    let mut live = Live::new(site, terms, settings, pace);
     let ended = live.prepare().map_err(|halt| (first, halt)).and_then(|()| live.play(script));
     let outcome = match ended {
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
@@ -155,8 +162,8 @@ struct Live<'s> {
     site: &'s mut dyn Site,
     terms: &'s Terms,
     settings: Settings,
-    /// Whether the script waits for timers, so that they are as it says.
-    timed: bool,
+    /// How much slower its timers go.
+    pace: Pace,
     /// The device's addresses, with their place in its table.
     gids: Vec<(u32, IpAddr)>,
     /// Addresses of the script, and those that they are here.
@@ -176,18 +183,20 @@ struct Live<'s> {
     began: Instant,
     /// When the last line came true.
     now: Instant,
+    /// When the last frame was sent, or came: what timers are counted from at the latest.
+    frame_at: Instant,
     /// A frame is on its way, or was just handled.
     unsettled: bool,
 }
 
 impl<'s> Live<'s> {
-    fn new(site: &'s mut dyn Site, terms: &'s Terms, settings: Settings, timed: bool) -> Self {
+    fn new(site: &'s mut dyn Site, terms: &'s Terms, settings: Settings, pace: Pace) -> Self {
         let now = site.now();
         Self {
             site,
             terms,
             settings,
-            timed,
+            pace,
             gids: Vec::new(),
             swaps: Vec::new(),
             objects: BTreeMap::new(),
@@ -200,6 +209,7 @@ impl<'s> Live<'s> {
             frames: terms.play.frames.then(Vec::new),
             began: now,
             now,
+            frame_at: now,
             unsettled: false,
         }
     }
@@ -246,7 +256,7 @@ impl<'s> Live<'s> {
                 self.check_completion(arguments, pending)
             }
             Statement::Event { object, name } => {
-                if self.terms.by_hand.is_some() {
+                if self.terms.by_hand.is_some() || self.terms.untold.contains(name) {
                     return Ok(());
                 }
                 let pending = self.next(line.when, &Wanted::Event(object.clone()))?;
@@ -270,7 +280,7 @@ impl<'s> Live<'s> {
 
     /// Time passes, while what arrives is kept.
     fn move_on(&mut self, by: Duration) -> Result<(), Halt> {
-        let until = self.now + by;
+        let until = self.now + self.pace.stretch(by);
         loop {
             let left = until.since(self.site.now());
             if left.is_zero() {
@@ -286,15 +296,20 @@ impl<'s> Live<'s> {
             When::After(after) => (after, after),
             When::Between(from, until) => (from, until),
         };
+        let (from, until) = (self.pace.stretch(from), self.pace.stretch(until));
         let start = self.now;
         let end = (start + until).max(self.site.now()) + self.terms.slack;
         loop {
             let found = self.pending.iter().position(|pending| self.is(wanted, &pending.what));
             if let Some(index) = found {
                 let found = self.pending.remove(index);
+                let base = start.min(self.frame_at);
                 self.now = found.at.max(start);
-                if found.at + EARLY < start + from {
-                    let (after, shown) = (found.at.since(start), self.show(&found.what));
+                if matches!(found.what, Done::Frame { .. }) {
+                    self.frame_at = found.at;
+                }
+                if found.at + EARLY < base + from {
+                    let (after, shown) = (found.at.since(base), self.show(&found.what));
                     let what = format!("it came after {after:?}, not after {from:?}: {shown}");
                     return Err(difference(what));
                 }
@@ -383,6 +398,7 @@ impl<'s> Live<'s> {
         let mut frame = frame_in::build(&form, &peer, &numbers)?.bytes;
         self.site.send(&mut frame).map_err(Halt::Broken)?;
         self.unsettled = true;
+        self.frame_at = self.site.now();
         if self.frames.is_some() {
             self.keep(false, frame);
         }
@@ -420,100 +436,6 @@ impl<'s> Live<'s> {
         }
     }
 
-    fn check_frame(
-        &mut self,
-        name: &str,
-        forms: &[PacketForm],
-        pending: Pending,
-    ) -> Result<(), Halt> {
-        let Done::Frame { seen: Ok(seen), .. } = &pending.what else {
-            return Err(difference(self.show(&pending.what)));
-        };
-        let ours = self.our_side(name)?;
-        let mut differences = Vec::new();
-        for form in forms {
-            let form = PacketForm { name: form.name, arguments: self.here(&form.arguments) };
-            let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
-            match seen.compare(&form, &ours, &numbers) {
-                Ok(()) => {
-                    let port = seen.source_port();
-                    return self.check_source_port(name, port);
-                }
-                Err(Stop::Difference(difference)) => differences.push(difference),
-                Err(mistake) => return Err(mistake.into()),
-            }
-        }
-        let differences = differences.join("; ");
-        Err(difference(format!("instead: {}\n  {differences}", self.show(&pending.what))))
-    }
-
-    fn check_source_port(&mut self, name: &str, port: u64) -> Result<(), Halt> {
-        if !(0xc000..=0xffff).contains(&port) {
-            let what = format!("the UDP source port 0x{port:x} is not from 0xc000 to 0xffff");
-            return Err(difference(what));
-        }
-        let Some(Thing::Qp(qp)) = self.objects.get_mut(name) else { return Ok(()) };
-        let first = *qp.source_port.get_or_insert(port);
-        if first != port && qp.service != roxe_transport::qp_state::ServiceType::Ud {
-            let what = format!("the UDP source port is 0x{port:x}, and was 0x{first:x} before");
-            return Err(difference(what));
-        }
-        Ok(())
-    }
-
-    fn check_completion(&mut self, a: &Arguments, pending: Pending) -> Result<(), Halt> {
-        let Done::Completion(completion) = &pending.what else { return Ok(()) };
-        let mut compared = compare_completion(self, a, completion);
-        if compared.is_ok()
-            && let Some((wanted, skip, len)) = bytes_of_completion(a, completion)
-        {
-            let there = self.posted_bytes(is_receive(completion), completion.wr_id, skip, len)?;
-            compared = differ(&there, wanted).map_err(Stop::Difference);
-        }
-        match compared {
-            Err(Stop::Difference(what)) => {
-                Err(difference(format!("instead: {}\n  {what}", self.show(&pending.what))))
-            }
-            other => Ok(other?),
-        }
-    }
-
-    /// What the device writes may take a moment to be there.
-    fn check_memory(&mut self, place: &Place, wanted: &[u8]) -> Result<(), Halt> {
-        if self.terms.by_hand.is_some() {
-            return Ok(());
-        }
-        let region = self.region(&place.region)?;
-        let end = self.site.now() + self.terms.slack;
-        loop {
-            let there = self.peek(region, place.offset, wanted.len())?;
-            match differ(&there, wanted) {
-                Ok(()) => return Ok(()),
-                Err(what) if self.site.now() > end => return Err(difference(what)),
-                Err(_) => self.arrivals(LOOK)?,
-            }
-        }
-    }
-
-    fn check_state(&mut self, name: &str, wanted: &str) -> Result<(), Halt> {
-        if self.terms.by_hand.is_some() {
-            return Ok(());
-        }
-        let index = self.qp(name)?.index;
-        let end = self.site.now() + self.terms.slack;
-        loop {
-            let answer = self.ask(&format!("query qp={index}"))?;
-            let state = answer.text("state")?;
-            if state == wanted {
-                return Ok(());
-            }
-            if self.site.now() > end {
-                return Err(difference(format!("{name} is in state {state}")));
-            }
-            self.arrivals(LOOK)?;
-        }
-    }
-
     fn failure(&self, file: &str, line: &Line, what: String) -> Failure {
         let from = self.history.len().saturating_sub(self.terms.play.before);
         Failure {
@@ -525,31 +447,6 @@ impl<'s> Live<'s> {
             before: self.history[from..].to_vec(),
             ended: Vec::new(),
         }
-    }
-
-    /// Says a line to the agent.
-    fn ask(&mut self, line: &str) -> Result<Answer, Halt> {
-        if self.unsettled {
-            // What is on the wire is handled before what is asked for now.
-            self.unsettled = false;
-            let end = self.site.now() + SETTLE;
-            loop {
-                let left = end.since(self.site.now());
-                if left.is_zero() {
-                    break;
-                }
-                self.arrivals(left)?;
-            }
-        }
-        let answer = self.site.ask(line).map_err(Halt::Broken)?;
-        if let Some(words) = answer.strip_prefix("ok") {
-            return Ok(Answer(words.to_owned()));
-        }
-        let refused = answer.strip_prefix("error ").and_then(|rest| {
-            let (number, why) = rest.split_once(' ')?;
-            Some(Halt::Refused(number.parse().ok()?, why.to_owned()))
-        });
-        Err(refused.unwrap_or_else(|| Halt::Broken(format!("the agent says: {answer}"))))
     }
 
     /// What stands in frames of a queue pair if a script says nothing.
@@ -621,75 +518,9 @@ enum Wanted {
     Event(String),
 }
 
-/// Whether a verb ended as the script says.
-fn expect(outcome: Result<(), Halt>, fails: Option<&str>) -> Result<(), Halt> {
-    match (outcome, fails) {
-        (Ok(()), None) => Ok(()),
-        (Ok(()), Some(errno)) => {
-            Err(difference(format!("it succeeded, and should have failed: {errno}")))
-        }
-        (Err(Halt::Refused(ENOSYS | EOPNOTSUPP, why)), _) => {
-            Err(Halt::Skip(format!("the device does not have this: {why}")))
-        }
-        (Err(Halt::Refused(number, _)), Some(wanted)) if errno(number) == wanted => Ok(()),
-        (Err(Halt::Refused(number, why)), Some(wanted)) => {
-            Err(difference(format!("it failed with {} ({why}), not with {wanted}", errno(number))))
-        }
-        (Err(Halt::Refused(number, why)), None) => {
-            Err(difference(format!("it failed: {}, {why}", errno(number))))
-        }
-        (Err(other), _) => Err(other),
-    }
-}
-
-const ENOSYS: u32 = 38;
-const EOPNOTSUPP: u32 = 95;
-
-/// The name that scripts have for a number of errno.
-fn errno(number: u32) -> String {
-    match number {
-        12 => "ENOMEM".to_owned(),
-        16 => "EBUSY".to_owned(),
-        22 => "EINVAL".to_owned(),
-        other => format!("errno {other}"),
-    }
-}
-
-/// What an agent answered: words `key=value`.
-struct Answer(String);
-
-impl Answer {
-    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        let pairs = self.0.split_whitespace().filter_map(|word| word.split_once('='));
-        pairs.filter(move |(known, _)| *known == key).map(|(_, value)| value)
-    }
-
-    fn text(&self, key: &str) -> Result<&str, Halt> {
-        let mut all = self.0.split_whitespace().filter_map(|word| word.split_once('='));
-        let found = all.find(|(known, _)| *known == key).map(|(_, value)| value);
-        found.ok_or_else(|| Halt::Broken(format!("the agent says no {key}: {}", self.0)))
-    }
-
-    fn number(&self, key: &str) -> Result<u64, Halt> {
-        let text = self.text(key)?;
-        number(text).ok_or_else(|| Halt::Broken(format!("the agent says {key}={text}")))
-    }
-}
-
-/// A number as agents write it.
-fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
 /// So much earlier than it must come something may be seen: the way of what it is counted from
 /// took longer than its own.
 const EARLY: Duration = Duration::from_millis(30);
 
 /// How long one look at the wire lasts while something is waited for.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// How long a frame takes to be handled, at the most.
-const SETTLE: Duration = Duration::from_millis(15);

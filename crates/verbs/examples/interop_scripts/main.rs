@@ -2,7 +2,8 @@
 //! matrix, and runs `roxe script --peer rxe` where roxe's interface is.
 //!
 //! `cargo xtask interop scripts` builds guest and program, says where they are, and judges what is
-//! printed here: a JSON object a script, and before them one that names the kernel.
+//! printed here: a JSON object a script, and before them one that names the kernel. Scripts that
+//! are known to differ are run once, and FOLDER/captures has their frames; others have three goes.
 
 #[path = "../interop/agent.rs"]
 #[allow(dead_code, reason = "only the guest asks here")]
@@ -14,8 +15,9 @@ mod guest;
 mod namespace;
 
 use std::error::Error;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use guest::{Guest, INTERFACE};
 use namespace::is_root;
@@ -37,14 +39,15 @@ fn main() -> ExitCode {
 
 /// Says how `roxe script` ended.
 fn run() -> Outcome<u8> {
-    const USAGE: &str = "usage: interop_scripts KERNEL INITRD FOLDER ROXE OPTION-OR-SCRIPT…";
+    const USAGE: &str =
+        "usage: interop_scripts KERNEL INITRD FOLDER ROXE [OPTION…] -- [SCRIPT…] -- [LISTED…]";
     let mut words = std::env::args_os().skip(1).map(PathBuf::from);
     let mut path = || words.next().ok_or(USAGE);
     let [kernel, initrd, folder, roxe] = [path()?, path()?, path()?, path()?];
     let words: Vec<PathBuf> = words.collect();
-    if words.is_empty() {
-        return Err(USAGE.into());
-    }
+    let mut parts = words.split(|word| word.as_os_str() == "--");
+    let mut part = || parts.next().ok_or(USAGE);
+    let [options, often, once] = [part()?, part()?, part()?];
     std::fs::create_dir_all(&folder)?;
     Guest::with(&kernel, &initrd, &folder, |guest| {
         println!("{}", serde_json::json!({ "kernel": guest.kernel }));
@@ -58,13 +61,37 @@ fn run() -> Outcome<u8> {
                 return Err(format!("ip {line}: {done}").into());
             }
         }
-        let ended = Command::new(&roxe)
-            .args(["script", "--peer", "rxe", "--json", "--slack", "2000"])
-            .args(&words)
-            .status()?;
-        Ok(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2))
+        let script = || {
+            let mut script = Command::new(&roxe);
+            script.args(["script", "--peer", "rxe", "--json", "--slack", SLACK]).args(options);
+            script
+        };
+        let mut ended = Vec::new();
+        std::fs::create_dir_all(folder.join("captures"))?;
+        if !often.is_empty() {
+            ended.push(script().args(["--goes", GOES]).args(often).status()?);
+        }
+        // What is known to differ is recorded, each by itself.
+        for file in once {
+            let into = folder.join("captures").join(capture_of(file));
+            ended.push(script().arg("--capture").arg(into).arg(file).status()?);
+        }
+        Ok(ended.iter().filter_map(ExitStatus::code).max().unwrap_or(2) as u8)
     })
 }
+
+/// The name of a script's recording: its folder and its name.
+fn capture_of(script: &Path) -> String {
+    let part = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let folder = part(script.parent().and_then(Path::file_name));
+    format!("{folder}-{}.pcapng", part(script.file_stem()))
+}
+
+/// A busy machine is no fault of Linux's.
+const GOES: &str = "3";
+
+/// Patience with an emulated host, in milliseconds.
+const SLACK: &str = "1000";
 
 /// The addresses of scripts: the device's, its second one, and its peers'.
 const THEIRS: [&str; 3] = ["192.0.2.1/24", "192.0.2.9/24", "2001:db8::1/64 nodad"];

@@ -3,7 +3,7 @@
 //! `tests/conformance/differences-rxe.toml` lists the scripts that do not come true there, why, and
 //! who is right. A listed script must fail, any other must pass or be skipped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -19,6 +19,8 @@ use crate::trace::value;
 use crate::{say, tell, tools, workspace};
 
 const FOLDER: &str = "tests/conformance/";
+/// Where recordings of what rxe does wrong stand.
+const CAPTURES: &str = "docs/rxe";
 const LIST: &str = "tests/conformance/differences-rxe.toml";
 
 /// The command's part behind `scripts`.
@@ -33,7 +35,7 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
     let mut findings = Vec::new();
     let mut kernels = Vec::new();
     for series in &series {
-        let mut program = program(series, &scripts)?;
+        let mut program = program(series, &list, &scripts)?;
         program.stdout(Stdio::piped());
         let mut child = program.spawn().context("cannot run the scripts")?;
         let output = child.stdout.take().context("a pipe that was asked for")?;
@@ -52,19 +54,55 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
         let path = workspace::root().join(PAGE);
         let page = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
         let (before, _) = split(&page);
-        fs::write(path, format!("{}\n\n{}", before.trim_end(), render(&kernels, &list)))?;
-        tell!("written: {PAGE}");
+        let part = render(&kernels, &list, &|script| rules_of(script));
+        fs::write(path, format!("{}\n\n{part}", before.trim_end()))?;
+        keep_captures(&list)?;
+        tell!("written: {PAGE}, {CAPTURES}");
     }
     if findings.is_empty() { Ok(()) } else { Err(Stop::Findings.into()) }
+}
+
+/// The recordings of what rxe does wrong, of the first kernel that does it.
+fn keep_captures(list: &Differences) -> Result<()> {
+    let folder = workspace::root().join(CAPTURES);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {CAPTURES}"))?;
+    for difference in list.list.iter().filter(|it| it.right == RIGHT[0].0) {
+        let series = difference.kernels.split(' ').next().filter(|it| !it.is_empty());
+        let from = workspace::target().join("interop/runs").join(series.unwrap_or(SERIES[0]));
+        let name = capture_of(&difference.script);
+        let to = folder.join(&name);
+        if series.is_none_or(|series| series == SERIES[0]) || !to.exists() {
+            let recording = from.join("captures").join(&name);
+            fs::copy(&recording, to).with_context(|| format!("no recording {name}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of the recording of a script.
+fn capture_of(script: &str) -> String {
+    script.replace('/', "-").replace(".roce", ".pcapng")
+}
+
+/// The rules that a script is about.
+fn rules_of(script: &str) -> Vec<String> {
+    let text = fs::read_to_string(workspace::root().join(FOLDER).join(script)).unwrap_or_default();
+    let rules = text.strip_prefix("# RULE ").and_then(|text| text.split_once(": "));
+    rules.map_or_else(Vec::new, |(rules, _)| rules.split(", ").map(str::to_owned).collect())
 }
 
 /// Some scripts with the first kernel, for `cargo xtask test`.
 pub(super) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
     let series = SERIES[0];
     let scripts: Vec<String> = REDUCED.iter().map(|it| format!("{FOLDER}{it}")).collect();
-    let Heard { output, .. } = listener.hear(program(series, &scripts)?)?;
+    let list = Differences::read()?;
+    let Heard { output, .. } = listener.hear(program(series, &list, &scripts)?)?;
+    // What it says besides the verdicts is why there are none.
+    if !output.contains("\"verdict\"") {
+        return Ok((Tally::one(false), output));
+    }
     let run = Run::of(output.lines().map(str::to_owned));
-    let findings = run.judge(series, &Differences::read()?, &scripts);
+    let findings = run.judge(series, &list, &scripts);
     let failed = findings.len() as u32;
     let tally = Tally { passed: (scripts.len() as u32).saturating_sub(failed), failed };
     let said = findings.iter().map(|finding| format!("{finding}\n"));
@@ -87,7 +125,7 @@ fn programs() -> Command {
     child::cargo("build --quiet --workspace --all-features --bin roxe --example interop_scripts")
 }
 
-fn program(series: &str, scripts: &[String]) -> Result<Command> {
+fn program(series: &str, list: &Differences, scripts: &[String]) -> Result<Command> {
     let image = image::build(series)?;
     let debug = workspace::target().join("debug");
     let mut command = child::command(debug.join("examples/interop_scripts"));
@@ -96,8 +134,10 @@ fn program(series: &str, scripts: &[String]) -> Result<Command> {
         .arg(&image.initrd)
         .arg(workspace::target().join("interop/runs").join(series))
         .arg(debug.join("roxe"))
-        .args(["--goes", "3"])
-        .args(scripts);
+        .args(["--untold", &list.untold, "--"]);
+    let (once, often): (Vec<_>, Vec<_>) =
+        scripts.iter().partition(|script| list.of(script, series).is_some());
+    command.args(often).arg("--").args(once);
     Ok(command)
 }
 
@@ -190,7 +230,12 @@ impl Run {
 }
 
 /// Where Linux differs.
-struct Differences(Vec<Difference>);
+struct Differences {
+    /// Events that it does not tell, with commas between, and what is said of it.
+    untold: String,
+    untold_reason: String,
+    list: Vec<Difference>,
+}
 
 struct Difference {
     /// Its path below `tests/conformance`.
@@ -221,11 +266,17 @@ impl Differences {
             });
             each.collect::<Vec<_>>()
         });
-        Self(differences.collect())
+        let head = text.split("\n[[difference]]\n").next().unwrap_or_default();
+        let value = |key| value(head, key).unwrap_or_default();
+        Self {
+            untold: value("untold"),
+            untold_reason: value("untold_reason"),
+            list: differences.collect(),
+        }
     }
 
     fn of(&self, script: &str, series: &str) -> Option<&Difference> {
-        self.0.iter().find(|it| {
+        self.list.iter().find(|it| {
             let on = it.kernels.is_empty() || it.kernels.split(' ').any(|kernel| kernel == series);
             on && script.strip_prefix(FOLDER) == Some(it.script.as_str())
         })
@@ -233,7 +284,7 @@ impl Differences {
 }
 
 /// The page's part about scripts.
-fn render(kernels: &[Run], list: &Differences) -> String {
+fn render(kernels: &[Run], list: &Differences, rules: &dyn Fn(&str) -> Vec<String>) -> String {
     let mut page = format!("{TITLE}{INTRODUCTION}");
     page += "| Linux | passed | differ | skipped |\n|---|---|---|---|\n";
     for run in kernels {
@@ -241,17 +292,20 @@ fn render(kernels: &[Run], list: &Differences) -> String {
         page += &format!("| {} | {passed} | {failed} | {skipped} |\n", run.kernel);
     }
     for (right, title) in RIGHT {
-        let of_them: Vec<_> = list.0.iter().filter(|it| it.right == right).collect();
+        let of_them: Vec<_> = list.list.iter().filter(|it| it.right == right).collect();
         if of_them.is_empty() {
             continue;
         }
         page += &format!("\n### {title}\n\n");
+        if right == "roxe" && !list.untold.is_empty() {
+            let Differences { untold, untold_reason, .. } = list;
+            page += &format!("- {untold_reason}: scripts with the events {untold}\n");
+        }
         let mut by_reason: Vec<(&Difference, Vec<&str>)> = Vec::new();
         for it in of_them {
-            match by_reason
-                .iter_mut()
-                .find(|(known, _)| known.reason == it.reason && known.kernels == it.kernels)
-            {
+            let same =
+                |known: &Difference| (&known.reason, &known.kernels) == (&it.reason, &it.kernels);
+            match by_reason.iter_mut().find(|(known, _)| same(known)) {
                 Some((_, scripts)) => scripts.push(&it.script),
                 None => by_reason.push((it, vec![&it.script])),
             }
@@ -259,10 +313,17 @@ fn render(kernels: &[Run], list: &Differences) -> String {
         for (difference, scripts) in by_reason {
             let only = match difference.kernels.as_str() {
                 "" => String::new(),
-                kernels => format!(" Linux {kernels} only."),
+                kernels => format!(" Linux {kernels}."),
             };
-            let scripts: Vec<_> = scripts.iter().map(|it| format!("`{it}`")).collect();
-            page += &format!("- {}{only} ({})\n", difference.reason, scripts.join(", "));
+            let rules: BTreeSet<String> = scripts.iter().flat_map(|it| rules(it)).collect();
+            let rules: Vec<_> = rules.into_iter().collect();
+            let shown = |script: &&str| match right {
+                "roxe" => format!("[`{script}`](rxe/{})", capture_of(script)),
+                _ => format!("`{script}`"),
+            };
+            let scripts: Vec<_> = scripts.iter().map(shown).collect();
+            let (rules, scripts) = (rules.join(", "), scripts.join(", "));
+            page += &format!("- {}{only} {rules}: {scripts}\n", difference.reason);
         }
     }
     let mut skipped: BTreeMap<&str, usize> = BTreeMap::new();
@@ -304,7 +365,11 @@ const TITLE: &str = "## Conformance scripts against rxe\n";
 const INTRODUCTION: &str = "
 `cargo xtask interop scripts` runs the scripts of `tests/conformance` against `rdma_rxe`: `roxe
 script --peer rxe` calls its verbs by the agent, puts the frames on the wire and judges what comes
-back. `tests/conformance/differences-rxe.toml` lists what differs; a listed script must fail.
+back. `tests/conformance/differences-rxe.toml` lists what differs; a listed script must fail, any
+other must come true, or be skipped because a kernel's device cannot be asked it. Behind each
+difference stand the rules that it is about (`cargo xtask trace RULE` says more of one), and the
+scripts that show it; where rxe breaks a rule, each leads to a recording, whose comments are the
+script's lines: `roxe explain` tells it.
 
 ";
 
@@ -315,8 +380,8 @@ mod tests {
     use super::*;
 
     const LISTED: &str = "# Text.\n\n[[difference]]\nscripts = \"rc/a.roce rc/b.roce\"\n\
-        right = \"roxe\"\nreason = \"R05: b\"\n\n[[difference]]\nscripts = \"uc/c.roce\"\n\
-        kernels = \"6.1\"\nright = \"both\"\nreason = \"c\"\n";
+        right = \"roxe\"\nreason = \"Late.\"\n\n[[difference]]\nscripts = \"uc/c.roce\"\n\
+        kernels = \"6.1\"\nright = \"both\"\nreason = \"Early.\"\n";
 
     #[test]
     fn a_listed_script_must_fail_and_no_other() {
@@ -343,10 +408,12 @@ mod tests {
         assert_eq!(found("6.1"), ["rc/b", "uc/d", "uc/f"]);
         // Another kernel may not differ in what is listed for the first.
         assert_eq!(found("6.12"), ["rc/b", "uc/c", "uc/d", "uc/f"]);
-        let page = render(&[run], &list);
+        let page = render(&[run], &list, &|script| vec![format!("R{}", script.len())]);
         assert!(page.contains("| 6.1.0 | 1 | 3 | 1 |"));
-        assert!(page.contains("- R05: b (`rc/a.roce`, `rc/b.roce`)\n"));
-        assert!(page.contains("- c Linux 6.1 only. (`uc/c.roce`)\n"));
+        let of_ours =
+            "- Late. R9: [`rc/a.roce`](rxe/rc-a.pcapng), [`rc/b.roce`](rxe/rc-b.pcapng)\n";
+        assert!(page.contains(of_ours), "{page}");
+        assert!(page.contains("- Early. Linux 6.1. R9: `uc/c.roce`\n"));
         assert!(page.contains("| why | 1 |"));
     }
 

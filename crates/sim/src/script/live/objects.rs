@@ -199,7 +199,15 @@ impl Live<'_> {
         };
         let iova = va.map_or_else(String::new, |va| format!(" iova=0x{va:x}"));
         let pd = self.pd(a)?;
-        self.registered(&format!("mr pd={pd} len={len} access={}{iova}", access.bits()))
+        let line = format!("mr pd={pd} len={len} access={}{iova}", access.bits());
+        let flush = AccessFlags::FLUSH_GLOBAL.with(AccessFlags::FLUSH_PERSISTENT);
+        match self.registered(&line) {
+            // Kernels before 6.2 know no such rights.
+            Err(Halt::Refused(..)) if access.bits() & flush.bits() != 0 => {
+                Err(Halt::Skip("the device has no FLUSH".to_owned()))
+            }
+            registered => registered,
+        }
     }
 
     fn make_qp(&mut self, name: &str, service: Service, a: &Arguments) -> Result<(), Halt> {
@@ -211,16 +219,13 @@ impl Live<'_> {
         let a = &self.here(a);
         let peer = self.terms.first_peer + self.peers;
         let mut blank = default_attributes(self.settings.path_mtu, peer)?;
-        if !self.timed {
-            // Nothing is sent again because the way to here takes long.
-            blank.timeout = AckTimeout::new(PATIENT).unwrap_or_default();
-        }
+        blank.timeout = AckTimeout::new(self.pace.timeout).unwrap_or_default();
         let (_, own_address) = self.own(self.number_or(a, "gid", 0)?)?;
         let mut qp = Qp {
             index: 0,
             qpn: Qpn::default(),
             service,
-            values: attributes(self, a, &blank)?,
+            values: self.paced(attributes(self, a, &blank)?, a),
             vector: vector(self, a, self.real(self.settings.peer))?,
             own_address,
             peer_address: a.address("to").unwrap_or_else(|| self.real(self.settings.peer)),
@@ -253,6 +258,16 @@ impl Live<'_> {
             self.modify(&qp, Some(until), AttributeMask::NONE)?;
         }
         Ok(())
+    }
+
+    /// A timeout that the script says goes as slowly as all does here; 0 is none.
+    fn paced(&self, mut values: Attributes, a: &Arguments) -> Attributes {
+        let code = values.timeout.code();
+        if a.has("timeout") && code != 0 {
+            let code = (code + self.pace.doublings).min(31);
+            values.timeout = AckTimeout::new(code).unwrap_or_default();
+        }
+        values
     }
 
     /// The line that makes a queue pair.
@@ -342,7 +357,7 @@ impl Live<'_> {
         let from = state(self.ask(&format!("query qp={}", qp.index))?.text("state")?);
         let to = a.word("state").map(state);
         let given = given(required(qp.service, from, to.unwrap_or(from)), a)?;
-        qp.values = attributes(self, a, &qp.values)?;
+        qp.values = self.paced(attributes(self, a, &qp.values)?, a);
         if a.has("to") || a.has("gid") {
             qp.vector = vector(self, a, self.real(self.settings.peer))?;
         }
@@ -448,6 +463,3 @@ impl Live<'_> {
         Ok(self.qp(name)?.values.q_key)
     }
 }
-
-/// 1.07 s, as the code of an ACK timeout.
-const PATIENT: u8 = 18;

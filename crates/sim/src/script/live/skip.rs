@@ -8,32 +8,36 @@ use crate::peer::Peer;
 
 use super::super::bench::Settings;
 use super::super::syntax::{
-    Arguments, CallVerb, Expression, ObjectKind, Script, SendVerb, Service, Statement, Value, When,
+    Arguments, CallVerb, Expression, ObjectKind, PacketName, Script, SendVerb, Service, Statement,
+    Value, When,
 };
 use super::Terms;
 
-/// Why a script is not run; `None` when it is.
-pub(super) fn reason(script: &Script, settings: &Settings, terms: &Terms) -> Option<String> {
+/// How slowly a script is run.
+///
+/// # Errors
+/// It is not run, and why.
+pub(super) fn pace(script: &Script, settings: &Settings, terms: &Terms) -> Result<Pace, String> {
     if !matches!(settings.kind, Peer::Roxe) && settings.kind != terms.kind {
-        return Some(format!("it is about what {} does", settings.kind.title()));
+        return Err(format!("it is about what {} does", settings.kind.title()));
     }
     if settings.vlan.is_some() || settings.second_vlan.is_some() {
-        return Some("it needs addresses on VLANs".to_owned());
+        return Err(VLANS.to_owned());
     }
-    let time: Duration = script.lines.iter().map(|line| latest(line.when)).sum();
+    let pace = Pace::of(script)?;
+    let time: Duration = script.lines.iter().map(|line| pace.stretch(latest(line.when))).sum();
     if time > MOST_TIME {
-        return Some(format!("it takes {} s", time.as_secs()));
+        return Err(format!("it takes {} s", time.as_secs()));
     }
     if is_about_engine(script) {
-        return Some("it is about what only our engine counts and says".to_owned());
+        return Err("it is about what only our engine counts and says".to_owned());
     }
-    script.lines.iter().find_map(|line| {
-        let why = of_statement(&line.statement).or_else(|| match terms.by_hand {
-            Some(_) => by_hand(&line.statement),
-            None => None,
-        })?;
+    let why = script.lines.iter().find_map(|line| {
+        let why = of_statement(&line.statement)
+            .or_else(|| terms.by_hand.and_then(|_| by_hand(&line.statement)))?;
         Some(format!("line {}: {why}", line.number))
-    })
+    });
+    why.map_or(Ok(pace), Err)
 }
 
 /// A script that nothing is left of without counters and stories.
@@ -50,16 +54,75 @@ fn is_about_engine(script: &Script) -> bool {
                 | Statement::Make { fails: Some(_), .. }
                 | Statement::PostReceive { fails: Some(_), .. }
                 | Statement::PostSend { fails: Some(_), .. }
-                | Statement::Call { fails: Some(_), .. }
+                | Statement::Call { .. }
         )
     };
     !script.lines.iter().any(|line| judges(&line.statement))
 }
 
-/// Whether a script waits for timers of the device.
-pub(super) fn takes_time(script: &Script) -> bool {
-    script.lines.iter().any(|line| latest(line.when) >= Duration::from_millis(1))
+/// How the ACK timers of a script go here: slowly enough for the way to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// Added to the codes of timeouts: each doubles the times of the script.
+    pub(super) doublings: u8,
+    /// A queue pair's timeout, where the script says none.
+    pub(super) timeout: u8,
 }
+
+impl Pace {
+    /// # Errors
+    /// It cannot be slower, and why.
+    pub(super) fn of(script: &Script) -> Result<Self, &'static str> {
+        let said = script.lines.iter().filter_map(|line| timeout(&line.statement));
+        let said = said.filter(|code| *code != 0).min();
+        let waits = script.lines.iter().any(|line| latest(line.when) >= SHORTEST_WAIT);
+        let has_rnr = script.lines.iter().any(|line| is_about_rnr(&line.statement));
+        match (said, waits) {
+            (None, false) => Ok(Self { doublings: 0, timeout: PATIENT }),
+            // Timers of receivers that are not ready do not go slower.
+            (None, true) if has_rnr => Ok(Self { doublings: 0, timeout: PATIENT }),
+            (Some(code), _) if has_rnr && code < SLOW => {
+                Err("its timers are shorter than the way to the device")
+            }
+            (code, _) => {
+                let doublings = SLOW.saturating_sub(code.unwrap_or(DEFAULT));
+                Ok(Self { doublings, timeout: DEFAULT + doublings })
+            }
+        }
+    }
+
+    pub(super) fn stretch(self, time: Duration) -> Duration {
+        time.saturating_mul(1 << self.doublings)
+    }
+}
+
+/// The code of a timeout that a statement gives a queue pair.
+fn timeout(statement: &Statement) -> Option<u8> {
+    let (Statement::Make { arguments, .. } | Statement::Call { arguments, .. }) = statement else {
+        return None;
+    };
+    match arguments.get("timeout")? {
+        Value::Number(Expression { plus, .. }) => u8::try_from(*plus).ok(),
+        _ => None,
+    }
+}
+
+fn is_about_rnr(statement: &Statement) -> bool {
+    match statement {
+        Statement::Into { packet, .. } => packet.name == PacketName::RnrNak,
+        Statement::Out { forms, .. } => forms.iter().any(|form| form.name == PacketName::RnrNak),
+        _ => false,
+    }
+}
+
+/// The code of a timeout that outlasts the way to a slow host: 134 ms.
+const SLOW: u8 = 15;
+/// What scripts have if they say nothing.
+const DEFAULT: u8 = 14;
+/// 1.07 s: nothing is sent again because the way takes long.
+const PATIENT: u8 = 18;
+/// Who waits so long may wait for the timeout that scripts have if they say nothing.
+const SHORTEST_WAIT: Duration = Duration::from_millis(60);
 
 fn latest(when: When) -> Duration {
     match when {
@@ -105,9 +168,7 @@ fn of_statement(statement: &Statement) -> Option<&'static str> {
             CallVerb::Modify => partition(arguments),
             _ => None,
         },
-        Statement::Into { packet, .. } if packet.arguments.has("outer-vlan") => {
-            Some("it needs addresses on VLANs")
-        }
+        Statement::Into { packet, .. } if packet.arguments.has("outer-vlan") => Some(VLANS),
         _ => None,
     }
 }
@@ -135,8 +196,10 @@ fn by_hand(statement: &Statement) -> Option<&'static str> {
 }
 
 /// Longer scripts are not worth their time.
-const MOST_TIME: Duration = Duration::from_secs(20);
+const MOST_TIME: Duration = Duration::from_secs(60);
 
 const MOST_MEMORY: u64 = 1 << 24;
+
+const VLANS: &str = "it needs addresses on VLANs";
 
 const FAST: &str = "user space has no fast registration";

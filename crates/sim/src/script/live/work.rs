@@ -11,14 +11,16 @@ use super::super::syntax::{Arguments, SendVerb, Value};
 use super::objects::{Region, Thing};
 use super::{Halt, Live};
 
+/// Where bytes of a request are: a region, from where on, how many.
+type Piece = (Region, u64, u32);
+
 /// A request that was posted. The device knows it by its place among all.
 pub(super) struct Posted {
     /// What the script calls it.
     pub(super) id: u64,
     /// What it is; of a receive the plain one.
     pub(super) operation: CompletionOpcode,
-    /// Where its bytes are: a region, from where on, how many.
-    places: Vec<(Region, u64, u32)>,
+    places: Vec<Piece>,
     /// The window whose key it changes, and the key before.
     pub(super) renamed: Option<(String, u32)>,
 }
@@ -160,6 +162,7 @@ impl Live<'_> {
                 say("len", need("len")?);
                 say("access", rights(a.list("access")).bits().into());
                 say("rkey", self.number_or(a, "key", next.into())?);
+                say("old", u64::from(*key));
                 *renamed = Some((name.to_owned(), *key));
                 (CompletionOpcode::BindMw, "bind")
             }
@@ -180,11 +183,7 @@ impl Live<'_> {
 
     /// The scatter/gather list in the agent's words: what `sge` says, or room in the buffer, filled
     /// with the payload; and where it is.
-    fn pieces(
-        &mut self,
-        a: &Arguments,
-        len: Option<u32>,
-    ) -> Result<(String, Vec<(Region, u64, u32)>), Halt> {
+    fn pieces(&mut self, a: &Arguments, len: Option<u32>) -> Result<(String, Vec<Piece>), Halt> {
         let key = self.number(a, "lkey", None)?;
         let mut places = Vec::new();
         if let Some(Value::Pieces(pieces)) = a.get("sge") {
@@ -208,7 +207,7 @@ impl Live<'_> {
         if places.is_empty() {
             return Ok((String::new(), places));
         }
-        let element = |(region, at, len): &(Region, u64, u32)| {
+        let element = |(region, at, len): &Piece| {
             let key = key.unwrap_or_else(|| region.l_key.into());
             format!("0x{:x}:{len}:0x{key:x}", region.va.wrapping_add(*at))
         };

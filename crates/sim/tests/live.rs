@@ -1,0 +1,205 @@
+//! Scripts against a device elsewhere, which here is our own engine behind an agent and a wire.
+
+#[path = "live/site.rs"]
+mod site;
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use roxe_sim::peer::Peer;
+use roxe_sim::script::{ByHand, Outcome, Play, Played, Terms, play_live};
+use roxe_wire::Qpn;
+
+use site::Engine;
+
+const DEVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+fn terms() -> Terms {
+    Terms {
+        kind: Peer::Roxe,
+        ours: vec![OURS],
+        by_hand: None,
+        untold: Vec::new(),
+        slack: Duration::from_millis(300),
+        silence: Duration::from_millis(60),
+        first_peer: 0x700,
+        play: Play { frames: true, ..Play::default() },
+    }
+}
+
+fn played(engine: &mut Engine, text: &str) -> Played {
+    play_live("x.roce", text.as_bytes(), engine, &terms())
+}
+
+fn outcome(text: &str) -> Outcome {
+    played(&mut Engine::new(DEVICE), text).outcome
+}
+
+fn script(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance");
+    fs::read_to_string(root.join(name)).expect("a script")
+}
+
+#[test]
+fn scripts_come_true_against_a_device_with_numbers_of_its_own() {
+    for name in [
+        "rc/send-only-completes-one-receive.roce",
+        "rc/send-twice-delivered-once.roce",
+        "rc/gap-gets-one-nak.roce",
+        "rc/read-in-three-responses.roce",
+        "rc/compare-and-swap.roce",
+        "rc/inline-data.roce",
+        "rc/wrong-icrc.roce",
+        "rc/receiver-not-ready.roce",
+        // Whose timers go slower here.
+        "rc/retry-until-exceeded.roce",
+        "rc/timeout-goes-back-to-the-oldest.roce",
+        "memory/gather-and-scatter.roce",
+        "memory/destroyed-region.roce",
+        "uc/gap-in-a-message.roce",
+    ] {
+        let outcome = outcome(&script(name));
+        assert!(matches!(outcome, Outcome::Passed { .. }), "{name}: {outcome}");
+    }
+}
+
+#[test]
+fn a_device_that_answers_otherwise_fails_its_script_with_what_came() {
+    let mut engine = Engine::new(DEVICE);
+    // The MSN is one less, under a right ICRC or not.
+    engine.spoil = |frame| {
+        let last = frame.len() - 5;
+        frame[last] -= 1;
+        true
+    };
+    let played = played(&mut engine, &script("rc/send-only-completes-one-receive.roce"));
+    let Outcome::Failed(failure) = played.outcome else { panic!("{}", played.outcome) };
+    assert!(failure.what.contains("ICRC"), "{failure}");
+    assert!(played.frames.iter().any(|frame| frame.outbound), "frames are kept");
+
+    let text = "qp q1 rc expect-psn 100\n+0 < q1 SEND_ONLY psn 100 \"x\"\n+0 > q1 ACK psn 100";
+    let Outcome::Failed(failure) = outcome(text) else { panic!("no receive is posted") };
+    assert_eq!(failure.line, 3);
+    assert!(failure.what.starts_with("instead: > q1 RNR_NAK psn 100 timer 12"), "{failure}");
+}
+
+#[test]
+fn silence_is_judged_and_what_never_comes_is_missed() {
+    let mut engine = Engine::new(DEVICE);
+    engine.spoil = |_| false;
+    let Outcome::Failed(failure) = played(&mut engine, &script("rc/read.roce")).outcome else {
+        panic!("its request was lost")
+    };
+    assert_eq!(failure.what, "the device did nothing");
+
+    let text = "qp q1 rc send-psn 5\n+0 post send q1 id 1 \"x\"\n+0 quiet";
+    let Outcome::Failed(failure) = outcome(text) else { panic!("it sends") };
+    assert!(failure.what.contains("the device did this: > q1 SEND_ONLY psn 5"), "{failure}");
+    let text = "qp q1 rc send-psn 5\n+0 state q1 rts\n+0 post send q1 id 1 \"x\"";
+    let Outcome::Failed(failure) = outcome(text) else { panic!("it sends") };
+    assert!(failure.what.starts_with("the script ends here, but the device did more"), "{failure}");
+}
+
+#[test]
+fn what_comes_before_its_time_fails_and_what_comes_late_does_not() {
+    let wait = |after: &str| {
+        format!(
+            "qp q1 rc send-psn 500\n+0 post send q1 id 1 \"a\"\n\
+             +0 > q1 SEND_ONLY psn 500 ack-req \"a\"\n+0 < q1 RNR_NAK psn 500 timer 25 msn 0\n\
+             {after} > q1 SEND_ONLY psn 500 ack-req \"a\"\n+0 < q1 ACK psn 500 msn 1\n\
+             +0 completion send id 1 ok"
+        )
+    };
+    // The wait is 81.92 ms.
+    assert!(matches!(outcome(&wait("+81.92ms")), Outcome::Passed { .. }));
+    assert!(matches!(outcome(&wait("+10ms")), Outcome::Passed { .. }));
+    let Outcome::Failed(failure) = outcome(&wait("+491.52ms")) else { panic!("it came early") };
+    assert!(failure.what.starts_with("it came after "), "{failure}");
+}
+
+#[test]
+fn refusals_are_compared_by_their_numbers_and_what_is_missing_is_skipped() {
+    let text = "mr m1 len 8 fails ENOMEM";
+    let mut engine = Engine::new(DEVICE);
+    let refused = |engine: &mut Engine, number| {
+        // The buffer of each script is a region too.
+        engine.refuses = Some(("qp", number));
+        played(engine, "qp q1 rc fails ENOMEM\n+0 quiet").outcome
+    };
+    assert!(matches!(refused(&mut engine, 12), Outcome::Passed { .. }));
+    let Outcome::Failed(failure) = refused(&mut engine, 22) else { panic!("it is not EINVAL") };
+    assert_eq!(failure.what, "it failed with EINVAL (qp: no), not with ENOMEM");
+    let Outcome::Skipped(why) = refused(&mut engine, 95) else { panic!("it is not there") };
+    assert_eq!(why, "line 1: the device does not have this: qp: no");
+    let Outcome::Failed(failure) = outcome(text) else { panic!("there is memory") };
+    assert_eq!(failure.what, "it succeeded, and should have failed: ENOMEM");
+}
+
+#[test]
+fn what_only_virtual_time_can_give_is_skipped_and_says_why() {
+    for (text, why) in [
+        ("device as connectx\nqp q1 rc\n+0 quiet", "it is about what ConnectX does"),
+        ("device vlan 10\nqp q1 rc\n+0 quiet", "it needs addresses on VLANs"),
+        ("qp q1 gsi\n+0 quiet", "line 1: queue pair 1 is the kernel's"),
+        ("+0 call hold device\n+0 quiet", "line 1: a kernel's port cannot be held"),
+        ("qp q1 rc\n+90s quiet", "it takes 180 s"),
+        ("qp q1 rc pkey 5\n+0 quiet", "line 1: the device has one partition, 0xffff"),
+        ("qp q1 rc\n+0 counter icrc_bad 0", "it is about what only our engine counts and says"),
+        (
+            "device address 2001:db8::1 peer 2001:db8::2\nqp q1 rc\n+0 quiet",
+            "line 1: the two ends do not both have an address like 2001:db8::1",
+        ),
+    ] {
+        assert_eq!(outcome(text), Outcome::Skipped(why.to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn an_event_that_a_device_is_known_not_to_tell_may_not_come() {
+    let text = script("memory/write-with-a-bad-key.roce");
+    let mut engine = Engine::new(DEVICE);
+    assert!(matches!(played(&mut engine, &text).outcome, Outcome::Passed { .. }));
+    let untold = Terms { untold: vec!["access-error".to_owned()], ..terms() };
+    let mut engine = Engine::new(DEVICE);
+    let played = play_live("x.roce", text.as_bytes(), &mut engine, &untold);
+    let Outcome::Failed(failure) = played.outcome else { panic!("our engine tells it") };
+    assert!(failure.what.contains("event q1 access-error"), "{failure}");
+}
+
+#[test]
+fn without_an_agent_only_frames_are_judged() {
+    let mut engine = Engine::new(DEVICE);
+    // Somebody made a queue pair, to our number 0x100, and posted a receive.
+    let ask = |engine: &mut Engine, line: &str| {
+        let answer = roxe_sim::script::Site::ask(engine, line).expect("an agent");
+        assert!(answer.starts_with("ok"), "{line}: {answer}");
+        answer
+    };
+    for line in ["pd", "cq depth=8", "mr pd=0 len=64 access=1"] {
+        ask(&mut engine, line);
+    }
+    let answer = ask(&mut engine, "qp pd=0 cq=0 type=rc");
+    let (_, qpn) = answer.split_once("qpn=0x").expect("a number");
+    let qpn = Qpn::new(u32::from_str_radix(qpn, 16).expect("digits"));
+    for line in [
+        "modify qp=0 state=init pkey=0 port=1 access=0",
+        "modify qp=0 state=rtr mtu=1024 dest=256 rq_psn=100 dest_rd=1 min_rnr=12 \
+         dgid=::ffff:10.0.0.1 sgid=0",
+        "recv qp=0 id=1 raw=0x70000000:64:0x0",
+    ] {
+        ask(&mut engine, line);
+    }
+    let hand = ByHand { qpn, address: DEVICE, va: 0, r_key: 0 };
+    let terms = Terms { by_hand: Some(hand), first_peer: 0x100, ..terms() };
+    let mut run = |text: &str| play_live("x.roce", text.as_bytes(), &mut engine, &terms).outcome;
+    let bad = "qp q1 rc expect-psn 100\n+0 < q1 SEND_ONLY psn 102 ack-req \"x\"\n\
+               +0 > q1 NAK psn 100 code sequence-error";
+    assert!(matches!(run(bad), Outcome::Passed { .. }));
+    let Outcome::Skipped(why) = run("qp q1 rc\n+0 post send q1 id 1 \"x\"\n+0 quiet") else {
+        panic!("nobody posts")
+    };
+    assert_eq!(why, "line 2: its requests need an agent");
+}
