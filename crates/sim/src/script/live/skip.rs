@@ -20,6 +20,9 @@ pub(super) fn reason(script: &Script, settings: &Settings, terms: &Terms) -> Opt
     if settings.vlan.is_some() || settings.second_vlan.is_some() {
         return Some("it needs addresses on VLANs".to_owned());
     }
+    if settings.congestion != Settings::default().congestion {
+        return Some("it needs congestion control".to_owned());
+    }
     let time: Duration = script.lines.iter().map(|line| latest(line.when)).sum();
     if time > MOST_TIME {
         return Some(format!("it takes {} s", time.as_secs()));
