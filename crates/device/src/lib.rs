@@ -4,8 +4,9 @@
 //! ([`memory`]), where that memory is ([`host_memory`]), which receive request comes next
 //! ([`receive_queue`]), where completions go ([`completion_queue`]), which queue pair a packet is
 //! for ([`queue_pair_numbers`], [`multicast`]), what its packets look like outside ([`gid_table`],
-//! [`address_handle`], [`path`]), who is told of full queues ([`Congestion`]), what is counted ([`counters`], [`resources`]) and what is told of
-//! a queue pair that ended ([`story`]). IBA volume 1, chapters 10 and 11.
+//! [`address_handle`], [`path`]), who is told of full queues ([`Congestion`]), what is counted
+//! ([`counters`], [`resources`]) and what is told of a queue pair that ended ([`story`]). IBA
+//! volume 1, chapters 10 and 11.
 //!
 //! Nothing here knows a clock, a socket, a thread or a random source: what must not be guessed is
 //! made from a seed that the owner passes in. Tables grow with what is in them and reuse it, so

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use roxe_device::address_handle::AddressVector;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{
-    CqId, Device, Event, HostMemory, HostRegion, Limits, ReceiveQueueId, Transmit, VecMemory,
+    Congestion, CqId, Device, Event, HostMemory, HostRegion, Limits, ReceiveQueueId, Transmit,
+    VecMemory,
 };
 use roxe_transport::Outlet;
 use roxe_transport::adapter::QpEvent;
@@ -75,6 +76,7 @@ pub(super) struct Settings {
     pub(super) kind: Peer,
     pub(super) vlan: Option<u16>,
     pub(super) second_vlan: Option<u16>,
+    pub(super) congestion: Congestion,
 }
 
 /// Memory for requests that do not say where their bytes are.
@@ -148,6 +150,7 @@ impl Bench {
         limits.port_mtu = settings.path_mtu;
         let mut device = Device::new(limits, settings.seed, VecMemory::new());
         device.set_conduct(settings.kind.conduct());
+        device.set_congestion(settings.congestion);
         Self {
             device,
             objects: BTreeMap::new(),
@@ -245,7 +248,10 @@ impl Bench {
 
     fn frame(&mut self, transmit: &Transmit, room: &[u8]) -> Done {
         let packet = &room[..transmit.packet.len + ICRC_LEN];
-        let addressing = self.device.paths().get(transmit.path).map(|path| path.addressing);
+        let mut addressing = self.device.paths().get(transmit.path).map(|path| path.addressing);
+        if let (Some(addressing), Some(class)) = (&mut addressing, transmit.traffic_class) {
+            addressing.traffic_class = class;
+        }
         let seen = match &addressing {
             Some(addressing) => frame_out::see(packet, addressing),
             None => Err("it has no path".to_owned()),

@@ -155,6 +155,9 @@ pub(super) const DEVICE: &[Parameter] = &[
     ("as", Word(&["roxe", "adapter", "connectx", "rxe"])),
     ("vlan", U12),
     ("second-vlan", U12),
+    ("cc", Word(&["none", "dcqcn", "dcqcn-paper"])),
+    ("cnp", Word(&["queue-pair", "address", "port"])),
+    ("rate", U32),
 ];
 
 const QP: &[Parameter] = &[

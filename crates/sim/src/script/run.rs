@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use roxe_device::Congestion;
 use roxe_device::HostMemory;
+use roxe_transport::congestion::notification_point::CnpScope;
+use roxe_transport::congestion::{Burst, CongestionControl, Dcqcn, NotificationPoint, Rate};
 use roxe_transport::work::{Completion, CompletionStatus, Extra};
 use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
 
@@ -156,8 +159,28 @@ impl Settings {
         let vlan = |name: &str| NoSymbols.number(arguments, name, None);
         settings.vlan = vlan("vlan")?.map(|vlan| vlan as u16);
         settings.second_vlan = vlan("second-vlan")?.map(|vlan| vlan as u16);
+        settings.congestion = congestion(arguments)?;
         Ok(settings)
     }
+}
+
+/// How the device takes part in congestion control: not at all unless it says so.
+fn congestion(arguments: &Arguments) -> Result<Congestion, Mistake> {
+    let control = match arguments.word("cc") {
+        Some("dcqcn") => CongestionControl::Dcqcn(Dcqcn::MLX5),
+        Some("dcqcn-paper") => CongestionControl::Dcqcn(Dcqcn::PAPER),
+        _ => CongestionControl::None,
+    };
+    let scope = arguments.word("cnp").map(|scope| match scope {
+        "address" => CnpScope::Address,
+        "port" => CnpScope::Port,
+        _ => CnpScope::QueuePair,
+    });
+    let notification_point =
+        scope.map(|scope| NotificationPoint { scope, ..NotificationPoint::DEFAULT });
+    let megabits = NoSymbols.number_or(arguments, "rate", 10_000)? as u32;
+    let (line_rate, burst) = (Rate::from_mbps(megabits), Burst::DEFAULT);
+    Ok(Congestion { control, line_rate, burst, notification_point })
 }
 
 impl Default for Settings {
@@ -171,6 +194,7 @@ impl Default for Settings {
             kind: Peer::Roxe,
             vlan: None,
             second_vlan: None,
+            congestion: Congestion::default(),
         }
     }
 }

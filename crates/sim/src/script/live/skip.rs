@@ -24,6 +24,9 @@ pub(super) fn pace(script: &Script, settings: &Settings, terms: &Terms) -> Resul
     if settings.vlan.is_some() || settings.second_vlan.is_some() {
         return Err(VLANS.to_owned());
     }
+    if settings.congestion != Settings::default().congestion {
+        return Err("it needs congestion control".to_owned());
+    }
     let pace = Pace::of(script)?;
     let time: Duration = script.lines.iter().map(|line| pace.stretch(latest(line.when))).sum();
     if time > MOST_TIME {
