@@ -243,10 +243,10 @@ fn a_peer_that_is_gone_is_noticed() {
 
 #[test]
 fn a_hole_in_what_was_measured_is_told() {
-    let place = Place::on_one_host().behind(1, ",fault=delay 1500ms..1500ms packets 1000");
+    let place = Place::on_one_host().behind(1, ",fault=delay 1500ms..1500ms packets 100");
     let [_, client] = place.both("perf write_lat -c UC -D 4");
     client.complains(0, " meanwhile: what was measured includes that");
-    assert!(client.err.starts_with("roxe: nothing came for 1."), "{}", client.err);
+    assert!(client.err.starts_with("roxe: nothing came for "), "{}", client.err);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use roxe_device::Congestion;
+use roxe_transport::congestion::CongestionControl;
 use roxe_wire::PKey;
 
 use crate::peer::Peer;
@@ -24,7 +26,8 @@ pub(super) fn pace(script: &Script, settings: &Settings, terms: &Terms) -> Resul
     if settings.vlan.is_some() || settings.second_vlan.is_some() {
         return Err(VLANS.to_owned());
     }
-    if settings.congestion != Settings::default().congestion {
+    let Congestion { control, notification_point, .. } = settings.congestion;
+    if control != CongestionControl::None || notification_point.is_some() {
         return Err("it needs congestion control".to_owned());
     }
     let pace = Pace::of(script)?;
