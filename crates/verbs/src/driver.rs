@@ -117,11 +117,10 @@ impl Driver {
         let Some(id) = self.device.query_queue_pair(qpn)?.path else { return Ok(()) };
         let Some(path) = self.device.paths().get(id) else { return Ok(()) };
         let class = path.addressing.traffic_class;
-        match self.paths.get_mut(id.0 as usize) {
-            Some(Way::Port { packets, .. } | Way::Loopback(packets)) => {
-                *packets = packets.with_traffic_class(class);
-            }
-            _ => {}
+        if let Some(Way::Port { packets, .. } | Way::Loopback(packets)) =
+            self.paths.get_mut(id.0 as usize)
+        {
+            *packets = packets.with_traffic_class(class);
         }
         Ok(())
     }

@@ -3,8 +3,6 @@
 use core::fmt;
 use core::time::Duration;
 
-use roxe_wire::Instant;
-
 /// A rate in bits a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Rate(f64);
@@ -40,8 +38,8 @@ impl Rate {
 
     /// How long so many bytes take, rounded up; for ever at no rate.
     pub(crate) fn time_for(self, bytes: f64) -> Duration {
-        let nanos = bytes * 8e9 / self.0;
-        if nanos < FOR_EVER { Duration::from_nanos(nanos as u64 + 1) } else { Duration::MAX }
+        let seconds = Duration::try_from_secs_f64(bytes * 8.0 / self.0);
+        seconds.map_or(Duration::MAX, |time| time.saturating_add(Duration::from_nanos(1)))
     }
 
     pub(crate) const fn min(self, other: Self) -> Self {
@@ -60,9 +58,6 @@ impl Rate {
         Self(self.0 + other.0)
     }
 }
-
-/// Nanoseconds that are more than any [`Instant`] can say.
-const FOR_EVER: f64 = Instant::MAX.nanos() as f64;
 
 impl fmt::Display for Rate {
     /// In the unit that has one to three digits before the point.
