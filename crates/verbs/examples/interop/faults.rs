@@ -25,6 +25,9 @@ const fn fault(
 /// The one that is soaked in.
 pub(crate) const LOSS: &str = "1 % lost both ways";
 
+/// The one that only an ICRC sees.
+pub(crate) const DAMAGE: &str = "bits of 1 % wrong both ways";
+
 #[rustfmt::skip]
 pub(crate) const FAULTS: &[Fault] = &[
     fault("1 % of rxe's packets lost",   Some("loss 1%"),              None),
@@ -34,7 +37,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault(LOSS,                          Some("loss 1%"),              Some("loss 1%")),
     fault("5 % doubled both ways",       Some("duplicate 5%"),         Some("duplicate 5%")),
     fault("some reordered both ways",    Some("delay 1ms reorder 95% 50%"), Some("delay 1ms reorder 95% 50%")),
-    fault("bits of 1 % wrong both ways", Some("corrupt 1%"),           Some("corrupt 1%")),
+    fault(DAMAGE,                        Some("corrupt 1%"),           Some("corrupt 1%")),
 ];
 
 /// What is done over each of them.

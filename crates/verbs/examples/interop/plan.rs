@@ -65,28 +65,9 @@ impl Plan {
                 batches(reduced, port).map(|batch| Item { port, play: Play::Batch(batch) }),
             );
         }
-        let mut put = |play| items.push(Item { port: Port::Xdp, play });
-        for from in [0, 1] {
-            SCENARIOS.iter().for_each(|scenario| put(Play::Scenario(scenario, from)));
-            put(Play::Reboot(from));
-        }
-        for (at, program) in PROGRAMS.iter().enumerate() {
-            for is_client in [true, false] {
-                let is_it =
-                    |(number, it): (usize, &usize)| *it == at && is_client == (number % 2 == 0);
-                if !reduced || FEW.iter().enumerate().any(is_it) {
-                    put(Play::Program(program, is_client));
-                }
-            }
-        }
-        for (at, fault) in FAULTS.iter().enumerate() {
-            let mut over: Vec<_> = faults::batches().collect();
-            if reduced {
-                // Of each network both at once, with an operation of its own.
-                over.retain(|batch| batch.direction == Direction::Both);
-                over = vec![over[at % over.len()]];
-            }
-            over.into_iter().for_each(|batch| put(Play::Faulty(fault, batch)));
+        let ports: &[Port] = if reduced { &[Port::Xdp] } else { &[Port::Xdp, Port::Udp] };
+        for &port in ports {
+            others(reduced, &mut |play| items.push(Item { port, play }));
         }
         let how_long = if reduced { REDUCED_SOAK } else { SOAK };
         let lossy = FAULTS.iter().filter(|fault| fault.name == faults::LOSS);
@@ -94,6 +75,31 @@ impl Plan {
         items.extend(soaks.map(|play| Item { port: Port::Xdp, play }));
         items.retain(|item| only.iter().all(|word| item.name().contains(word.as_str())));
         Self { items }
+    }
+}
+
+/// Errors, stock programs, bad networks.
+fn others(reduced: bool, put: &mut impl FnMut(Play)) {
+    for from in [0, 1] {
+        SCENARIOS.iter().for_each(|scenario| put(Play::Scenario(scenario, from)));
+        put(Play::Reboot(from));
+    }
+    for (at, program) in PROGRAMS.iter().enumerate() {
+        for is_client in [true, false] {
+            let is_it = |(number, it): (usize, &usize)| *it == at && is_client == (number % 2 == 0);
+            if !reduced || FEW.iter().enumerate().any(is_it) {
+                put(Play::Program(program, is_client));
+            }
+        }
+    }
+    for (at, fault) in FAULTS.iter().enumerate() {
+        let mut over: Vec<_> = faults::batches().collect();
+        if reduced {
+            // Of each network both at once, with an operation of its own.
+            over.retain(|batch| batch.direction == Direction::Both);
+            over = vec![over[at % over.len()]];
+        }
+        over.into_iter().for_each(|batch| put(Play::Faulty(fault, batch)));
     }
 }
 
@@ -163,7 +169,16 @@ impl Item {
 
     /// Why it cannot be.
     pub(crate) fn not_applicable(&self) -> Option<&'static str> {
-        let Play::Batch(batch) = &self.play else { return None };
+        let batch = match &self.play {
+            Play::Batch(batch) => batch,
+            Play::Faulty(fault, _) if self.port == Port::Udp && fault.name == faults::DAMAGE => {
+                return Some(
+                    "a socket does not show what the ICRC of rxe's packets over IPv4 covers: \
+                     nobody sees the damage",
+                );
+            }
+            _ => return None,
+        };
         match (self.port, batch.family) {
             (Port::Udp, Family::Vlan) => Some("a socket's tags are the kernel's"),
             (Port::Udp, _) if batch.op == Op::Multicast && batch.direction != Direction::Out => {
