@@ -65,6 +65,8 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
 /// The recordings of what rxe does wrong, of the first kernel that does it.
 fn keep_captures(list: &Differences) -> Result<()> {
     let folder = workspace::root().join(CAPTURES);
+    // What rxe does right by now has none.
+    let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {CAPTURES}"))?;
     for difference in list.list.iter().filter(|it| it.right == RIGHT[0].0) {
         let series = difference.kernels.split(' ').next().filter(|it| !it.is_empty());
