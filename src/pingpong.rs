@@ -432,7 +432,8 @@ impl<'a> Game<'a> {
             None if moved.empty < 200 => std::hint::spin_loop(),
             None => thread::yield_now(),
         }
-        let looks = self.channel.is_some() || moved.empty.is_multiple_of(1 << 12);
+        // On a busy machine each poll may take milliseconds.
+        let looks = self.channel.is_some() || moved.empty.is_multiple_of(1 << 6);
         let quiet = moved.at.elapsed();
         if !looks || quiet < self.patience().min(GRACE) {
             return Ok(());

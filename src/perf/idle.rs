@@ -38,8 +38,8 @@ pub(crate) enum Seen {
 /// So many polls that find nothing before another thread may have the processor.
 const SPINS: u32 = 200;
 
-/// One of so many looks at the clock.
-const LOOK: u32 = 1 << 12;
+/// One of so many polls looks at the clock: on a busy machine each may take milliseconds.
+const LOOK: u32 = 1 << 6;
 
 /// The longest sleep.
 const SLEEP: Duration = Duration::from_millis(50);
