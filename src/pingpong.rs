@@ -109,6 +109,8 @@ struct Game<'a> {
     own: Vec<Destination>,
     /// The connection to a peer that is this program too: it lasts as long as the peer.
     peer: Option<SideChannel>,
+    /// The peer is this program too, as far as is known.
+    is_with_its_like: bool,
     handle: Option<AddressHandle>,
     target: Option<DatagramTarget>,
     /// Receives that are ready.
@@ -180,6 +182,7 @@ impl<'a> Game<'a> {
             gid,
             own,
             peer: None,
+            is_with_its_like: false,
             handle: None,
             target: None,
             ready: 0,
@@ -258,9 +261,11 @@ impl<'a> Game<'a> {
             }
             peers
         };
-        // Those programs close the connection now. With our like it stays, and tells of its end.
-        let own = rules(&self.rules());
-        if let Ok(peers) = channel.exchange(&own, Patience::Answer) {
+        // Those programs close the connection now, and want nothing behind what they expect. With
+        // our like it stays, and tells of its end.
+        if self.is_with_its_like {
+            let own = rules(&self.rules());
+            let peers = channel.exchange(&own, Patience::Answer)?;
             check_rules(&peers, &own).map_err(Failure::Failed)?;
             self.peer = Some(channel);
         }
@@ -287,7 +292,7 @@ impl<'a> Game<'a> {
         channel.say(&lines)
     }
 
-    fn hear(&self, channel: &mut SideChannel) -> Result<Vec<Destination>, Failure> {
+    fn hear(&mut self, channel: &mut SideChannel) -> Result<Vec<Destination>, Failure> {
         let mut peers = Vec::new();
         for at in 0..self.said() {
             let mut line = [0; Destination::LEN];
@@ -297,6 +302,10 @@ impl<'a> Game<'a> {
             Destination::check_begin(begin).map_err(Failure::Failed)?;
             channel.hear(rest, Patience::Answer)?;
             let peer = Destination::parse(&line).map_err(Failure::Failed)?;
+            if at == 0 {
+                let lines = [line, self.own[0].to_line()];
+                self.is_with_its_like = lines.iter().all(Destination::is_of_our_like);
+            }
             if (peer.qpn.get() != 0) != (at < self.own.len()) {
                 return Err(Failure::failed(format_args!(
                     "the peer has another number of queue pairs, here are {}: give both one -q",

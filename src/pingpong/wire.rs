@@ -55,7 +55,7 @@ const RULES_LEN: usize = 64;
 ///
 /// ```text
 /// LID :QPN   :PSN   :GID
-/// 0000:00001b:7ab123:00000000000000000000ffffc0000201
+/// 0000:00001b:7ab123:00000000000000000000FFFFC0000201
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Destination {
@@ -93,14 +93,20 @@ impl Destination {
         }
     }
 
-    /// As it is said.
+    /// As it is said. The letters of the address are capitals, which the other programs read as well
+    /// but do not write: so their like know each other.
     pub(crate) fn to_line(self) -> [u8; Self::LEN] {
         let gid = u128::from_be_bytes(self.gid.0);
         let Self { lid, qpn, psn, .. } = self;
-        let text = format!("{lid:04x}:{:06x}:{:06x}:{gid:032x}\0", qpn.get(), psn.get());
+        let text = format!("{lid:04x}:{:06x}:{:06x}:{gid:032X}\0", qpn.get(), psn.get());
         let mut line = [0; Self::LEN];
         line.copy_from_slice(text.as_bytes());
         line
+    }
+
+    /// Whether a line comes from our like: an address without letters does not tell.
+    pub(crate) fn is_of_our_like(line: &[u8; Self::LEN]) -> bool {
+        line.iter().any(u8::is_ascii_uppercase)
     }
 
     /// What a peer says.
@@ -147,7 +153,10 @@ mod tests {
             gid: Gid::from_ip("10.10.0.2".parse().unwrap()),
         };
         assert_eq!(Destination::parse(LINE), Ok(destination));
-        assert_eq!(&destination.to_line(), LINE);
+        let said = b"0000:000012:01c8fe:00000000000000000000FFFF0A0A0002\0";
+        assert_eq!(&destination.to_line(), said);
+        assert_eq!(Destination::parse(said), Ok(destination));
+        assert_eq!([said, LINE].map(Destination::is_of_our_like), [true, false]);
         let none = b"0000:000000:000000:00000000000000000000000000000000\0";
         assert_eq!(&Destination::default().to_line(), none);
     }
@@ -159,7 +168,7 @@ mod tests {
         let found = Destination::parse(line).unwrap();
         assert_eq!((found.qpn.get(), found.psn.get()), (0xc2, 0xf3_60aa));
         assert_eq!(found.gid.to_string(), "::ffff:10.10.0.2");
-        assert_eq!(&found.to_line(), line);
+        assert!(found.to_line().eq_ignore_ascii_case(line));
     }
 
     #[test]

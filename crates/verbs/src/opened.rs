@@ -130,10 +130,11 @@ impl Opened {
         Ok(Self { active, changes: Some(changes), interface: Some(found.name), ..opened })
     }
 
-    /// By AF_XDP where that works, else a UDP socket on the interface's first address.
+    /// By AF_XDP where that works, else a UDP socket on the interface's first address. Not where
+    /// another adapter is open by AF_XDP: beside it a socket hears nothing.
     fn best(name: &str) -> Result<Self, Error> {
         let interface = find(&mut Netlink::open()?, name)?;
-        let why = match Self::by_xdp(&interface) {
+        let why = match Self::by_xdp(&interface)? {
             Ok(opened) => return Ok(opened),
             Err(why) => why,
         };
@@ -143,20 +144,30 @@ impl Opened {
         Ok(Self { note: format!("; not by AF_XDP: {why}"), ..opened })
     }
 
+    /// By AF_XDP, or why not; an error where nothing else is to be tried.
     #[cfg(feature = "af_xdp")]
-    fn by_xdp(interface: &Interface) -> Result<Self, String> {
+    fn by_xdp(interface: &Interface) -> Result<Result<Self, String>, Error> {
+        use roxe_net::af_xdp::OpenError;
         if interface.is_loopback() {
             // Frames to an address of one's own have no neighbour to go to.
-            return Err("loopback reaches only this host".to_owned());
+            return Ok(Err("loopback reaches only this host".to_owned()));
         }
         let settings = roxe_net::af_xdp::Settings::default();
         let own = roxe_net::owned::Own::default();
-        Self::xdp(&interface.name, settings, &own).map_err(|error| error.to_string())
+        match Self::xdp(&interface.name, settings, &own) {
+            Ok(opened) => Ok(Ok(opened)),
+            Err(
+                held @ Error::OpenXdp(
+                    OpenError::ProgramAttached { .. } | OpenError::QueueBusy { .. },
+                ),
+            ) if crate::status::is_open_on(&interface.name) => Err(held),
+            Err(error) => Ok(Err(error.to_string())),
+        }
     }
 
     #[cfg(not(feature = "af_xdp"))]
-    fn by_xdp(_: &Interface) -> Result<Self, String> {
-        Err("this program was built without it".to_owned())
+    fn by_xdp(_: &Interface) -> Result<Result<Self, String>, Error> {
+        Ok(Err("this program was built without it".to_owned()))
     }
 
     /// What a device string puts around a port. The recording is the outer one: it shows what this

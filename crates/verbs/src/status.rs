@@ -32,6 +32,15 @@ pub use client::{Client, Recorded, Running, running};
 pub use roxe_net::capture::lost_before;
 pub(crate) use server::{About, Server};
 
+/// Whether an adapter that we may ask is open on this interface by AF_XDP.
+#[cfg(feature = "af_xdp")]
+pub(crate) fn is_open_on(interface: &str) -> bool {
+    let begin = format!("{interface}: ");
+    let info = |running: &Running| running.connect().and_then(|mut client| client.info());
+    let infos = running().unwrap_or_default();
+    infos.iter().filter_map(|it| info(it).ok()).any(|info| info.mode.starts_with(&begin))
+}
+
 /// What an adapter is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {

@@ -367,3 +367,19 @@ fn a_port_whose_cable_is_unplugged_is_down() {
     expect(&one, AsyncEvent::PortActive);
     assert_eq!(one.query_port().state, PortState::Active);
 }
+
+/// Beside an adapter that has the interface a socket would hear nothing: there is none instead.
+#[test]
+fn an_interface_that_an_adapter_has_is_no_second_ones_by_a_socket() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let by_auto = || cable.a.run(|| roxe_verbs::open("auto:va"));
+    let held = open(&cable.a, "va");
+    let error = by_auto().err().expect("it is held");
+    assert!(matches!(error, Error::OpenXdp(_)), "{error}");
+    drop(held);
+    let free = by_auto().unwrap();
+    assert!(free.summary().starts_with("va: "), "{}", free.summary());
+}
