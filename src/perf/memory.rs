@@ -284,7 +284,7 @@ pub(crate) fn strides(plan: &Plan) -> Result<[usize; 2], Failure> {
     let longest = [plan.size, receive_len(plan, plan.size)].map(|len| len.max(plan.cycle_buffer));
     let strides = longest.map(|len| len.next_multiple_of(plan.cache_line) as usize);
     let len = plan.queue_pairs as usize * strides.iter().sum::<usize>();
-    if len > MOST {
+    if len > MOST || Vec::<u8>::new().try_reserve_exact(len).is_err() {
         return Err(Failure::usage(format_args!(
             "{} queue pairs of {} bytes each way need {} GiB of memory: fewer, or smaller",
             plan.queue_pairs,

@@ -115,11 +115,11 @@ pub(crate) fn parse_mtu(bytes: [u8; MTU_LEN]) -> Result<Mtu, String> {
 /// A number of buffers that a peer says: `cycle_buffer` or `cache_line_size`.
 ///
 /// # Errors
-/// In a sentence, if it is no power of two up to 16 MiB: that much memory is made ready for each
-/// queue pair.
+/// In a sentence, if it is no power of two up to 64 KiB, the largest page: that much memory is made
+/// ready for each queue pair.
 pub(crate) fn parse_size(name: &str, bytes: [u8; 4]) -> Result<u32, String> {
     let size = u32::from_be_bytes(bytes);
-    if size.is_power_of_two() && size <= 16 << 20 {
+    if size.is_power_of_two() && size <= 64 << 10 {
         Ok(size)
     } else {
         Err(format!("the peer says that its {name} has {size} bytes, which cannot be"))

@@ -1,7 +1,7 @@
 //! Scripts against a device elsewhere: a conversation with the agent on its host, and frames on the
 //! interface that leads to it.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use roxe_sim::script::{self, ByHand, Play, Played, Site, Terms};
 use roxe_wire::{Frame, Instant, MacAddress, Qpn, RawFrame};
 
 use crate::cli::ScriptArguments;
-use crate::outcome::{Outcome, complain};
+use crate::outcome::{Outcome, complain, visible};
 
 /// A device under test, and the way to it.
 pub(super) struct Peer {
@@ -129,7 +129,7 @@ impl Peer {
 impl Wire {
     /// Opens a port on the interface that leads to a host. Says its name, and our addresses on it.
     fn lay(host: IpAddr) -> Result<(String, Self, Vec<IpAddr>), String> {
-        let system = |error: std::io::Error| format!("cannot ask the kernel: {error}");
+        let system = |error: io::Error| format!("cannot ask the kernel: {error}");
         let mut netlink = Netlink::open().map_err(system)?;
         let route = netlink.route(host, None, None).map_err(system)?;
         let route = route.ok_or_else(|| format!("there is no way to {host}"))?;
@@ -210,7 +210,7 @@ fn read_address(text: &str) -> Option<SocketAddr> {
 }
 
 fn connect(agent: SocketAddr) -> Result<BufReader<TcpStream>, String> {
-    let open = || -> std::io::Result<TcpStream> {
+    let open = || -> io::Result<TcpStream> {
         let stream = TcpStream::connect_timeout(&agent, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -221,14 +221,39 @@ fn connect(agent: SocketAddr) -> Result<BufReader<TcpStream>, String> {
 
 fn ask(agent: &mut BufReader<TcpStream>, line: &str) -> Result<String, String> {
     let sent = agent.get_mut().write_all(format!("{line}\n").as_bytes());
-    let mut answer = String::new();
-    let heard = sent.and_then(|()| agent.read_line(&mut answer));
-    match heard {
-        Ok(0) => Err(format!("the agent is gone, after: {line}")),
-        Ok(_) => Ok(answer.trim_end().to_owned()),
-        Err(why) => Err(format!("the agent is silent ({why}), after: {line}")),
+    let answer = sent.and_then(|()| hear(agent)).map_err(|why| match why.kind() {
+        ErrorKind::WouldBlock => format!("the agent is silent, after: {line}"),
+        _ => format!("the agent is gone ({why}), after: {line}"),
+    })?;
+    Ok(visible(answer.trim_end(), |_| false))
+}
+
+/// A line of the agent's: whoever answers may be anybody, so that it has an end in time and bytes.
+fn hear(agent: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let began = Clock::now();
+    let mut answer = Vec::new();
+    loop {
+        let come = agent.fill_buf()?;
+        let end = come.iter().position(|&byte| byte == b'\n');
+        answer.extend_from_slice(&come[..end.unwrap_or(come.len())]);
+        let taken = end.map_or(come.len(), |end| end + 1);
+        agent.consume(taken);
+        if end.is_some() {
+            return Ok(String::from_utf8_lossy(&answer).into_owned());
+        }
+        let troubles = [
+            (taken == 0, "it closed the connection"),
+            (answer.len() > MOST_ANSWER, "its answer has no end"),
+            (began.elapsed() > PATIENCE, "its answer takes too long"),
+        ];
+        if let Some((_, why)) = troubles.into_iter().find(|(is, _)| *is) {
+            return Err(io::Error::other(why));
+        }
     }
 }
+
+/// Bytes of an answer, at most: those of memory that is looked at are twice as many digits.
+const MOST_ANSWER: usize = 64 << 10;
 
 /// What the device is, by the name that its driver gives it.
 fn kind_of(agent: SocketAddr) -> Result<Kind, String> {

@@ -23,7 +23,7 @@ pub enum DeviceCount {
     PacketsReceived,
     /// Their bytes from BTH to ICRC.
     BytesReceived,
-    /// Packets received with the congestion mark CE.
+    /// Packets for a queue pair of ours, from its peer, with the congestion mark CE.
     EcnMarked,
     /// Congestion notifications sent.
     CnpSent,

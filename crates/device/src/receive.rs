@@ -46,10 +46,6 @@ impl<H: HostMemory> Device<H> {
         }
         let packet = &packet;
         self.tables.counters.received(received.body.len());
-        let marked = received.addressing.traffic_class.ecn() == Ecn::Ce;
-        if marked {
-            self.tables.counters.device(DeviceCount::EcnMarked, 1);
-        }
         let bth = &packet.headers.bth;
         if bth.dest_qp == Qpn::MULTICAST {
             let from = Gid::from_ip(received.addressing.source);
@@ -58,13 +54,18 @@ impl<H: HostMemory> Device<H> {
             }
             return self.deliver_to_group(now, received, packet, None);
         }
+        let marked = received.addressing.traffic_class.ecn() == Ecn::Ce;
         let (index, slot) = find(&self.numbers, &mut self.queue_pairs, bth.dest_qp)?;
         if let Err(reason) = check_slot(slot, packet.opcode.service, bth, received) {
             return Err(slot.refuse(now, bth, reason));
         }
+        if marked {
+            self.tables.counters.device(DeviceCount::EcnMarked, 1);
+        }
         if packet.opcode.service == Service::Cnp {
             let known = knows_sender(slot, &self.tables.paths, received);
-            let handled = known && slot.qp.handle_cnp(now);
+            // One of another length is none.
+            let handled = known && packet.payload.is_empty() && slot.qp.handle_cnp(now);
             let what = if handled { DeviceCount::CnpHandled } else { DeviceCount::CnpIgnored };
             self.tables.counters.device(what, 1);
             return Ok(());

@@ -122,9 +122,8 @@ fn device(name: &Key<'_>, table: &Spanned<DeValue<'_>>) -> Result<DeviceEntry, F
     let mut port = None;
     let mut options = Vec::new();
     for (key, value) in &keys {
-        let value = word(value.get_ref()).ok_or_else(|| {
-            of_key(key, "not a string, a whole number, `true` or `false`".to_owned())
-        })?;
+        let value = word(value.get_ref())
+            .ok_or_else(|| of_key(key, "not a string, a number, `true` or `false`".to_owned()))?;
         match key.get_ref().as_ref() {
             "port" => port = Some((*key, value)),
             option => options.push((option, value)),
@@ -153,6 +152,7 @@ fn word(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.clone().into_owned()),
         DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().replace('_', "")),
+        DeValue::Float(number) => Some(number.as_str().replace('_', "")),
         DeValue::Boolean(on) => Some(if *on { "on" } else { "off" }.to_owned()),
         _ => None,
     }

@@ -25,7 +25,9 @@ pub struct Running {
 /// # Errors
 /// When /proc/net/unix cannot be read.
 pub fn running() -> io::Result<Vec<Running>> {
-    let mut found = endpoints(&fs::read_to_string("/proc/thread-self/net/unix")?);
+    // Others give their sockets any name.
+    let table = fs::read("/proc/thread-self/net/unix")?;
+    let mut found = endpoints(&String::from_utf8_lossy(&table));
     found.sort();
     found.dedup();
     Ok(found.into_iter().map(|endpoint| Running { endpoint }).collect())
