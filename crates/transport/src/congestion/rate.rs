@@ -39,6 +39,7 @@ impl Rate {
     }
 
     /// How long so many bytes take, rounded up; for ever at no rate.
+    #[expect(clippy::cast_possible_truncation, reason = "it is less than what a u64 holds")]
     pub(crate) fn time_for(self, bytes: f64) -> Duration {
         let nanos = bytes * 8e9 / self.0;
         if nanos < FOR_EVER { Duration::from_nanos(nanos as u64 + 1) } else { Duration::MAX }

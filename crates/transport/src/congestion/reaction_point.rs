@@ -326,7 +326,7 @@ impl ReactionPoint {
     /// Alpha is what it is after all periods that are over.
     fn age_alpha(&mut self, now: Instant) {
         let Some(since) = self.alpha_since else { return };
-        let period = self.dcqcn.rp_dce_tcp_rtt.as_nanos() as u64;
+        let period = u64::try_from(self.dcqcn.rp_dce_tcp_rtt.as_nanos()).unwrap_or(u64::MAX);
         let Some(mut over) = now.nanos().saturating_sub(since.nanos()).checked_div(period) else {
             return;
         };
