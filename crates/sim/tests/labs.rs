@@ -31,8 +31,9 @@ macro_rules! labs {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/labs");
             let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
             let labs = files.filter(|file| file.extension().is_some_and(|end| end == "toml"));
-            let name = |file: std::path::PathBuf| file.file_stem().unwrap().to_str().unwrap().into();
-            let mut labs: Vec<String> = labs.map(name).collect();
+            let mut labs: Vec<String> = labs
+                .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
+                .collect();
             labs.sort();
             assert_eq!(labs, [$($name),*]);
         }
