@@ -335,10 +335,14 @@ pub(crate) struct LiveArguments {
 /// on once the faults end. A world that fails is made smaller, and told with the line that repeats
 /// it.
 ///
+/// `roxe sim lab` is another thing: experiments of congestion control.
+///
 /// Exit status: 0 every world held; 1 one did not; 2 a usage error.
 #[derive(Debug, Args)]
-#[command(after_long_help = features())]
+#[command(after_long_help = features(), args_conflicts_with_subcommands = true)]
 pub(crate) struct SimArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<SimCommand>,
     /// One seed: one world of each kind
     #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = number)]
     pub(crate) seed: Option<u64>,
@@ -398,6 +402,47 @@ pub(crate) struct SimArguments {
     /// that fails are written to sim-PROFILE-SEED.pcapng in the current folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimCommand {
+    Lab(LabArguments),
+}
+
+/// Does experiments of congestion control: hosts with the real adapter, switches that mark and
+/// pause, in virtual time.
+///
+/// A lab is a TOML file; those that come with the program have names. Each says what it builds,
+/// what was published of it, and what must come of it. The language is on one page,
+/// tests/labs/README.md.
+///
+/// Exit status: 0 all was as expected; 1 something was not; 2 a usage error, or a file that cannot
+/// be read.
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("Labs:\n  {}", crate::lab::names()))]
+pub(crate) struct LabArguments {
+    /// Names, or files FILE.toml; without any, all that come with the program
+    #[arg(value_name = "NAME|FILE.toml")]
+    pub(crate) names: Vec<String>,
+    /// List them, and what they are about
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// In their shorter form, as tests do them
+    #[arg(long)]
+    pub(crate) small: bool,
+    /// All figures of each run, not only those of which something is expected
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+    /// JSON Lines: a flat object a figure, then one for each that something is expected of
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write rates of flows, the watched queue and pauses over time into this folder: a CSV file a
+    /// run
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Draw the same into this folder: an SVG file a run
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 /// Shows the adapters there are: their ports, path MTUs and addresses.

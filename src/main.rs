@@ -10,6 +10,7 @@ mod devinfo;
 mod doctor;
 mod examine;
 mod explain;
+mod lab;
 mod outcome;
 mod pass;
 mod perf;

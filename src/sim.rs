@@ -15,9 +15,10 @@ use roxe_sim::swarm::{self, Conditions, Feature, Life, PROFILES, Profile, Recipe
 use roxe_sim::world::Recorded;
 
 use crate::capture::{self, Frame};
-use crate::cli::{SimArguments, number};
+use crate::cli::{SimArguments, SimCommand, number};
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
+use crate::lab;
 use crate::outcome::{Outcome, Verdicts, complain};
 
 /// Seeds that a thread takes at once.
@@ -31,6 +32,9 @@ const IN_LOG: Duration = Duration::from_secs(5);
 
 /// The command.
 pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
+    if let Some(SimCommand::Lab(arguments)) = &arguments.command {
+        return lab::run(arguments);
+    }
     if arguments.profiles {
         return list();
     }

@@ -8,6 +8,8 @@
 //! | devices that behave as others do | [`peer`] |
 //! | devices, links and the clock of such a world | [`world`], [`link`] |
 //! | what its applications ask for, and what must come of it | [`workload`], [`checker`] |
+//! | many hosts, switches and their queues, to study congestion control | [`fabric`] |
+//! | experiments in such networks, from files: feature `lab` | `lab` |
 //! | chance | [`rng`] |
 //!
 //! Nothing here knows a clock, a socket, a thread or a random source; the same script or seed
@@ -15,6 +17,9 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+pub mod fabric;
+#[cfg(feature = "lab")]
+pub mod lab;
 pub mod link;
 pub mod peer;
 mod phrase;

@@ -11,6 +11,7 @@ mod child;
 mod demo;
 mod fuzz;
 mod interop;
+mod labs;
 mod mutants;
 mod no_std;
 mod soak;
@@ -58,6 +59,7 @@ const COMMANDS: &[Command] = &[
     Command("bench", "[FILTER…] [--short | --pairs N] [--json] [--markdown]", "measures every crate with benches; with options adapters alone", bench::run),
     Command("soak",  "[--minutes N] [--seed N]",                 "mixed traffic over a bad network, verified", soak::run),
     Command("interop", "[scripts] [--reduced] [--kernel SERIES]… [WORD…]", "against Linux's own adapter, in a virtual machine", interop::run),
+    Command("labs",  "[NAME|FILE.toml…] [--csv FOLDER] [--plot FOLDER] [-v]", "experiments of congestion control, in full", labs::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
 ];
 

@@ -1,0 +1,306 @@
+//! Experiments of congestion control: a file says what is built and what must come of it.
+//!
+//! A lab has one or more runs of a [`Setup`], which differ in a few settings, and expectations of
+//! their [figures](Figure). It says where the figures were published; where ours differ, why. The
+//! language is on one page, `tests/labs/README.md`.
+
+mod figures;
+mod setup;
+
+use serde::Deserialize as _;
+use toml::{Table, Value};
+
+use crate::fabric::Fabric;
+
+pub use figures::{Figure, Series};
+pub use setup::Setup;
+
+/// An experiment.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lab {
+    /// What it is about.
+    pub says: String,
+    /// Where its figures were published.
+    pub source: String,
+    setup: Table,
+    #[serde(default)]
+    small: Table,
+    #[serde(default)]
+    run: Vec<Table>,
+    /// What must come of it.
+    #[serde(default)]
+    pub expect: Vec<Expectation>,
+}
+
+/// What must come of a run.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Of which run; the only one if there is one.
+    #[serde(default)]
+    pub run: String,
+    /// Which figure.
+    pub figure: String,
+    /// It is divided by the same figure of this run, of which 0 counts as 1.
+    pub over: Option<String>,
+    /// It is no less.
+    pub at_least: Option<f64>,
+    /// It is no more.
+    pub at_most: Option<f64>,
+    /// What was published.
+    #[serde(default)]
+    pub published: String,
+    /// Why ours differs from it.
+    #[serde(default)]
+    pub why: String,
+    /// It holds in the full experiment only.
+    #[serde(default)]
+    pub full_only: bool,
+}
+
+/// An expectation, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// What was expected.
+    pub expected: Expectation,
+    /// What it was; `None` when there is no such figure.
+    pub value: Option<f64>,
+}
+
+impl Judged {
+    /// Whether it was as expected.
+    pub fn holds(&self) -> bool {
+        let Expectation { at_least, at_most, .. } = self.expected;
+        self.value.is_some_and(|value| {
+            at_least.is_none_or(|least| value >= least) && at_most.is_none_or(|most| value <= most)
+        })
+    }
+}
+
+/// What came of one run.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// Its name; empty for the only one.
+    pub name: String,
+    /// Its figures: the median of all repeats.
+    pub figures: Vec<Figure>,
+    /// What was seen from time to time, in the first repeat.
+    pub series: Series,
+    /// Events of all repeats.
+    pub events: u64,
+}
+
+impl RunResult {
+    /// A figure by its name.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Each run.
+    pub runs: Vec<RunResult>,
+    /// Each expectation.
+    pub judged: Vec<Judged>,
+}
+
+impl Lab {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let lab: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let names = lab.names();
+        for small in [false, true] {
+            for name in &names {
+                lab.setup(name, small)?.check().map_err(|what| in_run(name, &what))?;
+            }
+        }
+        for expected in &lab.expect {
+            let named = [Some(&expected.run), expected.over.as_ref()];
+            if let Some(wrong) = named.into_iter().flatten().find(|name| !names.contains(name)) {
+                return Err(format!("figure {}: there is no run {wrong:?}", expected.figure));
+            }
+            if expected.at_least.is_none() && expected.at_most.is_none() {
+                return Err(format!("figure {}: nothing is expected of it", expected.figure));
+            }
+        }
+        Ok(lab)
+    }
+
+    /// The names of its runs; an empty one if there is only one, without name.
+    pub fn names(&self) -> Vec<String> {
+        if self.run.is_empty() {
+            return vec![String::new()];
+        }
+        let name = |run: &Table| match run.get("name") {
+            Some(Value::String(name)) => name.clone(),
+            _ => String::new(),
+        };
+        self.run.iter().map(name).collect()
+    }
+
+    /// How a run is built.
+    ///
+    /// # Errors
+    /// A word that no setup has, or a value that it cannot have.
+    pub fn setup(&self, name: &str, small: bool) -> Result<Setup, String> {
+        let mut table = self.setup.clone();
+        if small {
+            table.extend(self.small.clone());
+        }
+        let is_it = |run: &&Table| run.get("name").and_then(Value::as_str) == Some(name);
+        let mut own = self.run.iter().find(is_it).cloned().unwrap_or_default();
+        own.remove("name");
+        table.extend(own);
+        Setup::deserialize(Value::Table(table)).map_err(|error| in_run(name, &error.to_string()))
+    }
+
+    /// Does it. `small` is a shorter form; `progress` hears from time to time how much is done, 0
+    /// to 1, and of which run.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub fn run(&self, small: bool, progress: &mut dyn FnMut(&str, f64)) -> Result<Report, String> {
+        let names = self.names();
+        let mut runs = Vec::with_capacity(names.len());
+        for (number, name) in names.iter().enumerate() {
+            let setup = self.setup(name, small)?;
+            let mut hear = |part: f64| {
+                progress(name, (number as f64 + part) / names.len() as f64);
+            };
+            runs.push(run(name, &setup, &mut hear).map_err(|what| in_run(name, &what))?);
+        }
+        let figure = |run: &str, name: &str| {
+            runs.iter().find(|known| known.name == run).and_then(|known| known.figure(name))
+        };
+        let judge = |expected: &Expectation| {
+            let value = figure(&expected.run, &expected.figure);
+            let value = match &expected.over {
+                None => value,
+                Some(over) => figure(over, &expected.figure)
+                    .and_then(|below| Some(value? / if below == 0.0 { 1.0 } else { below })),
+            };
+            Judged { expected: expected.clone(), value }
+        };
+        let wanted = self.expect.iter().filter(|expected| !(small && expected.full_only));
+        let judged = wanted.map(judge).collect();
+        Ok(Report { runs, judged })
+    }
+}
+
+fn in_run(name: &str, what: &str) -> String {
+    if name.is_empty() {
+        what.trim_end().to_owned()
+    } else {
+        format!("run {name}: {}", what.trim_end())
+    }
+}
+
+fn run(name: &str, setup: &Setup, progress: &mut dyn FnMut(f64)) -> Result<RunResult, String> {
+    let mut all: Vec<Vec<Figure>> = Vec::new();
+    let mut first = None;
+    let mut events = 0;
+    for repeat in 0..setup.repeats {
+        let mut fabric = Fabric::new(setup.fabric(repeat)?)?;
+        let (from, until) = (setup.begin_ps(), setup.until_ps());
+        for step in 1..=STEPS {
+            let at = until / STEPS * step;
+            if fabric.now_ps() < from && at >= from {
+                fabric.run(from);
+                fabric.forget_longest();
+            }
+            fabric.run(at);
+            let done = step as f64 / STEPS as f64;
+            progress((f64::from(repeat) + done) / f64::from(setup.repeats));
+        }
+        events += fabric.count;
+        all.push(figures::of(&fabric, setup));
+        first.get_or_insert_with(|| Series::of(&fabric));
+    }
+    let median = |name: &str| {
+        let of =
+            |figures: &Vec<Figure>| figures.iter().find(|it| it.name == name).map(|it| it.value);
+        let mut values: Vec<f64> = all.iter().filter_map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or_default()
+    };
+    let figures = all.first().into_iter().flatten();
+    let figures = figures
+        .map(|figure| Figure { name: figure.name.clone(), value: median(&figure.name) })
+        .collect();
+    Ok(RunResult { name: name.to_owned(), figures, series: first.unwrap_or_default(), events })
+}
+
+/// How often progress is told in one repeat.
+const STEPS: u64 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+says = "two flows"
+source = "none"
+[setup]
+topology = "dumbbell"
+pairs = 2
+buffer_kb = 1_000
+workload = "pairs"
+milliseconds = 2.0
+[small]
+milliseconds = 1.0
+[[run]]
+name = "pfc"
+congestion = "none"
+[[run]]
+name = "dcqcn"
+[[expect]]
+run = "pfc"
+figure = "pauses"
+over = "dcqcn"
+at_least = 2.0
+[[expect]]
+run = "dcqcn"
+figure = "jain"
+at_least = 1.5
+full_only = true
+"#;
+
+    #[test]
+    fn runs_differ_in_what_they_say_and_expectations_are_judged() {
+        let lab = Lab::parse(TEXT).unwrap();
+        assert_eq!(lab.names(), ["pfc", "dcqcn"]);
+        let mut heard = Vec::new();
+        let report = lab.run(true, &mut |run, part| heard.push((run.to_owned(), part))).unwrap();
+        assert_eq!(heard.first(), Some(&("pfc".to_owned(), 0.005)));
+        assert_eq!(heard.last(), Some(&("dcqcn".to_owned(), 1.0)));
+        let [pfc, dcqcn] = &report.runs[..] else { panic!("{:?}", report.runs) };
+        assert_eq!(pfc.figure("notifications"), Some(0.0));
+        assert!(dcqcn.figure("notifications").unwrap() > 0.0);
+        assert_eq!((report.judged.len(), report.judged[0].holds()), (1, true));
+        let full = lab.run(false, &mut |_, _| ()).unwrap();
+        assert_eq!((full.judged.len(), full.judged[1].holds()), (2, false));
+        assert_eq!(pfc.series.columns.len(), pfc.series.rows[0].len());
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (from, to, says) in [
+            ("pairs = 2", "pears = 2", "unknown field `pears`"),
+            ("[[run]]", "[[ran]]", "unknown field `ran`"),
+            ("pairs = 2", "pairs = 0", "pairs"),
+            ("over = \"dcqcn\"", "over = \"none\"", "there is no run \"none\""),
+            ("at_least = 2.0", "", "nothing is expected"),
+            ("milliseconds = 2.0", "milliseconds = -2.0", "milliseconds"),
+            ("workload = \"pairs\"", "workload = \"peers\"", "unknown variant `peers`"),
+        ] {
+            let told = Lab::parse(&TEXT.replacen(from, to, 1)).unwrap_err();
+            assert!(told.contains(says), "{told}");
+        }
+    }
+}

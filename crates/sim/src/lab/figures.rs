@@ -1,0 +1,173 @@
+//! What a run is judged by.
+
+use crate::fabric::{Fabric, Sample};
+
+use super::Setup;
+
+/// A figure of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its name, with the unit behind it.
+    pub name: String,
+    /// What it was.
+    pub value: f64,
+}
+
+/// What was seen from time to time, as a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// The names of the columns.
+    pub columns: Vec<String>,
+    /// A row a moment.
+    pub rows: Vec<Vec<f64>>,
+}
+
+impl Series {
+    /// Queue and rates over time.
+    pub(super) fn of(fabric: &Fabric) -> Self {
+        let flows = fabric.samples.first().map_or(0, |sample| sample.delivered.len());
+        let names = ["time_us", "queue_kb", "pauses"].map(str::to_owned);
+        let rates = (0..flows).map(|flow| format!("flow{flow}_gbps"));
+        let columns = names.into_iter().chain(rates).collect();
+        let zero = Sample { delivered: vec![0; flows], ..Sample::default() };
+        let before = std::iter::once(&zero).chain(&fabric.samples);
+        let rows = before.zip(&fabric.samples).map(|(before, sample)| {
+            let head = [
+                sample.at_ps as f64 / 1e6,
+                sample.waiting as f64 / 1e3,
+                (sample.pauses - before.pauses) as f64,
+            ];
+            head.into_iter().chain(rates_between(before, sample)).collect()
+        });
+        Self { rows: rows.collect(), columns }
+    }
+
+    /// The table as CSV.
+    pub fn csv(&self) -> String {
+        let mut text = self.columns.join(",") + "\n";
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().map(|value| format!("{value:.3}")).collect();
+            text += &cells.join(",");
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Payload in Gb/s of each flow between two moments.
+fn rates_between(before: &Sample, after: &Sample) -> Vec<f64> {
+    let time = (after.at_ps - before.at_ps).max(1) as f64;
+    let pairs = before.delivered.iter().zip(&after.delivered);
+    pairs.map(|(before, after)| (after - before) as f64 * 8000.0 / time).collect()
+}
+
+/// Jain's index: 1 when all are equal, 1/n when one has everything.
+fn jain(rates: &[f64]) -> f64 {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    if squares == 0.0 { 0.0 } else { sum * sum / (rates.len() as f64 * squares) }
+}
+
+/// The value that so many percent are not above; they are sorted.
+fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
+
+/// All figures of a run.
+pub(super) fn of(fabric: &Fabric, setup: &Setup) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let mut put = |name: &str, value: f64| figures.push(Figure { name: name.to_owned(), value });
+    let first = fabric.samples.iter().rposition(|sample| sample.at_ps <= setup.begin_ps());
+    let measured = &fabric.samples[first.unwrap_or_default()..];
+    if let (Some(first), Some(last)) = (measured.first(), measured.last()) {
+        let time = (last.at_ps - first.at_ps).max(1) as f64;
+        put("utilisation", (last.sent - first.sent) as f64 * 8000.0 / time / setup.gbps);
+        let mut queue: Vec<f64> = measured.iter().map(|at| at.waiting as f64 / 1e3).collect();
+        put("queue_mean_kb", queue.iter().sum::<f64>() / queue.len() as f64);
+        queue.sort_by(f64::total_cmp);
+        put("queue_p99_kb", percentile(&queue, 99));
+        put("queue_max_kb", fabric.longest as f64 / 1e3);
+        let rates = rates_between(first, last);
+        if !rates.is_empty() {
+            put("jain", jain(&rates));
+            put("goodput_gbps", rates.iter().sum());
+            put("least_gbps", rates.iter().copied().fold(f64::INFINITY, f64::min));
+            put("most_gbps", rates.iter().copied().fold(0.0, f64::max));
+        }
+        if rates.len() <= SHOWN {
+            for (flow, rate) in rates.iter().enumerate() {
+                put(&format!("flow{flow}_gbps"), *rate);
+            }
+        }
+    }
+    let heard = fabric.heard;
+    let switches = heard.edge + heard.aggregation + heard.spine;
+    put("pauses", (heard.hosts + switches) as f64);
+    put("host_pauses", heard.hosts as f64);
+    put("switch_pauses", switches as f64);
+    put("spine_pauses", heard.spine as f64);
+    let totals = fabric.totals();
+    put("paused_ms", totals.paused_ps as f64 / 1e9);
+    put("dropped", totals.dropped as f64);
+    put("marked", totals.marked as f64);
+    put("notifications", totals.notifications as f64);
+    put("deadlocks", f64::from(u8::from(fabric.deadlock.is_some())));
+    put("failed", fabric.progress.iter().filter(|flow| flow.failed).count() as f64);
+    for (name, from, below) in SIZES {
+        let mut slowdowns = slowdowns(fabric, setup, *from, *below);
+        if !slowdowns.is_empty() {
+            slowdowns.sort_by(f64::total_cmp);
+            put(&format!("slowdown_{name}_p50"), percentile(&slowdowns, 50));
+            put(&format!("slowdown_{name}_p99"), percentile(&slowdowns, 99));
+        }
+    }
+    let finite = fabric.flows().iter().filter(|flow| flow.bytes.is_some()).count();
+    if finite > 0 {
+        let finished = fabric.progress.iter().filter(|flow| flow.finished_ps.is_some()).count();
+        put("finished", finished as f64 / finite as f64);
+    }
+    figures
+}
+
+/// By how much longer than alone messages of so many bytes took.
+fn slowdowns(fabric: &Fabric, setup: &Setup, from: u64, below: u64) -> Vec<f64> {
+    let flows = fabric.flows().iter().zip(&fabric.progress);
+    let slowdown = flows.filter_map(|(flow, progress)| {
+        let bytes = flow.bytes.filter(|bytes| (from..below).contains(bytes))?;
+        let took = progress.finished_ps?.saturating_sub(flow.start_ps);
+        Some(took as f64 / fabric.alone_ps(flow, bytes, setup.mtu.into()) as f64)
+    });
+    slowdown.collect()
+}
+
+/// By which lengths messages are told apart: bytes, from and below.
+const SIZES: &[(&str, u64, u64)] = &[
+    ("all", 0, u64::MAX),
+    ("small", 0, 10_000),
+    ("medium", 10_000, 1_000_000),
+    ("large", 1_000_000, u64::MAX),
+];
+
+/// Of so many flows each has its own figure.
+const SHOWN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fairness_and_percentiles_are_what_their_formulas_say() {
+        assert_eq!((jain(&[3.0, 3.0, 3.0]), jain(&[0.0, 0.0, 6.0, 0.0])), (1.0, 0.25));
+        assert_eq!(jain(&[0.0]), 0.0);
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!([50, 99, 100].map(|at| percentile(&hundred, at)), [50.0, 99.0, 100.0]);
+        assert_eq!((percentile(&[7.0], 50), percentile(&[], 50)), (7.0, 0.0));
+    }
+
+    #[test]
+    fn a_table_is_written_with_commas() {
+        let series = Series { columns: vec!["a".into(), "b".into()], rows: vec![vec![1.0, 0.5]] };
+        assert_eq!(series.csv(), "a,b\n1.000,0.500\n");
+    }
+}
