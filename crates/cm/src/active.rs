@@ -1,8 +1,8 @@
 //! The active side: REQ out, REP in, RTU out.
 
 use roxe_wire::mad::cm::{
-    AnsweredMessage, Bits, CmTimeout, CommId, MessageReceipt, Path, ReadyToUse, RejectReason, Reply,
-    Request, TransportServiceType,
+    AnsweredMessage, Bits, CmTimeout, CommId, MessageReceipt, Path, ReadyToUse, RejectReason,
+    Reply, Request, TransportServiceType,
 };
 use roxe_wire::mad::{Mad, Message};
 use roxe_wire::{Instant, Mtu, PKey, Psn, Qpn, StaticRate};
@@ -129,7 +129,9 @@ impl Agent {
             dest_qpn: Qpn::new(0),
             rq_psn: self.chance.psn(),
             sq_psn: Psn::new(0),
-            max_dest_rd_atomic: connect.responder_resources.min(self.config.max_responder_resources),
+            max_dest_rd_atomic: connect
+                .responder_resources
+                .min(self.config.max_responder_resources),
             max_rd_atomic: connect.initiator_depth.min(self.config.max_initiator_depth),
             timeout: primary_path.local_ack_timeout,
             retry_count: connect.retry_count,

@@ -48,8 +48,8 @@ pub struct Timing {
     pub response_timeout: CmTimeout,
     /// How often a message is repeated.
     pub max_retries: Bits<4>,
-    /// How long a packet may be on its way: 4.096 µs × 2^code, `code` 0 ..= 31. Linux says 18, 1.1 s,
-    /// and from 6.7 on 16.
+    /// How long a packet may be on its way: 4.096 µs × 2^code, `code` 0 ..= 31. Linux 6.1 says 18,
+    /// 1.1 s; newer kernels 16.
     pub packet_lifetime: CmTimeout,
 }
 

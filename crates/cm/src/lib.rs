@@ -22,7 +22,7 @@
 //! | – | call `connect` | REQ | REQ sent | 12.6, 12.9 |
 //! | REQ sent, MRA(REQ) rcvd | REP | – | REP rcvd | 12.9 |
 //! | | REP of a queue pair that is connected | REJ 10; DREQ on the old one | – | 12.9.8.3.1 |
-//! | | REP that wants more than the adapter can serve | REJ 27 | – | 12.6 |
+//! | | REP that cannot be taken | REJ 27, 30 | – | 12.6 |
 //! | | REJ | – | –; stale (10): time wait | 12.6 |
 //! | | MRA | – | MRA(REQ) rcvd: waits as asked | 12.6 |
 //! | | no answer | REQ again | REQ sent | 12.7 |
@@ -34,7 +34,7 @@
 //! | | REJ | – | time wait | 12.9 |
 //! | | DREQ | DREP | time wait | 12.9 |
 //! | – | REQ for a listener | – | REQ rcvd | 12.9 |
-//! | | REQ nobody can take | REJ, see [`RejectReason`] | – | 12.6 |
+//! | | REQ that cannot be taken | REJ, reasons below | – | 12.6 |
 //! | | REQ of a queue pair that is connected | REJ 10; DREQ on the old one | – | 12.9.8.3.1 |
 //! | REQ rcvd, MRA(REQ) sent | call `accept` | REP | REP sent | 12.9 |
 //! | | REQ again | MRA | MRA(REQ) sent | 12.6 |
@@ -65,6 +65,24 @@
 //!
 //! Two choices: a DREQ is answered at once, without the application, which is told afterwards; and
 //! an MRA is sent when a message comes again while the application still thinks about the first.
+//!
+//! Why a REJ is sent, IBA vol 1 §12.6:
+//!
+//! | reason | when |
+//! |---|---|
+//! | 3 no resources | the backlog is full, or the agent: [`Config::max_connections`] |
+//! | 4 timeout | no answer often enough, or the application waits no more |
+//! | 6 invalid communication ID | a REP to no connection |
+//! | 8 invalid service ID | nobody listens; an unknown version of the RDMA IP CM; a wrong address |
+//! | 9 invalid transport service type | anything but RC and UC |
+//! | 10 stale connection | the queue pair is connected, or the connection over |
+//! | 12 invalid GID | the path does not end here; the right GID is told |
+//! | 26 invalid path MTU | larger than the port has room for, which is told |
+//! | 27 insufficient responder resources | a REP that announces more READs than can be answered |
+//! | 28 consumer reject | the application goes away |
+//! | 30 duplicate local communication ID | a REP with the name of another connection |
+//! | 31 invalid class version | a REQ of another version |
+//! | any | the application says so: [`Agent::reject`] |
 //!
 //! | question | module |
 //! |---|---|
@@ -106,6 +124,8 @@ pub use connection::{ConnectionId, QpAttributes, State};
 pub use counters::{Counters, Ignored};
 pub use event::{CallError, Event};
 pub use passive::Accept;
-pub use roxe_wire::mad::cm::{PortSpace, RejectReason, ServiceId, SidrStatus, TransportServiceType};
+pub use roxe_wire::mad::cm::{
+    PortSpace, RejectReason, ServiceId, SidrStatus, TransportServiceType,
+};
 pub use service::{GidPair, Listen, ListenerId, Service, flow_label_of_ports};
 pub use sidr::{Answer, QuestionId, ResolutionId, Resolve};

@@ -241,7 +241,10 @@ mod tests {
         let ip = Service::Ip { space: PortSpace::Tcp, source_port: 1, port: 2 };
         let raw = Service::Id(ServiceId(77));
         let fits = |service: Service, len| service.private_data::<92>(path, &vec![1; len]).is_ok();
-        assert_eq!((fits(ip, 56), fits(ip, 57), fits(raw, 92), fits(raw, 93)), (true, false, true, false));
+        assert_eq!(
+            (fits(ip, 56), fits(ip, 57), fits(raw, 92), fits(raw, 93)),
+            (true, false, true, false)
+        );
         let mixed = GidPair::new(ONE4, ONE6);
         assert_eq!(ip.private_data::<92>(mixed, &[]), Err(CallError::MixedAddresses));
     }

@@ -19,7 +19,7 @@ use crate::service::{DATAGRAM_Q_KEY, GidPair, ListenerId, Service, private_data}
 
 /// A resolution's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ResolutionId(CommId);
+pub struct ResolutionId(pub(crate) CommId);
 
 /// The name of a question that somebody asks us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
