@@ -40,9 +40,9 @@ impl Refusal {
 
 impl Agent {
     /// Refuses a request, or a reply that came to one. Programs of librdmacm say
-    /// [`RejectReason::ConsumerReject`]; whoever makes queue pairs may say [`RejectReason::NoQp`] or
-    /// [`RejectReason::NoResources`]. Up to 148 bytes of private data. The connection is gone, or,
-    /// when the other side had its queue pair ready, in time wait.
+    /// [`RejectReason::ConsumerReject`]; whoever makes queue pairs may say
+    /// [`RejectReason::NoQp`]. Up to 148 bytes of private data. The connection is gone, or, when
+    /// the other side had its queue pair ready, in time wait.
     ///
     /// # Errors
     /// [`CallError::Gone`], [`CallError::WrongState`] when there is nothing to refuse,

@@ -19,7 +19,7 @@ fn datagram() -> impl Strategy<Value = Datagram> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 400,
+        cases: 200,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
