@@ -1,0 +1,279 @@
+//! Service ID resolution: which queue pair serves datagrams of a service. IBA vol 1 §12.11.
+//!
+//! Nothing is connected, and nothing is left afterwards but an answer, kept for a while in case it
+//! was lost.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use roxe_wire::mad::cm::{CommId, PortSpace, ServiceId, SidrReply, SidrRequest, SidrStatus};
+use roxe_wire::mad::{Mad, Message};
+use roxe_wire::{Instant, PKey, QKey, Qpn};
+
+use crate::agent::Agent;
+use crate::config::Timing;
+use crate::connection::Repetition;
+use crate::counters::Ignored;
+use crate::event::{CallError, Event};
+use crate::service::{DATAGRAM_Q_KEY, GidPair, ListenerId, Service, private_data};
+
+/// A resolution's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResolutionId(pub(crate) CommId);
+
+/// The name of a question that somebody asks us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QuestionId(CommId);
+
+/// What to look for, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolve<'a> {
+    /// From which address to which.
+    pub path: GidPair,
+    /// What to look for there.
+    pub service: Service,
+    /// In which partition.
+    pub p_key: PKey,
+    /// The traffic class, or type of service, of the datagrams.
+    pub traffic_class: u8,
+    /// How long and how often to ask.
+    pub timing: Timing,
+    /// For the other application: up to 180 bytes to an IP service, up to 216 to another.
+    pub private_data: &'a [u8],
+}
+
+impl Resolve<'_> {
+    /// A UDP port, as librdmacm programs look for one.
+    pub const fn port(path: GidPair, source_port: u16, port: u16) -> Self {
+        Self {
+            path,
+            service: Service::Ip { space: PortSpace::Udp, source_port, port },
+            p_key: PKey::DEFAULT,
+            traffic_class: 0,
+            timing: Timing::LINUX,
+            private_data: &[],
+        }
+    }
+}
+
+/// How a question is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// With the queue pair that serves.
+    Serve {
+        /// Its number.
+        qpn: Qpn,
+        /// The key that datagrams to it must carry; `None` is the RDMA CM's.
+        q_key: Option<QKey>,
+    },
+    /// Not at all: [`SidrStatus::Rejected`] and the like.
+    Refuse(SidrStatus),
+}
+
+/// What is asked, and what is asked of us.
+#[derive(Debug, Default)]
+pub(crate) struct Sidr {
+    resolutions: BTreeMap<CommId, Resolution>,
+    questions: BTreeMap<CommId, Question>,
+    /// Who asked, and its name for the question.
+    by_asker: BTreeMap<(GidPair, CommId), CommId>,
+}
+
+#[derive(Debug)]
+struct Resolution {
+    path: GidPair,
+    traffic_class: u8,
+    repetition: Repetition,
+}
+
+#[derive(Debug)]
+struct Question {
+    from: GidPair,
+    request_id: CommId,
+    transaction_id: u64,
+    service: ServiceId,
+    listener: ListenerId,
+    /// What was answered.
+    answer: Option<Box<Mad>>,
+}
+
+impl Sidr {
+    pub(crate) fn len(&self) -> usize {
+        self.resolutions.len() + self.questions.len()
+    }
+
+    pub(crate) fn has(&self, id: CommId) -> bool {
+        self.resolutions.contains_key(&id) || self.questions.contains_key(&id)
+    }
+}
+
+impl Agent {
+    /// Asks for the queue pair of a datagram service. [`Event::Resolved`] or [`Event::Unresolved`]
+    /// follows.
+    ///
+    /// # Errors
+    /// [`CallError::TooMany`], [`CallError::PrivateDataTooLong`], [`CallError::MixedAddresses`].
+    pub fn resolve(
+        &mut self,
+        now: Instant,
+        resolve: &Resolve<'_>,
+    ) -> Result<ResolutionId, CallError> {
+        if self.is_full() {
+            return Err(CallError::TooMany);
+        }
+        let private_data = resolve.service.private_data(resolve.path, resolve.private_data)?;
+        let id = self.new_id();
+        let request = SidrRequest {
+            request_id: id,
+            partition_key: resolve.p_key,
+            service_id: resolve.service.id(),
+            private_data,
+        };
+        let mad = Mad::new(Self::own_transaction(id), Message::SidrRequest(request));
+        let wait = resolve.timing.answer_within();
+        let mut repetition = Repetition::new(wait, resolve.timing.max_retries.get());
+        repetition.message = Some(Box::new(mad));
+        let Resolve { path, traffic_class, .. } = *resolve;
+        self.sidr.resolutions.insert(id, Resolution { path, traffic_class, repetition });
+        self.timers.set(id, now + wait);
+        self.send(path, traffic_class, mad);
+        Ok(ResolutionId(id))
+    }
+
+    /// Wants no answer any more.
+    ///
+    /// # Errors
+    /// [`CallError::Gone`].
+    pub fn cancel(&mut self, id: ResolutionId) -> Result<(), CallError> {
+        self.timers.clear(id.0);
+        self.sidr.resolutions.remove(&id.0).map(|_| ()).ok_or(CallError::Gone)
+    }
+
+    /// Answers a question. Up to 136 bytes of private data.
+    ///
+    /// # Errors
+    /// [`CallError::Gone`] also when it is answered already, [`CallError::PrivateDataTooLong`].
+    //= M10
+    pub fn answer(
+        &mut self,
+        now: Instant,
+        id: QuestionId,
+        answer: Answer,
+        bytes: &[u8],
+    ) -> Result<(), CallError> {
+        let private_data = private_data(bytes)?;
+        let question = self.sidr.questions.get_mut(&id.0).filter(|it| it.answer.is_none());
+        let question = question.ok_or(CallError::Gone)?;
+        let (status, qpn, q_key) = match answer {
+            Answer::Serve { qpn, q_key } => {
+                (SidrStatus::Valid, qpn, q_key.unwrap_or(DATAGRAM_Q_KEY))
+            }
+            Answer::Refuse(status) => (status, Qpn::default(), QKey::default()),
+        };
+        let reply = SidrReply {
+            request_id: question.request_id,
+            status,
+            qpn,
+            service_id: question.service,
+            q_key,
+            private_data,
+            ..SidrReply::default()
+        };
+        let mad = Mad::new(question.transaction_id, Message::SidrReply(reply));
+        question.answer = Some(Box::new(mad));
+        let (from, listener) = (question.from, question.listener);
+        self.listeners.dequeue(listener);
+        self.timers.set(id.0, now + ANSWER_KEPT);
+        self.send(from, 0, mad);
+        Ok(())
+    }
+
+    /// Somebody looks for a service.
+    //= M10
+    pub(crate) fn on_sidr_request(
+        &mut self,
+        from: GidPair,
+        transaction_id: u64,
+        request: &SidrRequest,
+    ) {
+        let request_id = request.request_id;
+        if request_id == CommId(0) {
+            return self.counters.ignore(Ignored::NoCommId);
+        }
+        if let Some(id) = self.sidr.by_asker.get(&(from, request_id)) {
+            self.counters.duplicates += 1;
+            let answer = self.sidr.questions.get(id).and_then(|it| it.answer.as_deref().copied());
+            if let Some(answer) = answer {
+                self.send(from, 0, answer);
+            }
+            return;
+        }
+        let header = request.ip_cm().map(|(header, _)| header);
+        let listener = match self.listeners.find(request.service_id, header, from) {
+            None => Err(SidrStatus::UnsupportedServiceId),
+            Some(_) if self.is_full() => Err(SidrStatus::Rejected),
+            Some(listener) if !self.listeners.enqueue(listener) => Err(SidrStatus::Rejected),
+            Some(listener) => Ok(listener),
+        };
+        match listener {
+            Ok(listener) => {
+                let id = self.new_id();
+                let service = request.service_id;
+                let answer = None;
+                let question =
+                    Question { from, request_id, transaction_id, service, listener, answer };
+                self.sidr.questions.insert(id, question);
+                self.sidr.by_asker.insert((from, request_id), id);
+                let (question, request) = (QuestionId(id), Box::new(*request));
+                self.events.push_back(Event::Question { listener, question, from, request });
+            }
+            Err(status) => {
+                self.counters.refused += 1;
+                let service_id = request.service_id;
+                let reply = SidrReply { request_id, status, service_id, ..SidrReply::default() };
+                self.send(from, 0, Mad::new(transaction_id, Message::SidrReply(reply)));
+            }
+        }
+    }
+
+    /// The answer to what we look for.
+    pub(crate) fn on_sidr_reply(&mut self, from: GidPair, reply: &SidrReply) {
+        let id = reply.request_id;
+        match self.sidr.resolutions.get(&id) {
+            None => return self.counters.ignore(Ignored::Unknown),
+            Some(resolution) if resolution.path != from => {
+                return self.counters.ignore(Ignored::Foreign);
+            }
+            Some(_) => {}
+        }
+        self.sidr.resolutions.remove(&id);
+        self.timers.clear(id);
+        let (resolution, reply) = (ResolutionId(id), Box::new(*reply));
+        self.events.push_back(Event::Resolved { resolution, reply });
+    }
+
+    /// A resolution asks again or gives up; an answer is forgotten.
+    pub(crate) fn expire_datagram(&mut self, now: Instant, id: CommId) {
+        if let Some(question) = self.sidr.questions.remove(&id) {
+            self.sidr.by_asker.remove(&(question.from, question.request_id));
+            return;
+        }
+        let Some(resolution) = self.sidr.resolutions.get_mut(&id) else { return };
+        let Resolution { path, traffic_class, ref mut repetition } = *resolution;
+        match repetition.message.as_deref().copied().filter(|_| repetition.left > 0) {
+            Some(mad) => {
+                repetition.left -= 1;
+                self.timers.set(id, now + repetition.wait);
+                self.counters.retransmissions += 1;
+                self.send(path, traffic_class, mad);
+            }
+            None => {
+                self.sidr.resolutions.remove(&id);
+                self.events.push_back(Event::Unresolved { resolution: ResolutionId(id) });
+            }
+        }
+    }
+}
+
+/// How long an answer is kept for whoever did not get it: Linux asks again after 6.4 s.
+const ANSWER_KEPT: Duration = Duration::from_secs(13);
