@@ -1,6 +1,6 @@
 /* A host's verbs by remote control: lines over TCP in, lines out. README.md beside this file is the
- * protocol. It calls libibverbs and nothing else: it starts no program and opens no file but the
- * counters of its device. Each connection is a process of its own, with which everything goes that
+ * protocol. It calls libibverbs and nothing else: it opens no file but the counters of its device, and
+ * starts no program but one that its command line names. Each connection is a process of its own, with which everything goes that
  * it made. It never polls a queue without end: it sleeps on completion channels. */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -172,10 +172,10 @@ static void do_open(void)
 	if (ibv_query_device(context, &limits) || ibv_query_port(context, 1, &port))
 		return refuse(errno, "query");
 	ok(" dev=%s fw=%s state=%d active_mtu=%d max_msg=%u gids=%d max_rd_atomic=%d max_srq=%d "
-	   "max_mw=%d",
+	   "max_mw=%d atomic=%d vendor=0x%x part=%u",
 	   ibv_get_device_name(context->device), limits.fw_ver[0] ? limits.fw_ver : "-", port.state,
 	   128 << port.active_mtu, port.max_msg_sz, port.gid_tbl_len, limits.max_qp_rd_atom,
-	   limits.max_srq, limits.max_mw);
+	   limits.max_srq, limits.max_mw, limits.atomic_cap, limits.vendor_id, limits.vendor_part_id);
 }
 
 static void do_gids(void)
@@ -899,6 +899,18 @@ static void converse(int fd)
 	}
 }
 
+/* A program that has a connection as its input and output, as inetd starts them. */
+static void hand_over(int fd, char **program)
+{
+	signal(SIGCHLD, SIG_DFL);
+	signal(SIGPIPE, SIG_DFL);
+	dup2(fd, 0);
+	dup2(fd, 1);
+	close(fd);
+	execvp(*program, program);
+}
+
+/* A port, and whoever converses in this program's place. */
 int main(int count, char **arguments)
 {
 	int one = 1, listener = socket(AF_INET6, SOCK_STREAM, 0);
@@ -918,8 +930,11 @@ int main(int count, char **arguments)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 		if (fork() == 0) {
 			close(listener);
-			converse(fd);
-			return 0;
+			if (count > 2)
+				hand_over(fd, arguments + 2);
+			else
+				converse(fd);
+			return count > 2;
 		}
 		close(fd);
 	}

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The first process of the guest in which rdma_rxe runs: modules, addresses, adapter, agent.
+# The first process of the guest in which rdma_rxe runs: modules, addresses, adapter, kit.
 # The kernel's command line says: roxe.ip=10.10.0.2/24 roxe.ip6=fd10::2/64 roxe.mtu=4200
 # roxe.vlan=10.10.100.2/24
 export PATH=/usr/bin:/bin HOME=/ LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu
@@ -28,6 +28,6 @@ sh $script </dev/null 2>&1; echo "status $?"; rm -f $script
 RUN
 chmod +x /www/cgi-bin/run
 httpd -p 7000 -h /www
-roxe-agent &
+roxe-kit &
 echo "roxe-guest: ready"
 while :; do sleep 1000; done

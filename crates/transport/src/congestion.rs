@@ -4,7 +4,7 @@
 //! DCQCN (Zhu et al., SIGCOMM 2015). Switches mark packets (CE, RFC 3168) when their queue is long;
 //! the receiver, the [notification point](notification_point), tells the sender with a CNP; the
 //! sender, the [reaction point](reaction_point), cuts its rate and raises it again while no CNP
-//! comes. The [`pacer`] holds packets back so that the rate is kept.
+//! comes. The [pacer](Pacer) holds packets back so that the rate is kept.
 //!
 //! Nothing here knows packets or clocks: it is told the time, bytes that were sent, and
 //! notifications.

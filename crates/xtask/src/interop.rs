@@ -41,36 +41,60 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if chosen.page {
         return write_page();
     }
-    tools::ensure_present(&[tools::BUILD, NEEDS].concat())?;
+    let needs = if chosen.peer.is_some() { &[] } else { NEEDS };
+    tools::ensure_present(&[tools::BUILD, needs].concat())?;
     if !child::show(programs())? {
         return Err(Stop::Findings.into());
     }
     let (mut all, mut wrong) = (0, 0);
-    for series in &chosen.series {
-        let image = image::build(series)?;
-        let mut matrix = program(&image, series);
-        matrix.args(&chosen.words).stdout(Stdio::piped());
-        let mut matrix = matrix.spawn().context("cannot run the matrix")?;
-        let output = matrix.stdout.take().context("a pipe that was asked for")?;
-        let lines: Vec<String> = BufReader::new(output).lines().map_while(Result::ok).collect();
-        let rows: Vec<Row> = lines.iter().filter_map(|it| Row::read(it)).collect();
-        let status = matrix.wait().context("cannot wait for the matrix")?;
-        if status.code() == Some(3) {
-            return Err(Stop::Missing(ROOT.into()).into());
-        }
-        let faults = rows.iter().filter(|row| row.verdict == "wrong").count();
-        if !status.success() && faults == 0 || rows.is_empty() {
-            return Err(anyhow::anyhow!("the matrix with Linux {series} did not come to its end"));
-        }
-        (all, wrong) = (all + rows.len(), wrong + faults);
-        // A part of the matrix is no page.
+    let mut count = |rows: &[Row]| {
+        all += rows.len();
+        wrong += wrong_of(rows);
+    };
+    // A part of the matrix is no page.
+    if let Some(peer) = &chosen.peer {
+        let rows = rows(&play(with(peer), &chosen.words)?);
+        count(&rows);
         if chosen.whole {
-            fs::write(kept(series), format!("{}\n{}", today()?, lines.join("\n")))?;
-            write_page()?;
+            write_peer(&rows)?;
+        }
+    } else {
+        for series in &chosen.series {
+            let lines = play(program(&image::build(series)?, series), &chosen.words)?;
+            count(&rows(&lines));
+            if chosen.whole {
+                fs::write(kept(series), format!("{}\n{}", today()?, lines.join("\n")))?;
+                write_page()?;
+            }
         }
     }
     say!("{all} batches, {wrong} of them wrong");
     if wrong == 0 { Ok(()) } else { Err(Stop::Findings.into()) }
+}
+
+/// Plays a matrix; what it prints comes back.
+fn play(mut matrix: Command, words: &[String]) -> Result<Vec<String>> {
+    matrix.args(words).stdout(Stdio::piped());
+    let mut matrix = matrix.spawn().context("cannot run the matrix")?;
+    let output = matrix.stdout.take().context("a pipe that was asked for")?;
+    let lines: Vec<String> = BufReader::new(output).lines().map_while(Result::ok).collect();
+    let status = matrix.wait().context("cannot wait for the matrix")?;
+    if status.code() == Some(3) {
+        return Err(Stop::Missing(ROOT.into()).into());
+    }
+    let rows = rows(&lines);
+    if !status.success() && wrong_of(&rows) == 0 || rows.is_empty() {
+        return Err(anyhow::anyhow!("the matrix did not come to its end"));
+    }
+    Ok(lines)
+}
+
+fn rows(lines: &[String]) -> Vec<Row> {
+    lines.iter().filter_map(|it| Row::read(it)).collect()
+}
+
+fn wrong_of(rows: &[Row]) -> usize {
+    rows.iter().filter(|row| row.verdict == "wrong").count()
 }
 
 /// Where the rows of a kernel's whole matrix are kept, behind the day.
@@ -87,8 +111,20 @@ fn write_page() -> Result<()> {
         runs.push((day.to_owned(), lines.lines().filter_map(Row::read).collect()));
     }
     let path = workspace::root().join(PAGE);
-    let scripts = scripts::kept(&fs::read_to_string(&path).unwrap_or_default());
-    fs::write(path, page::render(&runs) + &scripts)?;
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let (matrix, scripts) = scripts::split(&before);
+    fs::write(path, page::render(&runs, page::peers(matrix)) + &scripts::part(scripts))?;
+    tell!("written: {PAGE}");
+    Ok(())
+}
+
+/// Puts the matrix of a peer into the page, in the place of its last one. All else stays.
+fn write_peer(rows: &[Row]) -> Result<()> {
+    let path = workspace::root().join(PAGE);
+    let before = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
+    let (matrix, scripts) = scripts::split(&before);
+    let matrix = page::with_peer(matrix, &page::render_peer(&today()?, rows));
+    fs::write(path, matrix + &scripts::part(scripts))?;
     tell!("written: {PAGE}");
     Ok(())
 }
@@ -121,20 +157,32 @@ fn programs() -> Command {
 }
 
 fn program(image: &Image, series: &str) -> Command {
+    let mut command = matrix(series);
+    command.arg(&image.kernel).arg(&image.initrd);
+    command
+}
+
+/// With a host that is there, and our adapter that reaches it.
+fn with((host, via): &(String, String)) -> Command {
+    let mut command = matrix("peer");
+    command.arg(format!("--peer={host}")).arg(format!("--via={via}"));
+    command
+}
+
+/// The matrix, with the folder of its recordings.
+fn matrix(folder: &str) -> Command {
     let debug = workspace::target().join("debug");
     let mut command = child::command(debug.join("examples/interop"));
-    command
-        .arg(&image.kernel)
-        .arg(&image.initrd)
-        .arg(workspace::target().join("interop/runs").join(series))
-        .arg(debug.join("roxe"));
+    command.arg(workspace::target().join("interop/runs").join(folder)).arg(debug.join("roxe"));
     command
 }
 
 /// What the command line says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Chosen {
     series: Vec<String>,
+    /// A host that is there instead of guests, and our adapter's device string.
+    peer: Option<(String, String)>,
     /// Handed on: words that the names of batches must have, `--reduced`, `--keep`.
     words: Vec<String>,
     whole: bool,
@@ -143,20 +191,27 @@ struct Chosen {
 }
 
 fn read(arguments: &[String]) -> Result<Chosen, Stop> {
-    let mut chosen = Chosen { series: Vec::new(), words: Vec::new(), whole: true, page: false };
+    let mut chosen = Chosen::default();
+    let (mut host, mut via) = (None, None);
     let mut words = arguments.iter();
+    let usage = || Stop::Usage(USAGE.into());
     while let Some(word) = words.next() {
         match word.as_str() {
             "--kernel" => {
-                let series = words.next().ok_or_else(|| Stop::Usage(USAGE.into()))?;
-                chosen.series.push(series.clone());
+                chosen.series.push(words.next().ok_or_else(usage)?.clone());
             }
+            "--peer" => host = Some(words.next().ok_or_else(usage)?.clone()),
+            "--via" => via = Some(words.next().ok_or_else(usage)?.clone()),
             "--page" => chosen.page = true,
             "--reduced" | "--keep" => chosen.words.push(word.clone()),
-            option if option.starts_with('-') => return Err(Stop::Usage(USAGE.into())),
+            option if option.starts_with('-') => return Err(usage()),
             _ => chosen.words.push(word.clone()),
         }
     }
+    if host.is_some() != via.is_some() || host.is_some() && !chosen.series.is_empty() {
+        return Err(usage());
+    }
+    chosen.peer = host.zip(via);
     chosen.whole = chosen.words.is_empty();
     if chosen.series.is_empty() {
         chosen.series = SERIES.map(str::to_owned).to_vec();
@@ -169,8 +224,8 @@ fn today() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-const USAGE: &str =
-    "usage: cargo xtask interop [--reduced] [--keep] [--kernel SERIES]… [WORD…] | --page";
+const USAGE: &str = "usage: cargo xtask interop [--kernel SERIES]… | --peer HOST[:PORT] --via DEVICE \
+     [--reduced] [--keep] [WORD…] | --page";
 const ROOT: &str = "root is needed for network namespaces, AF_XDP and the guest's network";
 
 #[cfg(test)]
@@ -192,5 +247,9 @@ mod tests {
         assert!(!some.whole && some.series == ["6.12"] && some.words == ["RC SEND"]);
         assert_eq!(read(&["--kernel"]), None);
         assert_eq!(read(&["--fast"]), None);
+        let peer = read(&["--peer", "card:7000", "--via", "xdp:eth1"]).unwrap();
+        assert!(peer.whole && peer.peer == Some(("card:7000".into(), "xdp:eth1".into())));
+        assert_eq!(read(&["--peer", "card"]), None);
+        assert_eq!(read(&["--peer", "card", "--via", "xdp:eth1", "--kernel", "6.1"]), None);
     }
 }

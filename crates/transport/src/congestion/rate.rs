@@ -37,7 +37,6 @@ impl Rate {
     }
 
     /// How long so many bytes take, rounded up; for ever at no rate.
-    #[expect(clippy::cast_possible_truncation, reason = "it is less than what a u64 holds")]
     pub(crate) fn time_for(self, bytes: f64) -> Duration {
         let seconds = Duration::try_from_secs_f64(bytes * 8.0 / self.0);
         seconds.map_or(Duration::MAX, |time| time.saturating_add(Duration::from_nanos(1)))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{IpAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::Outcome;
@@ -23,8 +23,8 @@ pub(crate) struct Agent {
 pub(crate) struct Answer(Vec<(String, String)>);
 
 impl Agent {
-    pub(crate) fn connect(host: IpAddr) -> Outcome<Self> {
-        let stream = TcpStream::connect_timeout(&(host, PORT).into(), Duration::from_secs(3))?;
+    pub(crate) fn connect(at: SocketAddr) -> Outcome<Self> {
+        let stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self { stream: BufReader::new(stream) })

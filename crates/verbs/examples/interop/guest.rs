@@ -2,21 +2,28 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use crate::Outcome;
-use crate::agent::Agent;
+use crate::agent::{self, Agent};
 use crate::namespace::Namespace;
 
 /// What the guest's interface, the bridge and ours carry: path MTU 4096 with all headers.
 const MTU: u32 = 4200;
 
+/// The longest path MTU that has room in it.
+#[allow(dead_code, reason = "scripts have a path MTU of their own")]
+pub(crate) const PATH_MTU: u64 = 4096;
+
 /// The guest's address on the way that is not under test.
 pub(crate) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 10, 0, 2));
+
+/// Where its agent listens.
+pub(crate) const AGENT: SocketAddr = SocketAddr::new(HOST, agent::PORT);
 
 /// Our interface.
 pub(crate) const INTERFACE: &str = "roxe0";
@@ -67,7 +74,7 @@ impl Guest {
             if let Some(status) = self.child.try_wait()? {
                 return Err(format!("QEMU ended: {status}\n{}", self.last_words()).into());
             }
-            let asked = Agent::connect(HOST).and_then(|mut agent| {
+            let asked = Agent::connect(AGENT).and_then(|mut agent| {
                 self.kernel = agent.ask("hello")?.text("kernel")?.to_owned();
                 agent.ask("open dev=rxe0")
             });
@@ -91,7 +98,7 @@ impl Guest {
             let now = self.shell_for(Duration::from_secs(2), WHICH);
             let is_new = now.is_ok_and(|now| now != before);
             let opened = |mut agent: Agent| agent.ask("open dev=rxe0");
-            if is_new && Agent::connect(HOST).and_then(opened).is_ok() {
+            if is_new && Agent::connect(AGENT).and_then(opened).is_ok() {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(200));
@@ -119,11 +126,17 @@ impl Guest {
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (_, said) = answer.split_once("\r\n\r\n").ok_or("the guest gave no answer")?;
-        let (said, status) = said.rsplit_once("status ").ok_or("the script has no end")?;
-        match status.trim() {
-            "0" => Ok(said.to_owned()),
-            status => Err(format!("in the guest, exit status {status}: {script}: {said}").into()),
-        }
+        ended(said, script)
+    }
+}
+
+/// What a script or a program printed, behind which its exit status stands.
+pub(crate) fn ended(said: &str, script: &str) -> Outcome<String> {
+    let (said, status) =
+        said.rsplit_once("status ").ok_or_else(|| format!("{script} has no end"))?;
+    match status.trim() {
+        "0" => Ok(said.to_owned()),
+        status => Err(format!("at the peer, exit status {status}: {script}: {said}").into()),
     }
 }
 

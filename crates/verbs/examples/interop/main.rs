@@ -3,7 +3,8 @@
 //!
 //! As root: a guest boots in QEMU, behind a tap on a bridge in a network namespace; roxe is on a
 //! veth of that bridge, in a namespace of its own. `cargo xtask interop` builds guest and program,
-//! says where they are, and makes a page of what is printed here: a JSON object a line.
+//! says where they are, and makes a page of what is printed here: a JSON object a line. With
+//! `--peer=` nothing boots: another host, on which `tests/interop/kit.sh` serves, is the peer.
 
 mod agent;
 mod batch;
@@ -14,6 +15,7 @@ mod matrix;
 #[path = "../../../net/tests/namespace/mod.rs"]
 mod namespace;
 mod ours;
+mod peer;
 mod plan;
 mod programs;
 mod report;
@@ -26,18 +28,20 @@ use std::process::ExitCode;
 
 use guest::Guest;
 use namespace::is_root;
-use plan::Plan;
+use peer::Peer;
+use plan::{Plan, Port};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    if !is_root() {
-        return ExitCode::from(3);
-    }
-    let done = Arguments::read(std::env::args().skip(1)).and_then(|arguments| run(&arguments));
+    let done = Arguments::read(std::env::args().skip(1)).and_then(|arguments| {
+        let is_possible = matches!(arguments.peer, Where::Host { .. }) || is_root();
+        is_possible.then(|| run(&arguments)).transpose()
+    });
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(Some(true)) => ExitCode::SUCCESS,
+        Ok(Some(false)) => ExitCode::FAILURE,
+        Ok(None) => ExitCode::from(3),
         Err(error) => {
             eprintln!("interop: {error}");
             ExitCode::FAILURE
@@ -47,8 +51,7 @@ fn main() -> ExitCode {
 
 /// What the command line says.
 struct Arguments {
-    kernel: PathBuf,
-    initrd: PathBuf,
+    peer: Where,
     /// Where recordings go.
     folder: PathBuf,
     /// The program that judges them.
@@ -61,28 +64,61 @@ struct Arguments {
     only: Vec<String>,
 }
 
+/// Where the peer is.
+enum Where {
+    /// In a virtual machine that is to boot.
+    Guest { kernel: PathBuf, initrd: PathBuf },
+    /// It is there; the second is our device.
+    Host { host: String, via: String },
+}
+
 impl Arguments {
     fn read(words: impl Iterator<Item = String>) -> Outcome<Self> {
-        const USAGE: &str = "usage: interop KERNEL INITRD FOLDER ROXE [--reduced] [--keep] [WORD…]";
-        let (options, mut words): (Vec<_>, Vec<_>) = words.partition(|it| it.starts_with("--"));
-        let known = ["--reduced", "--keep"];
-        if words.len() < 4 || options.iter().any(|it| !known.contains(&it.as_str())) {
+        const USAGE: &str = "usage: interop FOLDER ROXE KERNEL INITRD | --peer=HOST[:PORT] --via=DEVICE \
+             [--reduced] [--keep] [WORD…]";
+        let (options, words): (Vec<_>, Vec<_>) = words.partition(|it| it.starts_with("--"));
+        let value =
+            |key: &str| options.iter().find_map(|it| it.strip_prefix(key)).map(str::to_owned);
+        let is_known = |option: &String| {
+            ["--reduced", "--keep"].contains(&option.as_str())
+                || ["--peer=", "--via="].iter().any(|key| option.starts_with(key))
+        };
+        if !options.iter().all(is_known) {
             return Err(USAGE.into());
         }
-        let only = words.split_off(4);
-        let mut paths = words.into_iter().map(PathBuf::from);
-        let mut path = || paths.next().ok_or(USAGE);
-        let [kernel, initrd, folder, roxe] = [path()?, path()?, path()?, path()?];
-        let [reduced, keep] = known.map(|known| options.iter().any(|it| it == known));
-        Ok(Self { kernel, initrd, folder, roxe, reduced, keep, only })
+        let mut words = words.into_iter();
+        let mut path = || words.next().map(PathBuf::from).ok_or(USAGE);
+        let [folder, roxe] = [path()?, path()?];
+        let peer = match (value("--peer="), value("--via=")) {
+            (Some(host), Some(via)) => Where::Host { host, via },
+            (None, None) => Where::Guest { kernel: path()?, initrd: path()? },
+            _ => return Err(USAGE.into()),
+        };
+        let [reduced, keep] =
+            ["--reduced", "--keep"].map(|known| options.iter().any(|it| it == known));
+        Ok(Self { peer, folder, roxe, reduced, keep, only: words.collect() })
+    }
+
+    fn matrix(&self, peer: &Peer<'_>, ports: &[Port]) -> Outcome<bool> {
+        let plan = Plan::new(self.reduced, &self.only, ports);
+        matrix::run(peer, &plan, &self.folder, &self.roxe, self.keep)
     }
 }
 
 /// Whether all was right.
 fn run(arguments: &Arguments) -> Outcome<bool> {
     std::fs::create_dir_all(&arguments.folder)?;
-    Guest::with(&arguments.kernel, &arguments.initrd, &arguments.folder, |guest| {
-        let plan = Plan::new(arguments.reduced, &arguments.only);
-        matrix::run(guest, &plan, &arguments.folder, &arguments.roxe, arguments.keep)
-    })
+    match &arguments.peer {
+        Where::Guest { kernel, initrd } => {
+            Guest::with(kernel, initrd, &arguments.folder, |guest| {
+                eprintln!("guest: Linux {}, booted in {:.1?}", guest.kernel, guest.booted);
+                arguments.matrix(&Peer::guest(guest)?, &Port::BOTH)
+            })
+        }
+        Where::Host { host, via } => {
+            let peer = Peer::reach(host, via)?;
+            eprintln!("peer: {}, {}", peer.agent, peer.name);
+            arguments.matrix(&peer, &[Port::of(via)])
+        }
+    }
 }

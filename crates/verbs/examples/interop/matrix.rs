@@ -13,8 +13,9 @@ use crate::Outcome;
 use crate::batch::{Batch, Family};
 use crate::end::End;
 use crate::faults::Fault;
-use crate::guest::{self, Guest, INTERFACE};
+use crate::guest::{Guest, INTERFACE};
 use crate::ours::Ours;
+use crate::peer::Peer;
 use crate::plan::{Item, Plan, Play, Port};
 use crate::programs::{Program, Side};
 use crate::report::{Progress, Row, Verdict};
@@ -23,13 +24,12 @@ use crate::theirs::Theirs;
 
 /// Does them all. Whether all were right.
 pub(crate) fn run(
-    guest: &mut Guest,
+    peer: &Peer<'_>,
     plan: &Plan,
     folder: &Path,
     roxe: &Path,
     keep: bool,
 ) -> Outcome<bool> {
-    eprintln!("guest: Linux {}, booted in {:.1?}", guest.kernel, guest.booted);
     let mut progress = Progress::new(plan.items.len());
     let mut bad: Option<&Fault> = None;
     for (seed, item) in (1..).zip(&plan.items) {
@@ -37,19 +37,20 @@ pub(crate) fn run(
             Play::Faulty(fault, _) | Play::Soak(fault, _) => Some(*fault),
             _ => None,
         };
+        let network = network.filter(|_| peer.guest.is_some());
         if network.map(|it| it.name) != bad.map(|it| it.name) {
-            bad.map_or(Ok(()), |fault| fault.end(guest))?;
-            network.map_or(Ok(()), |fault| fault.begin(guest))?;
+            change(peer, bad, Fault::end)?;
+            change(peer, network, Fault::begin)?;
             bad = network;
         }
         let start = Clock::now();
         let (table, row, column) = item.place();
         let file = item.name().replace([' ', ',', '%', '\''], "-");
         let capture = folder.join(format!("{file}.pcapng"));
-        let cell = Cell { guest, item, seed, capture: &capture, roxe };
+        let cell = Cell { peer, item, seed, capture: &capture, roxe };
         let mut cells = item.cells();
-        let verdict = match item.not_applicable() {
-            Some(why) => Verdict::NotApplicable(why.to_owned()),
+        let verdict = match item.not_applicable(peer) {
+            Some(why) => Verdict::NotApplicable(why),
             None => match cell.play() {
                 Ok(Played { messages, lost }) => {
                     if !keep {
@@ -62,7 +63,7 @@ pub(crate) fn run(
             },
         };
         progress.row(&Row {
-            kernel: &guest.kernel,
+            kernel: &peer.name,
             port: item.port.name(),
             table,
             row,
@@ -72,13 +73,18 @@ pub(crate) fn run(
             verdict,
         });
     }
-    bad.map_or(Ok(()), |fault| fault.end(guest))?;
+    change(peer, bad, Fault::end)?;
     Ok(progress.finish())
+}
+
+/// Begins or ends what makes a network bad.
+fn change(peer: &Peer<'_>, fault: Option<&Fault>, how: fn(&Fault, &Guest) -> Outcome) -> Outcome {
+    fault.zip(peer.guest).map_or(Ok(()), |(fault, guest)| how(fault, guest))
 }
 
 /// A cell that is played.
 struct Cell<'a> {
-    guest: &'a Guest,
+    peer: &'a Peer<'a>,
     item: &'a Item,
     seed: u32,
     capture: &'a Path,
@@ -124,36 +130,44 @@ impl Cell<'_> {
     }
 
     /// The device string, and our address.
-    fn device(&self) -> (String, IpAddr) {
-        let [here, _] = self.item.family().addresses();
+    fn device(&self) -> Outcome<(String, IpAddr)> {
+        let [here, _] = self.peer.addresses(self.item.family())?;
         // A soak is too much to be recorded.
         let capture = match &self.item.play {
             Play::Soak(..) => String::new(),
             _ => format!(",capture={}", self.capture.display()),
         };
-        let device = match self.item.port {
-            Port::Xdp => {
-                let vlan = match self.item.family() {
-                    Family::Vlan => format!(",own={here}/24,vlan={}", Family::VLAN),
-                    Family::V4 | Family::V6 => String::new(),
-                };
-                format!("xdp:{INTERFACE},mode=native{vlan}{capture}")
+        let device = match (&self.peer.via, self.item.port, self.item.family()) {
+            (Some(via), ..) => via.clone(),
+            (None, Port::Xdp, Family::Vlan) => {
+                format!("xdp:{INTERFACE},mode=native,own={here}/24,vlan={}", Family::VLAN)
             }
+            (None, Port::Xdp, _) => format!("xdp:{INTERFACE},mode=native"),
             // What a socket receives comes without the identification of IPv4, which the ICRC
             // covers, and rxe counts there.
-            Port::Udp => format!("udp:{here},verify=off{capture}"),
+            (None, Port::Udp, _) => format!("udp:{here},verify=off"),
         };
-        (device, here)
+        Ok((device + &capture, here))
     }
 
     fn ours(&self) -> Outcome<Box<dyn End>> {
-        let (device, here) = self.device();
+        let (device, here) = self.device()?;
         Ok(Box::new(Ours::open(&device, here)?))
     }
 
     fn theirs(&self) -> Outcome<Box<dyn End>> {
-        let [_, there] = self.item.family().addresses();
-        Ok(Box::new(Theirs::open(guest::HOST, "rxe0", there)?))
+        let [_, there] = self.peer.addresses(self.item.family())?;
+        Ok(Box::new(Theirs::open(self.peer, there)?))
+    }
+
+    /// What the peer counted beside traffic. Of an adapter whose counters are not known, only
+    /// losses by the names that others have for them.
+    fn counted(&self, after: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> Counted {
+        let mut counted = Counted::of(after, before, THEIRS);
+        if !self.peer.is_rxe {
+            counted.0.retain(|name, _| LOSSES.contains(&name.as_str()));
+        }
+        counted
     }
 
     fn ends(&self) -> Outcome<[Box<dyn End>; 2]> {
@@ -186,7 +200,7 @@ impl Cell<'_> {
         let after = [ends[0].counters()?, ends[1].counters()?];
         drop(ends);
         let ours = Counted::of(&after[0], &BTreeMap::new(), OURS).losses("roxe", &[])?;
-        let theirs = Counted::of(&after[1], &before, THEIRS).losses("rxe", &[])?;
+        let theirs = self.counted(&after[1], &before).losses(self.peer.kind(), &[])?;
         // What a socket receives over IPv4 is recorded with an identification that it had not.
         if self.item.port == Port::Xdp || self.item.family() == Family::V6 {
             judge(self.roxe, self.capture)?;
@@ -203,8 +217,9 @@ impl Cell<'_> {
         let late = [OURS, LATE].concat();
         let ours = Counted::of(&after[0], &BTreeMap::new(), &late);
         let ours = ours.losses("roxe", scenario.roxe[from]);
-        let theirs = Counted::of(&after[1], &before, THEIRS);
-        match (ours, theirs.losses("rxe", scenario.rxe[1 - from])) {
+        let theirs = self.counted(&after[1], &before);
+        let due = if self.peer.is_rxe { scenario.rxe[1 - from] } else { &[] };
+        match (ours, theirs.losses(self.peer.kind(), due)) {
             (Ok(_), Ok(_)) => Ok(()),
             (Err(ours), Err(theirs)) => Err(format!("{ours}; {theirs}").into()),
             (Err(one), _) | (_, Err(one)) => Err(one),
@@ -218,21 +233,21 @@ impl Cell<'_> {
         let after = [ends[0].counters()?, ends[1].counters()?];
         let ours = [OURS, REPEATED].concat();
         Counted::of(&after[0], &BTreeMap::new(), &ours).losses("roxe", &[])?;
-        Counted::of(&after[1], &before, THEIRS).losses("rxe", &[])?;
+        self.counted(&after[1], &before).losses(self.peer.kind(), &[])?;
         Ok(messages)
     }
 
     fn program(&self, program: &Program, is_client: bool) -> Outcome {
-        let (device, here) = self.device();
+        let (device, here) = self.device()?;
         let mut port = FIRST_PORT + (self.seed % 10_000) as u16 * GOES as u16;
         let side = |port| Side { is_client, port, device: &device, here };
-        let mut done = program.run(self.guest, self.roxe, &side(port));
+        let mut done = program.run(self.peer, self.roxe, &side(port));
         for _ in 1..GOES {
             if done.is_ok() || program.is_reliable() {
                 break;
             }
             port += 1;
-            done = program.run(self.guest, self.roxe, &side(port));
+            done = program.run(self.peer, self.roxe, &side(port));
         }
         done
     }
@@ -240,7 +255,7 @@ impl Cell<'_> {
     fn reboot(&self, from: usize) -> Outcome {
         scenario::rebooted(self.ends()?, from, |end| {
             if from == 0 {
-                self.guest.reboot()?;
+                self.peer.guest.ok_or("whose host is it?")?.reboot()?;
                 return self.theirs();
             }
             drop(end);

@@ -6,6 +6,7 @@ use roxe_verbs::Mtu;
 
 use crate::batch::{Batch, Direction, Family, Op};
 use crate::faults::{self, FAULTS, Fault};
+use crate::peer::{Need, Peer};
 use crate::programs::{FEW, PROGRAMS, Program};
 use crate::scenario::{REBOOTED, SCENARIOS, Scenario};
 
@@ -42,6 +43,14 @@ pub(crate) enum Port {
 }
 
 impl Port {
+    /// Where a guest is met.
+    pub(crate) const BOTH: [Self; 2] = [Self::Xdp, Self::Udp];
+
+    /// That of a device string.
+    pub(crate) fn of(device: &str) -> Self {
+        if device.starts_with("udp:") { Self::Udp } else { Self::Xdp }
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Xdp => "AF_XDP",
@@ -57,22 +66,22 @@ const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096
 
 impl Plan {
     /// All of which the names have these words; or a reduced one in which everything is met once:
-    /// each operation, direction, path MTU, family, port, bad network and error.
-    pub(crate) fn new(reduced: bool, only: &[String]) -> Self {
+    /// each operation, direction, path MTU, family, port, bad network and error; on other ports than
+    /// the first there are batches alone then.
+    pub(crate) fn new(reduced: bool, only: &[String], ports: &[Port]) -> Self {
         let mut items = Vec::new();
-        for port in [Port::Xdp, Port::Udp] {
-            items.extend(
-                batches(reduced, port).map(|batch| Item { port, play: Play::Batch(batch) }),
-            );
-        }
-        let ports: &[Port] = if reduced { &[Port::Xdp] } else { &[Port::Xdp, Port::Udp] };
         for &port in ports {
+            let all = batches(reduced, port == ports[0]);
+            items.extend(all.map(|batch| Item { port, play: Play::Batch(batch) }));
+        }
+        let whole = if reduced { &ports[..1] } else { ports };
+        for &port in whole {
             others(reduced, &mut |play| items.push(Item { port, play }));
         }
         let how_long = if reduced { REDUCED_SOAK } else { SOAK };
         let lossy = FAULTS.iter().filter(|fault| fault.name == faults::LOSS);
         let soaks = lossy.map(|fault| Play::Soak(fault, how_long));
-        items.extend(soaks.map(|play| Item { port: Port::Xdp, play }));
+        items.extend(soaks.map(|play| Item { port: ports[0], play }));
         items.retain(|item| only.iter().all(|word| item.name().contains(word.as_str())));
         Self { items }
     }
@@ -103,15 +112,15 @@ fn others(reduced: bool, put: &mut impl FnMut(Play)) {
     }
 }
 
-fn batches(reduced: bool, port: Port) -> impl Iterator<Item = Batch> {
+fn batches(reduced: bool, is_first: bool) -> impl Iterator<Item = Batch> {
     let mut all = Vec::new();
     for family in Family::ALL {
         for (at, op) in Op::ALL.into_iter().enumerate() {
             for direction in Direction::ALL {
                 for (number, path_mtu) in MTUS.into_iter().enumerate() {
-                    let small = match (port, family) {
-                        (Port::Xdp, Family::V4) => number == (at + direction as usize) % MTUS.len(),
-                        (Port::Udp, Family::Vlan) => false,
+                    let small = match (is_first, family) {
+                        (true, Family::V4) => number == (at + direction as usize) % MTUS.len(),
+                        (false, Family::Vlan) => false,
                         _ => direction == Direction::Both && number == (at + 3) % MTUS.len(),
                     };
                     if small || !reduced {
@@ -168,17 +177,39 @@ impl Item {
     }
 
     /// Why it cannot be.
-    pub(crate) fn not_applicable(&self) -> Option<&'static str> {
-        let batch = match &self.play {
-            Play::Batch(batch) => batch,
+    pub(crate) fn not_applicable(&self, peer: &Peer<'_>) -> Option<String> {
+        let (path_mtu, need) = match &self.play {
+            Play::Batch(batch) | Play::Faulty(_, batch) => {
+                (u64::from(batch.path_mtu.bytes()), Need::of(batch.op))
+            }
+            Play::Scenario(Scenario { name, .. }, _) => (0, Need::of_words(name)),
+            Play::Program(program, _) => (program.path_mtu(), Need::of_words(program.0)),
+            Play::Reboot(_) | Play::Soak(..) => (0, None),
+        };
+        let is_guest = peer.guest.is_some();
+        let why = match &self.play {
+            Play::Batch(batch) => self.alone(batch),
             Play::Faulty(fault, _) if self.port == Port::Udp && fault.name == faults::DAMAGE => {
-                return Some(
+                Some(
                     "a socket does not show what the ICRC of rxe's packets over IPv4 covers: \
                      nobody sees the damage",
-                );
+                )
             }
-            _ => return None,
+            Play::Faulty(..) | Play::Soak(..) if !is_guest => {
+                Some("netem does not see what a card sends")
+            }
+            Play::Reboot(0) if !is_guest => Some("its host is not ours to be reset"),
+            Play::Program(program, _) if !peer.has(program.name()) => {
+                Some("the program is not there")
+            }
+            _ => None,
         };
+        let why = why.map(str::to_owned);
+        why.or_else(|| peer.unreachable(self.family(), path_mtu)).or_else(|| peer.without(need))
+    }
+
+    /// Why a batch cannot be, whoever the peer is.
+    fn alone(&self, batch: &Batch) -> Option<&'static str> {
         match (self.port, batch.family) {
             (Port::Udp, Family::Vlan) => Some("a socket's tags are the kernel's"),
             (Port::Udp, _) if batch.op == Op::Multicast && batch.direction != Direction::Out => {

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use crate::Outcome;
-use crate::guest::{Guest, HOST};
+use crate::peer::Peer;
 
-/// A program of the guest's, with what it is told.
+/// A program of the peer's, with what it is told.
 pub(crate) struct Program(pub(crate) &'static str);
 
 #[rustfmt::skip]
@@ -63,8 +63,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
 /// Those of the reduced matrix.
 pub(crate) const FEW: &[usize] = &[2, 6, 9, 12, 13, 16, 17, 20, 26, 29, 38];
 
-/// How long one may take.
-const PATIENCE: Duration = Duration::from_secs(150);
+/// Longer than the kit lets one take.
+const PATIENCE: Duration = Duration::from_secs(160);
 
 impl Program {
     const fn is_pingpong(&self) -> bool {
@@ -76,12 +76,25 @@ impl Program {
         !["uc_", "ud_", "-c U"].iter().any(|it| self.0.contains(it))
     }
 
-    /// What the guest runs.
-    fn theirs(&self, port: u16, server: Option<IpAddr>) -> String {
-        // Its second GID is that of IPv4.
-        let own = if self.is_pingpong() { "-g 1" } else { "-x 1 -F -u 18" };
+    /// Its name alone.
+    pub(crate) fn name(&self) -> &'static str {
+        self.0.split(' ').next().unwrap_or(self.0)
+    }
+
+    /// The path MTU that it asks for, if it asks for one.
+    pub(crate) fn path_mtu(&self) -> u64 {
+        let asked = self.0.split_once("-m ").and_then(|(_, mtu)| mtu.parse().ok());
+        asked.unwrap_or_default()
+    }
+
+    /// What the peer's host runs.
+    fn theirs(&self, peer: &Peer<'_>, port: u16, server: Option<IpAddr>) -> String {
+        let own = match self.is_pingpong() {
+            true => format!("-g {}", peer.gid),
+            false => format!("-x {} -F -u 18", peer.gid),
+        };
         let server = server.map_or(String::new(), |it| it.to_string());
-        format!("timeout {} {} {own} -p {port} {server}", PATIENCE.as_secs(), self.0)
+        format!("run {} -d {} {own} -p {port} {server}", self.0, peer.device)
     }
 
     /// What roxe is told, for the same.
@@ -99,32 +112,28 @@ impl Program {
     }
 
     /// Runs both ends, roxe as the client or as the server. Both must exit with 0.
-    pub(crate) fn run(&self, guest: &Guest, roxe: &Path, side: &Side<'_>) -> Outcome {
+    pub(crate) fn run(&self, peer: &Peer<'_>, roxe: &Path, side: &Side<'_>) -> Outcome {
         let &Side { is_client, port, device, here } = side;
-        let shell = |script: String| guest.shell_for(PATIENCE + Duration::from_secs(10), &script);
+        let wish = |line: String| peer.wish(PATIENCE, &line);
         let mut ours = Command::new(roxe);
-        ours.args(self.ours(port, device, is_client.then_some(HOST)))
+        ours.args(self.ours(port, device, is_client.then_some(peer.agent.ip())))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let theirs = self.theirs(port, (!is_client).then_some(here));
+        let theirs = self.theirs(peer, port, (!is_client).then_some(here));
         thread::scope(|scope| {
-            let start = |script| scope.spawn(|| shell(script));
+            let start = |script| scope.spawn(|| wish(script));
             let (mut child, theirs) = if is_client {
                 let theirs = start(theirs);
                 // Nobody else is asked whether it listens: it takes the first connection.
-                let listens = format!(
-                    "for go in $(seq 300); do grep -q ':{port:04X} .* 0A' /proc/net/tcp \
-                     /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 1"
-                );
-                shell(listens)?;
+                wish(format!("listens {port}"))?;
                 (ours.spawn()?, theirs)
             } else {
                 let child = ours.spawn()?;
                 wait_for_listener(port)?;
                 (child, start(theirs))
             };
-            let theirs = theirs.join().map_err(|_| "the thread of the guest's program failed")?;
+            let theirs = theirs.join().map_err(|_| "the thread of the peer's program failed")?;
             if theirs.is_err() {
                 // Whoever is alone waits in vain.
                 thread::sleep(Duration::from_secs(1));

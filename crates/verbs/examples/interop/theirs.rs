@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use roxe_verbs::{Gid, ServiceType};
+use roxe_verbs::ServiceType;
 
 use crate::Outcome;
 use crate::agent::{Agent, Answer, number};
 use crate::end::{Card, DEPTH, Done, End, MEMORY, Q_KEY, Setup, Work};
+use crate::peer::{Peer, TheirGid, gids};
 
 /// An adapter of the peer's, open for as long as this lives.
 pub(crate) struct Theirs {
     agent: Agent,
+    name: &'static str,
     /// The index of its address among its GIDs, the address, and the interface that has it.
     source: u64,
     address: IpAddr,
@@ -37,26 +39,20 @@ const ACCESS: u32 = 0b1_1111;
 const READ_ONLY: u32 = 0b101;
 
 impl Theirs {
-    pub(crate) fn open(host: IpAddr, device: &str, address: IpAddr) -> Outcome<Self> {
-        let mut agent = Agent::connect(host)?;
+    pub(crate) fn open(peer: &Peer<'_>, address: IpAddr) -> Outcome<Self> {
+        let mut agent = Agent::connect(peer.agent)?;
+        let device = &peer.device;
         agent.ask(&format!("open dev={device}"))?;
-        let gids = agent.ask("gids")?;
-        let found = gids.all("gid").find_map(|gid| {
-            let [index, gid, kind, netdev] = gid.split(',').collect::<Vec<_>>()[..] else {
-                return None;
-            };
-            let gid: Ipv6Addr = gid.parse().ok()?;
-            let is_it = Gid::from_ip(IpAddr::V6(gid)).to_ip() == address && kind == ROCE_V2;
-            is_it.then(|| Some((index.parse().ok()?, netdev.to_owned())))?
-        });
-        let (source, netdev) = found
-            .ok_or_else(|| format!("{device} of {host} has no address {address}: {gids:?}"))?;
+        let found = gids(&mut agent)?.into_iter().find(|gid| gid.address == address);
+        let TheirGid { index: source, netdev, .. } =
+            found.ok_or_else(|| format!("{device} of {} has no address {address}", peer.agent))?;
         agent.ask("pd")?;
         agent.ask(&format!("cq depth={}", 4 * DEPTH))?;
         let region = agent.ask(&format!("mr pd=0 len={MEMORY} access={ACCESS}"))?;
         let memory = Memory { va: region.number("va")?, r_key: region.number("rkey")? as u32 };
         Ok(Self {
             agent,
+            name: peer.kind(),
             source,
             address,
             netdev,
@@ -77,9 +73,6 @@ impl Theirs {
     }
 }
 
-/// `IBV_GID_TYPE_ROCE_V2`.
-const ROCE_V2: &str = "2";
-
 /// An address as the agent reads GIDs.
 fn gid(address: IpAddr) -> Ipv6Addr {
     match address {
@@ -90,7 +83,7 @@ fn gid(address: IpAddr) -> Ipv6Addr {
 
 impl End for Theirs {
     fn name(&self) -> &'static str {
-        "rxe"
+        self.name
     }
 
     fn make(&mut self, setup: &Setup, which: usize) -> Outcome<Card> {

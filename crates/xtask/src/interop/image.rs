@@ -87,7 +87,7 @@ fn recipe() -> Result<String> {
     let sources = workspace::root().join(SOURCES);
     let read = |name: &str| fs::read_to_string(sources.join(name)).context(name.to_owned());
     let lists = [USERLAND, PROGRAMS, APPLETS].map(|list| list.join(" ")).join("\n");
-    Ok([RECIPE, &lists, &read("agent.c")?, &read("init.sh")?].join("\n"))
+    Ok([RECIPE, &lists, &read("agent.c")?, &read("init.sh")?, &read("kit.sh")?].join("\n"))
 }
 
 /// Downloads packages with all that they need: with an empty list of what is installed, apt leaves
@@ -252,8 +252,9 @@ fn initrd(folder: &Path, root: &Path, agent: &Path) -> Result<Vec<u8>> {
     for path in ["proc", "sys", "dev", "tmp", "bin", "usr/bin", "var/run"] {
         archive.folder(path);
     }
-    let init = workspace::root().join(SOURCES).join("init.sh");
-    archive.file("init", 0o755, &fs::read(init)?);
+    let sources = workspace::root().join(SOURCES);
+    archive.file("init", 0o755, &fs::read(sources.join("init.sh"))?);
+    archive.file("usr/bin/roxe-kit", 0o755, &fs::read(sources.join("kit.sh"))?);
     archive.file("usr/bin/roxe-agent", 0o755, &fs::read(agent)?);
     archive.file("bin/busybox", 0o755, &fs::read(find(root, "busybox")?)?);
     for applet in APPLETS {

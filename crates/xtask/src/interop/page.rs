@@ -101,42 +101,84 @@ fn position<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool, new: impl FnOnce()
     })
 }
 
-/// The page: the day of each kernel's matrix, and its rows.
-pub(crate) fn render(runs: &[(String, Vec<Row>)]) -> String {
+/// The page: the day of each kernel's matrix, and its rows; behind them the parts about peers.
+pub(crate) fn render(runs: &[(String, Vec<Row>)], peers: &str) -> String {
     let mut page = String::from(HEAD);
     for (day, rows) in runs {
         let Some(Row { kernel, .. }) = rows.first() else { continue };
-        // A soak is one, however many messages it had.
-        let count = |row: &Row| if row.table == "soak" { 1 } else { row.cells };
-        let right = rows.iter().filter(|row| row.verdict == "right");
-        let right: u64 = right.map(count).sum();
-        let wrong = rows.iter().filter(|row| row.verdict == "wrong").count();
-        let minutes = rows.iter().map(|row| row.seconds).sum::<f64>() / 60.0;
-        page += &format!(
-            "- Linux {kernel}, {day}: {right} right, {wrong} batches wrong, in {minutes:.1} \
-             minutes\n"
-        );
+        page += &format!("- Linux {kernel}, {day}: {}\n", sum(rows));
     }
     page += DIFFERENCES;
+    for ([kernel, port, table], cells) in tables(runs.iter().flat_map(|(_, rows)| rows)) {
+        page += &format!("\n## Linux {kernel}, {port}: {table}\n{}\n", cells.markdown().trim_end());
+    }
+    match peers {
+        "" => page,
+        peers => format!("{page}\n{}\n", peers.trim_end()),
+    }
+}
+
+/// The part about a peer that is no guest.
+pub(crate) fn render_peer(day: &str, rows: &[Row]) -> String {
+    let name = rows.first().map_or("", |row| &row.kernel);
+    let mut part = format!("{PEER}{name}\n\n{day}: {}\n", sum(rows));
+    for ([_, port, table], cells) in tables(rows.iter()) {
+        part += &format!("\n### {port}: {table}\n{}\n", cells.markdown().trim_end());
+    }
+    part
+}
+
+/// The parts about peers of a page's matrix.
+pub(crate) fn peers(matrix: &str) -> &str {
+    matrix.find(PEER).map_or("", |at| &matrix[at..])
+}
+
+/// A page's matrix with a part about a peer, in the place of an older one about the same.
+pub(crate) fn with_peer(matrix: &str, part: &str) -> String {
+    let old = peers(matrix);
+    let kernels = &matrix[..matrix.len() - old.len()];
+    let title = |part: &str| part.lines().next().unwrap_or_default().to_owned();
+    let mut parts: Vec<String> = old
+        .split(PEER)
+        .skip(1)
+        .map(|rest| format!("{PEER}{}\n", rest.trim_end()))
+        .filter(|it| title(it) != title(part))
+        .collect();
+    parts.push(part.to_owned());
+    format!("{}\n\n{}", kernels.trim_end(), parts.join("\n"))
+}
+
+/// With what a part about a peer begins.
+const PEER: &str = "## Peer ";
+
+/// A matrix in a sentence.
+fn sum(rows: &[Row]) -> String {
+    // A soak is one, however many messages it had.
+    let count = |row: &Row| if row.table == "soak" { 1 } else { row.cells };
+    let right: u64 = rows.iter().filter(|row| row.verdict == "right").map(count).sum();
+    let wrong = rows.iter().filter(|row| row.verdict == "wrong").count();
+    let minutes = rows.iter().map(|row| row.seconds).sum::<f64>() / 60.0;
+    format!("{right} right, {wrong} batches wrong, in {minutes:.1} minutes")
+}
+
+/// The tables of some rows, by kernel, port and name.
+fn tables<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<([&'r str; 3], Table)> {
     let mut tables: Vec<([&str; 3], Table)> = Vec::new();
-    for row in runs.iter().flat_map(|(_, rows)| rows) {
+    for row in rows {
         let title = [row.kernel.as_str(), row.port.as_str(), row.table.as_str()];
         let new = || (title, Table::default());
         let at = position(&mut tables, |(known, _)| *known == title, new);
         tables[at].1.add(row);
     }
-    for ([kernel, port, table], cells) in tables {
-        page += &format!("\n## Linux {kernel}, {port}: {table}\n{}", cells.markdown().trim_end());
-        page += "\n";
-    }
-    page
+    tables
 }
 
 const HEAD: &str = "# Interoperability
 
 The adapter against `rdma_rxe`, Linux's own RoCEv2 adapter in software, in a virtual machine with a
 stock Debian kernel. `cargo xtask interop` measures it anew (as root, with apt) and writes this
-page.
+page. Other adapters have a section `Peer` behind the kernels: `cargo xtask interop --peer HOST`, with
+the kit of `tests/interop/` on their host.
 
 A batch is one pair of queue pairs that goes through messages of these sizes: 0, 1, 2, 3, 5, MTU−1,
 MTU, MTU+1, 3·MTU+1 bytes and 1 MiB, for datagrams up to the MTU, for atomics 8. What roxe is stands
@@ -200,7 +242,7 @@ mod tests {
             line("RC READ", "both 256", "n/a", "none"),
             line("RC SEND", "both 512", "right", "2 lost"),
         ];
-        let page = render(&[("today".to_owned(), rows)]);
+        let page = render(&[("today".to_owned(), rows)], "");
         let sum = "- Linux 6.1, today: 20 right, 1 batches wrong, in 0.4 minutes\n";
         assert!(page.contains(sum));
         let expected = "\n## Linux 6.1, AF_XDP: IPv4\n\n\
@@ -210,5 +252,28 @@ mod tests {
                         [3] right, but not without losses on the way: 2 lost\n";
         assert!(page.ends_with(expected), "{page}");
         assert!(Row::read("something else").is_none());
+    }
+
+    #[test]
+    fn a_peer_has_one_part_behind_the_kernels_which_these_keep() {
+        let row = |name: &str, cells: u64| {
+            let line = serde_json::json!({
+                "kernel": name, "port": "AF_XDP", "table": "IPv4", "row": "RC SEND",
+                "column": "both 256", "cells": cells, "seconds": 6.0, "verdict": "right", "why": "",
+            });
+            vec![Row::read(&line.to_string()).unwrap()]
+        };
+        let kernels = || vec![("today".to_owned(), row("6.1", 10))];
+        let empty = render(&kernels(), "");
+        let one = with_peer(&empty, &render_peer("monday", &row("mlx5_0", 1)));
+        let part = "\n## Peer mlx5_0\n\nmonday: 1 right, 0 batches wrong, in 0.1 minutes\n\n\
+                    ### AF_XDP: IPv4\n\n| | both 256 |\n|---|:---:|\n| RC SEND | 1 |\n";
+        assert_eq!(one, format!("{empty}{part}"));
+        let two = with_peer(&one, &render_peer("tuesday", &row("irdma0", 2)));
+        let three = with_peer(&two, &render_peer("friday", &row("mlx5_0", 3)));
+        assert_eq!([one.matches(PEER).count(), three.matches(PEER).count()], [1, 2]);
+        assert!(three.contains("tuesday: 2") && three.contains("friday: 3"), "{three}");
+        assert!(!three.contains("monday"), "{three}");
+        assert_eq!(render(&kernels(), peers(&three)), three);
     }
 }

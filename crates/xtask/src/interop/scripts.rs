@@ -111,15 +111,13 @@ pub(super) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
     Ok((tally, said.collect()))
 }
 
-/// The page's part about scripts, which a run of the matrix keeps.
-pub(super) fn kept(page: &str) -> String {
-    match split(page) {
-        (_, "") => String::new(),
-        (_, section) => format!("\n{section}"),
-    }
+/// The page's part about scripts as it follows the matrix.
+pub(super) fn part(scripts: &str) -> String {
+    if scripts.is_empty() { String::new() } else { format!("\n{scripts}") }
 }
 
-fn split(page: &str) -> (&str, &str) {
+/// The page's parts about the matrix and about scripts, of which a run of one keeps the other.
+pub(super) fn split(page: &str) -> (&str, &str) {
     page.find(TITLE).map_or((page, ""), |at| page.split_at(at))
 }
 
@@ -422,7 +420,7 @@ mod tests {
     #[test]
     fn the_matrix_keeps_what_is_said_of_scripts() {
         let page = format!("head\n\n{TITLE}text\n");
-        assert_eq!(kept(&page), format!("\n{TITLE}text\n"));
-        assert_eq!(kept("head\n"), "");
+        assert_eq!(split(&page), ("head\n\n", format!("{TITLE}text\n").as_str()));
+        assert_eq!(split("head\n"), ("head\n", ""));
     }
 }
