@@ -93,8 +93,8 @@ impl Destination {
         }
     }
 
-    /// As it is said. The letters of the address are capitals, which the other programs read as well
-    /// but do not write: so their like know each other.
+    /// As it is said. The letters of the address are capitals, which the other programs read as
+    /// well but do not write: so their like know each other.
     pub(crate) fn to_line(self) -> [u8; Self::LEN] {
         let gid = u128::from_be_bytes(self.gid.0);
         let Self { lid, qpn, psn, .. } = self;

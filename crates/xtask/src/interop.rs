@@ -224,8 +224,8 @@ fn today() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-const USAGE: &str = "usage: cargo xtask interop [--kernel SERIES]… | --peer HOST[:PORT] --via DEVICE \
-     [--reduced] [--keep] [WORD…] | --page";
+const USAGE: &str = "usage: cargo xtask interop [--kernel SERIES]… | --peer HOST[:PORT] \
+     --via DEVICE [--reduced] [--keep] [WORD…] | --page";
 const ROOT: &str = "root is needed for network namespaces, AF_XDP and the guest's network";
 
 #[cfg(test)]

@@ -74,8 +74,8 @@ enum Where {
 
 impl Arguments {
     fn read(words: impl Iterator<Item = String>) -> Outcome<Self> {
-        const USAGE: &str = "usage: interop FOLDER ROXE KERNEL INITRD | --peer=HOST[:PORT] --via=DEVICE \
-             [--reduced] [--keep] [WORD…]";
+        const USAGE: &str = "usage: interop FOLDER ROXE KERNEL INITRD | --peer=HOST[:PORT] \
+             --via=DEVICE [--reduced] [--keep] [WORD…]";
         let (options, words): (Vec<_>, Vec<_>) = words.partition(|it| it.starts_with("--"));
         let value =
             |key: &str| options.iter().find_map(|it| it.strip_prefix(key)).map(str::to_owned);

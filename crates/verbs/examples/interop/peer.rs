@@ -1,4 +1,5 @@
-//! A peer that is there: a host on which `tests/interop/kit.sh` serves, be it a guest of ours or not.
+//! A peer that is there: a host on which `tests/interop/kit.sh` serves, be it a guest of ours or
+//! not.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -17,7 +18,8 @@ pub(crate) struct Peer<'g> {
     pub(crate) agent: SocketAddr,
     /// The name of its adapter there.
     pub(crate) device: String,
-    /// What stands on the page: the kernel of a guest; of others the adapter, its firmware and kernel.
+    /// What stands on the page: the kernel of a guest; of others the adapter, its firmware and
+    /// kernel.
     pub(crate) name: String,
     /// It is Linux's adapter, whose counters are known.
     pub(crate) is_rxe: bool,

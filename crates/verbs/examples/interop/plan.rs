@@ -66,8 +66,8 @@ const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096
 
 impl Plan {
     /// All of which the names have these words; or a reduced one in which everything is met once:
-    /// each operation, direction, path MTU, family, port, bad network and error; on other ports than
-    /// the first there are batches alone then.
+    /// each operation, direction, path MTU, family, port, bad network and error; on other ports
+    /// than the first there are batches alone then.
     pub(crate) fn new(reduced: bool, only: &[String], ports: &[Port]) -> Self {
         let mut items = Vec::new();
         for &port in ports {

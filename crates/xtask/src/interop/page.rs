@@ -177,8 +177,8 @@ const HEAD: &str = "# Interoperability
 
 The adapter against `rdma_rxe`, Linux's own RoCEv2 adapter in software, in a virtual machine with a
 stock Debian kernel. `cargo xtask interop` measures it anew (as root, with apt) and writes this
-page. Other adapters have a section `Peer` behind the kernels: `cargo xtask interop --peer HOST`, with
-the kit of `tests/interop/` on their host.
+page. Other adapters have a section `Peer` behind the kernels: `cargo xtask interop --peer HOST`,
+with the kit of `tests/interop/` on their host.
 
 A batch is one pair of queue pairs that goes through messages of these sizes: 0, 1, 2, 3, 5, MTU−1,
 MTU, MTU+1, 3·MTU+1 bytes and 1 MiB, for datagrams up to the MTU, for atomics 8. What roxe is stands
