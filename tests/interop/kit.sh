@@ -68,7 +68,7 @@ if [ ! -x "$agent" ] || [ "$folder/agent.c" -nt "$agent" ]; then
 fi
 # A card holds fast to what is registered.
 ulimit -l unlimited 2>/dev/null
-"$agent" $((port + 1)) "$0" wish &
+"$agent" $((port + 1)) sh "$folder/${0##*/}" wish &
 wishes=$!
 "$agent" "$port" &
 trap 'kill $wishes $! 2>/dev/null; exit 0' INT TERM
