@@ -1,7 +1,7 @@
 //! Scripts against a device elsewhere: a conversation with the agent on its host, and frames on the
 //! interface that leads to it.
 
-use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
 
@@ -229,7 +229,7 @@ fn ask(agent: &mut BufReader<TcpStream>, line: &str) -> Result<String, String> {
 }
 
 /// A line of the agent's: whoever answers may be anybody, so that it has an end in time and bytes.
-fn hear(agent: &mut BufReader<TcpStream>) -> io::Result<String> {
+fn hear(agent: &mut impl BufRead) -> io::Result<String> {
     let began = Clock::now();
     let mut answer = Vec::new();
     loop {
@@ -279,3 +279,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Our queue pairs of the first script, and how many later ones have numbers of their own.
 const FIRST_PEER: u32 = 0x100;
 const PEERS_OF_A_SCRIPT: u32 = 0x100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_an_end() {
+        let heard = |mut answer: &[u8]| hear(&mut answer).map_err(|why| why.to_string());
+        assert_eq!(heard(b"ok mr=1\nmore"), Ok("ok mr=1".to_owned()));
+        assert_eq!(heard(b"\xff\n"), Ok("\u{fffd}".to_owned()));
+        assert_eq!(heard(b"ok mr"), Err("it closed the connection".to_owned()));
+        assert_eq!(heard(&vec![b'A'; MOST_ANSWER + 1]), Err("its answer has no end".to_owned()));
+    }
+}

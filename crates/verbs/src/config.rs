@@ -183,6 +183,20 @@ mod tests {
         assert!(nothing.contains("names no device"), "{nothing}");
     }
 
+    #[test]
+    fn options_of_congestion_control_are_read() {
+        let text = "[a]\nport = \"memory:x\"\ncc = \"dcqcn\"\nrate = 0.5\ncnp = false\n";
+        let entries = parse(text).unwrap_or_else(|fault| panic!("{}", fault.what));
+        assert_eq!(entries[0].device, "memory:x,cc=dcqcn,rate=0.5,cnp=off".parse().unwrap());
+        for wrong in ["rate = 0", "rate = nan", "rate = -1.5", "cc = \"fast\"", "cnp = 3"] {
+            let (line, key, _) = why(&format!("[a]\nport = \"memory:x\"\n{wrong}\n"));
+            assert_eq!(
+                (line, key.as_str()),
+                (3, format!("a.{}", &wrong[..wrong.find(' ').unwrap()]).as_str())
+            );
+        }
+    }
+
     #[cfg(feature = "af_xdp")]
     #[test]
     fn options_of_af_xdp_are_read() {

@@ -166,3 +166,16 @@ fn a_conversation_that_was_recorded_is_understood() {
           00:00:00:00:00:00:00:00:00:00:ff:ff:0a:0a:00:02:00000000:\0";
     assert_eq!(Destination::parse(line).unwrap().r_key, RKey(0));
 }
+
+/// A stranger's word makes nobody take gigabytes.
+#[test]
+fn a_peers_sizes_are_those_of_pages_and_cache_lines() {
+    let said = |size: u32| parse_size("cycle_buffer", size.to_be_bytes());
+    for size in [64, 4096, 64 << 10] {
+        assert_eq!(said(size), Ok(size));
+    }
+    for size in [0, 4097, 128 << 10, 16 << 20, u32::MAX] {
+        let why = format!("the peer says that its cycle_buffer has {size} bytes, which cannot be");
+        assert_eq!(said(size), Err(why));
+    }
+}

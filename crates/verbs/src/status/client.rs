@@ -288,6 +288,17 @@ mod tests {
         assert_eq!(fill(&mut stream).unwrap_err().to_string(), "it does not answer");
     }
 
+    /// Others in the namespace give their sockets any name.
+    #[test]
+    fn a_socket_with_a_name_that_is_no_text_hides_no_adapter() {
+        use std::os::linux::net::SocketAddrExt as _;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let name = [b"\xff\xfe", std::process::id().to_string().as_bytes()].concat();
+        let other = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap());
+        running().expect("adapters are still seen");
+        drop(other.unwrap());
+    }
+
     #[test]
     fn endpoints_are_those_that_listen() {
         let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
