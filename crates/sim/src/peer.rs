@@ -6,12 +6,11 @@
 
 use std::fmt;
 
+use roxe_transport::Outlet;
 use roxe_transport::conduct::Conduct;
+use roxe_transport::congestion::write_cnp;
 use roxe_wire::opcode::Operation;
-use roxe_wire::{
-    CnpReserved, Headers, ICRC_LEN, NakCode, PKey, Packet, Path, Qpn, Syndrome, TrafficClass,
-    cnp_bth,
-};
+use roxe_wire::{ICRC_LEN, NakCode, PKey, Packet, Path, Qpn, Room, Syndrome, TrafficClass};
 
 /// A kind of device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,12 +128,8 @@ pub(crate) const fn notification_path(path: Path) -> Path {
 
 /// Writes a notification for a queue pair; says its length with room for the ICRC.
 pub(crate) fn write_notification(to: Qpn, room: &mut [u8]) -> Option<usize> {
-    let headers = Headers {
-        bth: cnp_bth(to, PKey::DEFAULT),
-        cnp_reserved: Some(CnpReserved::default()),
-        ..Headers::default()
-    };
-    headers.emit(room).ok().map(|len| len + ICRC_LEN)
+    let outlet = Outlet { room: Room::whole(room), elide: false };
+    write_cnp(outlet, to, PKey::DEFAULT).map(|cnp| cnp.len + ICRC_LEN)
 }
 
 /// What kinds of devices a world has: the list goes round.

@@ -103,15 +103,6 @@ impl Dcqcn {
         ..Self::MLX5
     };
 
-    /// The preset of this name: `mlx5`, `paper`.
-    pub fn preset(name: &str) -> Option<Self> {
-        match name {
-            "mlx5" => Some(Self::MLX5),
-            "paper" => Some(Self::PAPER),
-            _ => None,
-        }
-    }
-
     /// 1 - g.
     fn decay(&self) -> f64 {
         f64::from(self.rp_dce_tcp_g.min(1024)) / 1024.0
