@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
@@ -31,10 +32,15 @@ pub(crate) const INTERFACE: &str = "roxe0";
 /// It boots in ten seconds on a quiet machine.
 const BOOT: Duration = Duration::from_secs(180);
 
+/// Nothing keeps a kernel that is well from a program for so long, on a busy machine either.
+const HANGS: Duration = Duration::from_secs(30);
+
 /// A guest that runs. It ends with this program, however that ends: its process dies with the
 /// thread that started it, the namespaces go with the last process in them.
 pub(crate) struct Guest {
     child: Child,
+    /// Takes commands for the machine itself.
+    monitor: Mutex<ChildStdin>,
     console: PathBuf,
     /// The guest's kernel.
     pub(crate) kernel: String,
@@ -56,8 +62,15 @@ impl Guest {
         switch.run(|| {
             let start = Clock::now();
             let console = folder.join("console.log");
-            let child = qemu(kernel, initrd, &console)?;
-            let mut guest = Self { child, console, kernel: String::new(), booted: Duration::ZERO };
+            let mut child = qemu(kernel, initrd, &console)?;
+            let monitor = child.stdin.take().ok_or("QEMU has no monitor")?;
+            let mut guest = Self {
+                child,
+                monitor: Mutex::new(monitor),
+                console,
+                kernel: String::new(),
+                booted: Duration::ZERO,
+            };
             host.run(|| {
                 guest.wait_for_agent()?;
                 guest.booted = start.elapsed();
@@ -87,18 +100,18 @@ impl Guest {
         Err(format!("the guest does not come up: {why}\n{}", self.last_words()).into())
     }
 
-    /// Resets the guest as a loss of power would, and waits until its adapter can be opened again.
-    pub(crate) fn reboot(&self) -> Outcome {
+    /// Resets the guest as a loss of power would, whatever its kernel does, and waits until its
+    /// adapter can be opened again.
+    pub(crate) fn reset(&self) -> Outcome {
         const WHICH: &str = "cat /proc/sys/kernel/random/boot_id";
-        let before = self.shell(WHICH)?;
-        // It has no time to answer.
-        post("echo b >/proc/sysrq-trigger")?;
+        let which = || self.shell_for(Duration::from_secs(2), WHICH).ok();
+        let before = which();
+        self.monitor.lock().map_err(|_| "a thread panicked")?.write_all(b"system_reset\n")?;
         let start = Clock::now();
         while start.elapsed() < BOOT {
-            let now = self.shell_for(Duration::from_secs(2), WHICH);
-            let is_new = now.is_ok_and(|now| now != before);
+            let now = which();
             let opened = |mut agent: Agent| agent.ask("open dev=rxe0");
-            if is_new && Agent::connect(AGENT).and_then(opened).is_ok() {
+            if now.is_some() && now != before && Agent::connect(AGENT).and_then(opened).is_ok() {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(200));
@@ -106,8 +119,19 @@ impl Guest {
         Err(format!("the guest does not come up again\n{}", self.last_words()).into())
     }
 
+    /// Whether its kernel runs no program any more.
+    pub(crate) fn hangs(&self) -> bool {
+        let start = Clock::now();
+        while start.elapsed() < HANGS {
+            if self.shell_for(HANGS, "true").is_ok() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The end of what the guest's console shows.
-    fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let text = fs::read(&self.console).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -190,7 +214,7 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path) -> Outcome<Child> {
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
         .args(["-accel", "tcg", "-cpu", "max", "-M", "q35", "-m", "384", "-smp", "1"])
-        .args(["-display", "none", "-monitor", "none"])
+        .args(["-display", "none", "-monitor", "stdio"])
         .args(["-serial", &format!("file:{}", console.display())])
         .arg("-kernel")
         .arg(kernel)
@@ -198,7 +222,7 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path) -> Outcome<Child> {
         .arg(initrd)
         .args(["-append", &append, "-device", &device])
         .args(["-netdev", "tap,id=n0,ifname=tap0,script=no,downscript=no"])
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(said.try_clone()?)
         .stderr(said)
         .spawn()

@@ -38,11 +38,6 @@ pub(crate) fn run(
             _ => None,
         };
         let network = network.filter(|_| peer.guest.is_some());
-        if network.map(|it| it.name) != bad.map(|it| it.name) {
-            change(peer, bad, Fault::end)?;
-            change(peer, network, Fault::begin)?;
-            bad = network;
-        }
         let start = Clock::now();
         let (table, row, column) = item.place();
         let file = item.name().replace([' ', ',', '%', '\''], "-");
@@ -51,13 +46,13 @@ pub(crate) fn run(
         let mut cells = item.cells();
         let verdict = match item.not_applicable(peer) {
             Some(why) => Verdict::NotApplicable(why),
-            None => match cell.play() {
-                Ok(Played { messages, lost }) => {
+            None => match cell.play_in(&mut bad, network) {
+                Ok(Played { messages, but }) => {
                     if !keep {
                         let _ = fs::remove_file(&capture);
                     }
                     cells = messages.unwrap_or(cells);
-                    lost.map_or(Verdict::Right, Verdict::Lossy)
+                    but.map_or(Verdict::Right, Verdict::But)
                 }
                 Err(why) => Verdict::Wrong(format!("{why} (recorded: {})", capture.display())),
             },
@@ -96,8 +91,8 @@ struct Cell<'a> {
 struct Played {
     /// How many messages there were, if that was not known before.
     messages: Option<usize>,
-    /// What was counted of losses.
-    lost: Option<String>,
+    /// What it was not right without.
+    but: Option<String>,
 }
 
 /// 134 ms, where packets are lost.
@@ -110,13 +105,42 @@ const FIRST_PORT: u16 = 20_000;
 const GOES: usize = 3;
 
 impl Cell<'_> {
+    /// Makes the network as bad as it is to be, and plays. A guest whose kernel hangs over it is
+    /// reset for a second go: whatever a kernel receives, that is no fault of the sender's.
+    fn play_in<'f>(
+        &self,
+        bad: &mut Option<&'f Fault>,
+        network: Option<&'f Fault>,
+    ) -> Outcome<Played> {
+        let why = match (self.go(bad, network), self.peer.guest) {
+            (Err(why), Some(guest)) if guest.hangs() => {
+                eprintln!("the guest's kernel hangs, last words:\n{}", guest.last_words());
+                guest.reset()?;
+                why
+            }
+            (done, _) => return done,
+        };
+        *bad = None;
+        let hung = format!("its kernel hung the first time, and was reset ({why})");
+        Ok(Played { but: Some(hung), ..self.go(bad, network)? })
+    }
+
+    fn go<'f>(&self, bad: &mut Option<&'f Fault>, network: Option<&'f Fault>) -> Outcome<Played> {
+        if network.map(|it| it.name) != bad.map(|it| it.name) {
+            change(self.peer, bad.take(), Fault::end)?;
+            change(self.peer, network, Fault::begin)?;
+            *bad = network;
+        }
+        self.play()
+    }
+
     fn play(&self) -> Outcome<Played> {
         match &self.item.play {
             Play::Batch(batch) => {
-                return Ok(Played { messages: None, lost: self.often_enough(batch)? });
+                return Ok(Played { messages: None, but: self.often_enough(batch)? });
             }
             Play::Soak(_, how_long) => {
-                return Ok(Played { messages: Some(self.soak(*how_long)?), lost: None });
+                return Ok(Played { messages: Some(self.soak(*how_long)?), but: None });
             }
             // What both count is no question then, nor what was sent again.
             Play::Faulty(_, batch) => {
@@ -205,7 +229,9 @@ impl Cell<'_> {
         if self.item.port == Port::Xdp || self.item.family() == Family::V6 {
             judge(self.roxe, self.capture)?;
         }
-        Ok([ours, theirs].into_iter().flatten().reduce(|one, other| format!("{one}; {other}")))
+        let lost = [ours, theirs].into_iter().flatten();
+        let lost = lost.reduce(|one, other| format!("{one}; {other}"));
+        Ok(lost.map(|it| format!("not without losses on the way: {it}")))
     }
 
     fn scenario(&self, scenario: &Scenario, from: usize) -> Outcome {
@@ -255,7 +281,7 @@ impl Cell<'_> {
     fn reboot(&self, from: usize) -> Outcome {
         scenario::rebooted(self.ends()?, from, |end| {
             if from == 0 {
-                self.peer.guest.ok_or("whose host is it?")?.reboot()?;
+                self.peer.guest.ok_or("whose host is it?")?.reset()?;
                 return self.theirs();
             }
             drop(end);

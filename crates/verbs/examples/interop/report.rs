@@ -8,8 +8,8 @@ use serde_json::json;
 /// How something went.
 pub(crate) enum Verdict {
     Right,
-    /// Right, but packets were lost on the way: what was counted of it.
-    Lossy(String),
+    /// Right, but something was on the way to it.
+    But(String),
     Wrong(String),
     /// It cannot be, and why.
     NotApplicable(String),
@@ -51,13 +51,13 @@ impl Progress {
         let name = format!("{row} {column} {table} {port}");
         let (word, why) = match verdict {
             Verdict::Right => ("right", ""),
-            Verdict::Lossy(why) => ("right", why.as_str()),
+            Verdict::But(why) => ("right", why.as_str()),
             Verdict::Wrong(why) => ("wrong", why.as_str()),
             Verdict::NotApplicable(why) => ("n/a", why.as_str()),
         };
         self.done += 1;
         match verdict {
-            Verdict::Right | Verdict::Lossy(_) => self.cells += cells,
+            Verdict::Right | Verdict::But(_) => self.cells += cells,
             Verdict::Wrong(_) => self.wrong += 1,
             Verdict::NotApplicable(_) => {}
         }
