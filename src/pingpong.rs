@@ -21,8 +21,8 @@ use crate::pingpong::arguments::{Kind, PingpongArguments};
 use crate::pingpong::wire::{Destination, QUEUE_PAIRS, check_rules, rules};
 use crate::side_channel::here::{became, hinted};
 use crate::side_channel::{
-    DONE, Failure, LINK_COMES_UP, MeetingPoint, Patience, Presence, Q_KEY, SideChannel, choose_gid,
-    closed, must_match,
+    DONE, EarlyWord, Failure, LINK_COMES_UP, MeetingPoint, Patience, Presence, Q_KEY, SideChannel,
+    choose_gid, closed, must_match,
 };
 
 pub(crate) mod arguments;
@@ -367,7 +367,7 @@ impl<'a> Game<'a> {
         let (mut sent, mut received) = (0, 0);
         let mut room = [Completion::BLANK; 32];
         let mut between = Between::default();
-        let mut moved = Moved { at: start, empty: 0 };
+        let mut moved = Moved { at: start, empty: 0, early: EarlyWord::default() };
         while received < iters || sent < iters {
             let found = self.cq.poll(&mut room);
             if found == 0 {
@@ -451,6 +451,9 @@ impl<'a> Game<'a> {
         if self.peer.as_ref().is_some_and(|peer| peer.look() == Presence::Gone) {
             return Err(closed(why));
         }
+        if received == 0 {
+            moved.early.say(self.arguments.kind.service(), quiet, self.patience());
+        }
         let lost = "do packets get through? UC and UD lose what the network does";
         match why {
             None if quiet < self.patience() => Ok(()),
@@ -529,6 +532,7 @@ fn message(size: usize) -> Vec<u8> {
 struct Moved {
     at: Instant,
     empty: u32,
+    early: EarlyWord,
 }
 
 /// The times between receives.

@@ -3,13 +3,14 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
 use roxe_verbs::connect::{ConnectError, is_this_host, why_unreachable};
-use roxe_verbs::{Context, Error, Gid, PortState};
+use roxe_verbs::{Context, Error, Gid, PortState, ServiceType};
 use rustix::net::sockopt;
 
 use crate::adapters::why_not_open;
@@ -306,6 +307,31 @@ pub(crate) fn endured(
             quiet.as_secs(),
             why.unwrap_or_else(same)
         ))),
+    }
+}
+
+/// A word to whoever waits, long before patience is over: nothing has come at all. Where packets are
+/// acknowledged an error says more, and as soon.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyWord {
+    said: bool,
+}
+
+/// When it is said.
+const EARLY: Duration = Duration::from_secs(4);
+
+impl EarlyWord {
+    /// Says it, once, if it is time.
+    pub(crate) fn say(&mut self, service: ServiceType, quiet: Duration, patience: Duration) {
+        let is_time = quiet >= EARLY && patience > EARLY && service != ServiceType::Rc;
+        if is_time && !mem::replace(&mut self.said, true) {
+            complain(format_args!(
+                "nothing has come of the peer for {} s, and is waited for {} s in all: does RoCE \
+                 get through? UDP port 4791 has to be open on the way",
+                EARLY.as_secs(),
+                patience.as_secs()
+            ));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::outcome::complain;
 use crate::perf::plan::Extent;
 use crate::perf::rig::Rig;
 use crate::side_channel::here::Here as _;
-use crate::side_channel::{Failure, Presence, Quiet, SideChannel, closed, endured};
+use crate::side_channel::{EarlyWord, Failure, Presence, Quiet, SideChannel, closed, endured};
 
 /// Waiting for completions.
 pub(crate) struct Idle<'a> {
@@ -21,6 +21,7 @@ pub(crate) struct Idle<'a> {
     looked: Option<Instant>,
     /// Since when the port is down while something completes all the same.
     down: Option<Instant>,
+    early: EarlyWord,
     /// Whether anything has completed, and the longest time since in which nothing did.
     begun: bool,
     outage: Duration,
@@ -54,10 +55,11 @@ const OUTAGE: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(2);
 
 impl<'a> Idle<'a> {
-    pub(crate) const fn new(rig: &'a Rig, channel: &'a SideChannel) -> Self {
+    pub(crate) fn new(rig: &'a Rig, channel: &'a SideChannel) -> Self {
         let (since, quiet, looked, down) = (None, None, None, None);
         let (begun, outage) = (false, Duration::ZERO);
-        Self { rig, channel, empty: 0, since, quiet, looked, down, begun, outage }
+        let early = EarlyWord::default();
+        Self { rig, channel, empty: 0, since, quiet, looked, down, early, begun, outage }
     }
 
     /// Something completed.
@@ -136,7 +138,11 @@ impl<'a> Idle<'a> {
             Presence::Gone => Err(closed(self.rig.why())),
             Presence::Done if elapsed > GRACE => Ok(Seen::Done),
             _ => {
-                endured(quiet, self.channel.patience(), || self.rig.why())?;
+                let patience = self.channel.patience();
+                endured(quiet, patience, || self.rig.why())?;
+                if !self.begun {
+                    self.early.say(self.rig.service(), quiet, patience);
+                }
                 Ok(Seen::Busy)
             }
         }

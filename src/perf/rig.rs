@@ -40,6 +40,11 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    /// That of all its queue pairs.
+    pub(crate) fn service(&self) -> ServiceType {
+        self.queue_pairs.first().map_or(ServiceType::Rc, QueuePair::service)
+    }
+
     /// Makes everything that needs no peer.
     pub(crate) fn new(
         context: &Context,

@@ -174,9 +174,9 @@ impl Place {
     }
 
     /// Runs both sides, each with its own words.
-    pub(crate) fn each(&self, [server, client]: [&str; 2]) -> [Ended; 2] {
-        let mut server = self.server(server);
-        let client = self.client(client);
+    pub(crate) fn each(&self, [server, client]: [impl AsRef<str>; 2]) -> [Ended; 2] {
+        let mut server = self.server(server.as_ref());
+        let client = self.client(client.as_ref());
         [server.end(), client]
     }
 
