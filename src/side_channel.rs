@@ -310,8 +310,8 @@ pub(crate) fn endured(
     }
 }
 
-/// A word to whoever waits, long before patience is over: nothing has come at all. Where packets are
-/// acknowledged an error says more, and as soon.
+/// A word to whoever waits, long before patience is over: nothing has come at all. Where packets
+/// are acknowledged an error says more, and as soon.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyWord {
     said: bool,

@@ -1,7 +1,7 @@
 //! A wrong setup explains itself: what is said where two programs cannot speak with each other, in
 //! a sentence, by whoever can know it. Nothing of it takes longer than a wait of a few seconds: for
-//! a TCP connection, for a neighbour, for the answers to a request that is sent eight times. That it
-//! is not the end of somebody's patience shows in that all have patience for ten minutes.
+//! a TCP connection, for a neighbour, for the answers to a request that is sent eight times. That
+//! no patience ends meanwhile shows in that all have patience for ten minutes.
 
 mod sides;
 
