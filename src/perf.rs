@@ -81,6 +81,13 @@ fn measure(
     }
 }
 
+/// What the peer wrote by its own account, and how much of it did not come.
+#[derive(Default)]
+struct Due {
+    messages: u64,
+    lost: u64,
+}
+
 /// A test between two sides that have met.
 struct Test<'a> {
     plan: &'a Plan,
@@ -99,16 +106,23 @@ impl Test<'_> {
             meeting.first(rig)?;
             let report = meeting.reports(rig, &Report::default())?;
             report.check().map_err(Failure::Failed)?;
-            let verified = self.verify_target(&report);
+            let all = report.iters.saturating_mul(plan.sizes().count() as u64);
+            let lost = self.missing(all, true);
+            let verified = if lost > 0 { Ok(false) } else { self.verify_target(&report) };
             printer.bandwidth(plan, &report, matches!(verified, Ok(true)))?;
             meeting.end(rig)?;
             printer.end()?;
-            self.tell_verified(verified?)?;
+            let verified = verified?;
+            if lost > 0 {
+                return Ok(self.tell_lost(lost, all));
+            }
+            self.tell_verified(verified)?;
             return Ok(Outcome::Right);
         }
         let mut outcome = Outcome::Right;
         let mut all_verified = true;
         let mut last = Report::default();
+        let mut due = Due::default();
         for size in plan.sizes() {
             let run = bandwidth::Run::new(rig, plan, size)?;
             // Of SEND the receives are there from here on.
@@ -117,27 +131,23 @@ impl Test<'_> {
             }
             let measured = run.go(&meeting.channel)?;
             if measured.lost > 0 {
-                let why = if plan.service == ServiceType::Rc {
-                    "have both sides the same -n, -q and -s?"
-                } else {
-                    "the service does not send again what the network loses, or the receiver has \
-                     no receive for"
-                };
-                let all = measured.lost + measured.messages;
-                complain(format_args!("{} of {all} messages did not come: {why}", measured.lost));
-                outcome = Outcome::Findings;
+                outcome = self.tell_lost(measured.lost, measured.lost + measured.messages);
             }
             if plan.all && plan.bidirectional && plan.verb != Verb::Send {
                 meeting.first(rig)?;
             }
             let verified;
-            (last, verified) = self.tell(&mut meeting, size, &measured)?;
+            (last, verified) = self.tell(&mut meeting, size, &measured, &mut due)?;
             all_verified &= verified;
             if plan.all && plan.verb == Verb::Send {
                 meeting.first(rig)?;
             }
         }
         printer.end()?;
+        if due.lost > 0 {
+            // Some of it may have been on its way only.
+            outcome = self.tell_lost(self.missing(due.messages, true), due.messages);
+        }
         if plan.verb != Verb::Send && !plan.bidirectional {
             meeting.first(rig)?;
             let peers = meeting.reports(rig, &last)?;
@@ -181,6 +191,7 @@ impl Test<'_> {
         meeting: &mut Meeting,
         size: u32,
         measured: &Bandwidth,
+        due: &mut Due,
     ) -> Result<(Report, bool), Failure> {
         let Self { plan, rig, printer, .. } = *self;
         let own = printer.report(size, measured);
@@ -192,12 +203,44 @@ impl Test<'_> {
         }
         let peers = meeting.reports(rig, &own)?;
         peers.check().map_err(Failure::Failed)?;
-        let verified = self.verify(size, measured)?;
+        due.messages = due.messages.saturating_add(peers.iters);
+        due.lost = self.missing(due.messages, due.lost == 0);
+        let verified = due.lost == 0 && self.verify(size, measured)?;
         printer.bandwidth(plan, &own.with(&peers), verified)?;
         if self.both && !plan.all {
             printer.both(plan, &own, &peers)?;
         }
         Ok((own, verified))
+    }
+
+    /// How many of these messages of the peer's did not come that nobody here waits for: WRITEs of
+    /// a service that does not acknowledge. By time more may be sent than is counted. Who has lost
+    /// some already does not wait for more.
+    fn missing(&self, due: u64, waits: bool) -> u64 {
+        let Self { plan, rig, .. } = *self;
+        let by_time = Measure::new(plan.extent).by_time();
+        if plan.verb != Verb::Write || plan.service == ServiceType::Rc || by_time {
+            return 0;
+        }
+        let start = Instant::now();
+        loop {
+            let missing = due.saturating_sub(rig.written());
+            if missing == 0 || !waits || start.elapsed() >= ON_ITS_WAY {
+                return missing;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn tell_lost(&self, lost: u64, all: u64) -> Outcome {
+        let why = if self.plan.service == ServiceType::Rc {
+            "have both sides the same -n, -q and -s?"
+        } else {
+            "the service does not send again what the network loses, or the receiver has no \
+             receive for"
+        };
+        complain(format_args!("{lost} of {all} messages did not come: {why}"));
+        Outcome::Findings
     }
 
     fn latency(&self, mut meeting: Meeting) -> Result<Outcome, Failure> {
@@ -320,8 +363,12 @@ impl Test<'_> {
             Verb::Send => rig.memory.check_received(plan, size, 1),
             Verb::Write => rig.memory.check_counted(size),
             Verb::Read => rig.memory.check_read(plan, size, 1),
-            Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {
-                let (found, expected) = (rig.memory.fetched(0, 0), turns - 1);
+            Verb::Atomic(kind) => {
+                let found = rig.memory.fetched(0, 0);
+                let expected = match kind {
+                    arguments::AtomicType::FetchAndAdd => turns - 1,
+                    arguments::AtomicType::CmpAndSwap => 0,
+                };
                 if found == expected {
                     return Ok(true);
                 }
@@ -329,7 +376,6 @@ impl Test<'_> {
                     "wrong data: the last atomic found {found}, and should have {expected}"
                 )))
             }
-            Verb::Atomic(_) => return Ok(false),
         }
         .map(|()| true)
     }

@@ -169,7 +169,8 @@ impl Memory {
                     // Who is written to may not touch it any more.
                 }
                 Verb::Read => self.clear(source, used(plan, size)),
-                Verb::Atomic(_) => self.clear(source, self.stride),
+                // No byte of it is 0, which is what an atomic fetches first.
+                Verb::Atomic(_) => self.fill(source, self.stride, 0),
             }
         }
     }

@@ -45,6 +45,15 @@ impl Rig {
         self.queue_pairs.first().map_or(ServiceType::Rc, QueuePair::service)
     }
 
+    /// WRITEs of the peer's that came whole, as far as a service tells that acknowledges none.
+    pub(crate) fn written(&self) -> u64 {
+        let counters = self.context.counters();
+        let count = |name: &str| {
+            counters.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
+        };
+        count("rx_write_requests").saturating_sub(count("uc_drop_msg"))
+    }
+
     /// Makes everything that needs no peer.
     pub(crate) fn new(
         context: &Context,
