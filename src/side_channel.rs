@@ -292,6 +292,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Whether nothing came for so long that nobody waits any longer: for all patience, or for less
 /// where this side knows why.
 pub(crate) fn endured(
+    service: ServiceType,
     quiet: Duration,
     patience: Duration,
     why: impl FnOnce() -> Option<String>,
@@ -299,7 +300,15 @@ pub(crate) fn endured(
     if quiet <= patience.min(LINK_COMES_UP) {
         return Ok(());
     }
-    let same = || "does the peer run the same test, with the same -q, -n, -s and -b?".to_owned();
+    let same = || {
+        let same = "does the peer run the same test, with the same -q, -n, -s and -b?";
+        match service {
+            ServiceType::Rc => same.to_owned(),
+            ServiceType::Uc | ServiceType::Ud => {
+                format!("what the network loses, this service does not send again; else: {same}")
+            }
+        }
+    };
     match why() {
         None if quiet <= patience => Ok(()),
         why => Err(Failure::failed(format_args!(
@@ -389,7 +398,7 @@ impl SideChannel {
                 Patience::Answer | Patience::Rest(_) => quiet.since.elapsed(),
                 Patience::Measurement(here) => quiet.lasts(|| here.traffic()),
             };
-            endured(lasts, self.patience, || patience.why())?;
+            endured(ServiceType::Rc, lasts, self.patience, || patience.why())?;
             match self.stream.read(&mut bytes[have..]) {
                 Ok(0) => return Err(closed(patience.why())),
                 Ok(more) => have += more,
@@ -601,8 +610,9 @@ mod tests {
     fn who_knows_why_nothing_comes_does_not_wait_for_all_patience() {
         let patience = Duration::from_secs(20);
         let down = || Some("it is down".to_owned());
-        let after =
-            |quiet, why| endured(Duration::from_secs(quiet), patience, || why).map_err(text);
+        let after = |quiet, why| {
+            endured(ServiceType::Rc, Duration::from_secs(quiet), patience, || why).map_err(text)
+        };
         assert_eq!(after(4, down()), Ok(()));
         assert_eq!(after(6, down()), Err("nothing came for 6 s: it is down".to_owned()));
         assert_eq!(after(6, None), Ok(()));

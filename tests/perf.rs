@@ -210,6 +210,13 @@ fn a_bad_network_loses_nothing_or_is_told_of() {
     client.is_right("UC sends whatever becomes of it");
     server.complains(1, "messages did not come: the service does not send again");
     assert!(rows(&server)[0][1].parse::<u64>().unwrap() < 100, "{}", server.out);
+    let lost = "messages did not come: the service does not send again";
+    for ended in place.both("perf send_bw -c UC -b -n 100 -s 64") {
+        ended.complains(1, lost);
+    }
+    let words = "what the network loses, this service does not send again; else: does the peer";
+    let ended = place.both("perf send_lat -c UD -n 100 --patience 3");
+    assert!(ended.iter().any(|it| it.err.contains(words)), "{}", ended[0].err);
     // A place that is written to again and again looks right all the same.
     for words in ["-s 64", "-s 3000", "-b -s 64", "-b -a"] {
         let [server, _] = place.both(&format!("perf write_bw -c UC -n 100 --verify {words}"));

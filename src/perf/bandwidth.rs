@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use roxe_verbs::{
-    Completion, CompletionStatus, Data, ReceiveRequest, Remote, SendOperation, SendRequest, Sge,
+    Completion, CompletionStatus, Data, ReceiveRequest, Remote, SendOperation, SendRequest,
+    ServiceType, Sge,
 };
 
 use crate::perf::arguments::AtomicType;
@@ -167,7 +168,13 @@ impl<'a> Run<'a> {
                 if !begun {
                     nothing_yet = Instant::now();
                 }
-                if idle.rest()? == Seen::Done && self.receives && !heard {
+                let over = match idle.rest()? {
+                    Seen::Busy => false,
+                    Seen::Done => true,
+                    // Each waits for the other's last ones, if these may be lost.
+                    Seen::Quiet => sent && self.plan.service != ServiceType::Rc,
+                };
+                if over && self.receives && !heard {
                     lost = if self.measure.by_time() { 0 } else { all - self.received };
                     break;
                 }

@@ -34,6 +34,8 @@ pub(crate) enum Seen {
     Busy,
     /// It is done, and for some time nothing has come.
     Done,
+    /// For some time nothing has come.
+    Quiet,
 }
 
 /// So many polls that find nothing before another thread may have the processor.
@@ -104,7 +106,7 @@ impl<'a> Idle<'a> {
             return Ok(());
         }
         let down = now.saturating_duration_since(*self.down.get_or_insert(now));
-        endured(down, self.channel.patience(), || self.rig.why())
+        endured(self.rig.service(), down, self.channel.patience(), || self.rig.why())
     }
 
     /// Nothing did.
@@ -139,11 +141,12 @@ impl<'a> Idle<'a> {
             Presence::Done if elapsed > GRACE => Ok(Seen::Done),
             _ => {
                 let patience = self.channel.patience();
-                endured(quiet, patience, || self.rig.why())?;
+                let service = self.rig.service();
+                endured(service, quiet, patience, || self.rig.why())?;
                 if !self.begun {
-                    self.early.say(self.rig.service(), quiet, patience);
+                    self.early.say(service, quiet, patience);
                 }
-                Ok(Seen::Busy)
+                Ok(if quiet > GRACE { Seen::Quiet } else { Seen::Busy })
             }
         }
     }

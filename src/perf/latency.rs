@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
 
     fn must_go_on(&self, idle: &mut Idle<'_>) -> Result<(), Failure> {
         match idle.rest()? {
-            Seen::Busy => Ok(()),
+            Seen::Busy | Seen::Quiet => Ok(()),
             Seen::Done => Err(Failure::failed(format_args!(
                 "the peer is done, and only {} came of it: have both sides the same options? UC \
                  and UD lose what the network does",
