@@ -34,6 +34,7 @@ pub(crate) enum Slot<'a> {
     Time(&'a mut Duration),
     Bytes(&'a mut u64),
     Count(&'a mut u32),
+    Small(&'a mut u8),
     Real(&'a mut f64),
     /// 0 or 1.
     Switch(&'a mut bool),
@@ -134,7 +135,7 @@ impl Slot<'_> {
             Self::Rate(_) => ("a rate", "40M or 1.5Gb/s", " Mb/s"),
             Self::Time(_) => ("a time", "55us or 1ms", " us"),
             Self::Bytes(_) => ("bytes", "32767 or 64k", " bytes"),
-            Self::Count(_) => ("a whole number", "5", ""),
+            Self::Count(_) | Self::Small(_) => ("a whole number", "5", ""),
             Self::Real(_) => ("a number", "0.8", ""),
             Self::Switch(_) => ("a switch", "0 or 1", ""),
         };
@@ -146,7 +147,7 @@ impl Slot<'_> {
             Self::Rate(_) => RATES,
             Self::Time(_) => TIMES,
             Self::Bytes(_) => BYTES,
-            Self::Count(_) | Self::Real(_) => NONE,
+            Self::Count(_) | Self::Small(_) | Self::Real(_) => NONE,
             Self::Switch(_) => SWITCH,
         }
     }
@@ -161,9 +162,10 @@ impl Slot<'_> {
             Self::Time(time) => *time = Duration::from_nanos((value * 1e3).round() as u64),
             Self::Bytes(bytes) => *bytes = value.round() as u64,
             Self::Count(count) if whole => *count = value as u32,
+            Self::Small(count) if whole => *count = value as u8,
             Self::Switch(on) if whole => *on = value != 0.0,
             Self::Real(real) => *real = value,
-            Self::Count(_) | Self::Switch(_) => return None,
+            Self::Count(_) | Self::Small(_) | Self::Switch(_) => return None,
         }
         Some(())
     }
@@ -176,6 +178,7 @@ impl fmt::Display for Slot<'_> {
             Self::Time(time) => write!(f, "{}us", time.as_nanos() as f64 / 1e3),
             Self::Bytes(bytes) => write!(f, "{bytes}"),
             Self::Count(count) => write!(f, "{count}"),
+            Self::Small(count) => write!(f, "{count}"),
             Self::Real(real) => write!(f, "{real}"),
             Self::Switch(on) => write!(f, "{}", u8::from(**on)),
         }
