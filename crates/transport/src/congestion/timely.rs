@@ -46,7 +46,9 @@ pub struct Timely {
 }
 
 impl Timely {
-    /// As the paper has them: for 10 Gb/s, where 50 µs are 62 kB. The least rate is ours.
+    /// As the paper has them: for 10 Gb/s, where 50 µs are 62 kB. It has segments of 16 to 64 kB;
+    /// with the longest a gradient is that of so long a time that a cut leaves nothing. The least
+    /// rate is ours, and that flows begin at the rate of the line, not at a share of it.
     pub const PAPER: Self = Self {
         alpha: 0.875,
         beta: 0.8,
@@ -56,8 +58,8 @@ impl Timely {
         min_rtt: Duration::from_micros(20),
         n: 5,
         hai_thresh: 5,
-        segment: 64_000,
-        min_rate: Rate::from_mbps(10),
+        segment: 16_000,
+        min_rate: Rate::from_mbps(100),
     };
 
     #[rustfmt::skip]
@@ -198,7 +200,7 @@ mod tests {
 
     #[test]
     fn whatever_comes_the_rate_stays_in_its_bounds() {
-        assert_eq!(after(&[50, 499]), 10.0, "a gradient of 19 leaves nothing");
+        assert_eq!(after(&[50, 499]), 100.0, "a gradient of 19 leaves nothing");
         let mut engine = RateEngine::new(Timely::PAPER, LINE);
         for micros in [0, 1, 10, 40, 0] {
             engine.completed(Duration::from_micros(micros));
