@@ -29,10 +29,13 @@ macro_rules! labs {
 labs! {
     "incast-64"
     "incast-8"
+    "incast-hpcc"
     "parking-lot"
     "scale"
     "storage"
     "two-flows"
+    "two-flows-swift"
+    "two-flows-timely"
     "victim-flow"
 }
 

@@ -9,8 +9,10 @@ use std::net::IpAddr;
 
 use roxe_transport::Outlet;
 use roxe_transport::congestion::notification_point::CnpScope;
+use roxe_transport::congestion::hpcc::Hop;
 use roxe_transport::congestion::{
-    Burst, CongestionControl, NotificationPoint, Rate, ReactionPoint, write_cnp,
+    Burst, CongestionControl, Controller, NotificationPoint, ParameterError, Rate, ReactionPoint,
+    write_cnp,
 };
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
@@ -37,6 +39,28 @@ pub struct Congestion {
     pub burst: Burst,
     /// How marked packets are answered; `None` for not at all.
     pub notification_point: Option<NotificationPoint>,
+}
+
+impl Congestion {
+    /// Sets a parameter of its control or of its notification point by name: see
+    /// [`CongestionControl::set`].
+    ///
+    /// # Errors
+    /// There is no such parameter, the text is no value, or it is out of range. Then nothing has
+    /// changed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParameterError> {
+        match &mut self.notification_point {
+            Some(point) if NotificationPoint::has(name) => point.set(name, value),
+            _ => self.control.set(name, value),
+        }
+    }
+
+    /// All of them, and what they are.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        let mut all = self.control.parameters();
+        all.extend(self.notification_point.iter().flat_map(NotificationPoint::parameters));
+        all
+    }
 }
 
 /// What is owed, and when what was sent last.
@@ -214,17 +238,29 @@ impl<H: HostMemory> Device<H> {
         {
             let mut path = path;
             let asked = TrafficClass(path.vector.traffic_class);
-            path.addressing.traffic_class = match control {
-                CongestionControl::None => asked,
-                CongestionControl::Dcqcn(_) => with_ect(asked),
-            };
+            let marks = control.wants_marks();
+            path.addressing.traffic_class = if marks { with_ect(asked) } else { asked };
             self.tables.paths.replace(id, path);
         }
         Ok(())
     }
 
-    /// A queue pair's rate and what it comes from; `None` when nothing controls it, or when there
-    /// is no such queue pair.
+    /// What controls a queue pair, and how fast it may send now; `None` when nothing does, or when
+    /// there is no such queue pair.
+    pub fn controller(&self, qpn: Qpn) -> Option<&Controller> {
+        self.slot_of(qpn)?.qp.controller()
+    }
+
+    /// The acknowledgement for a queue pair that was handled last brought telemetry of links, hop by
+    /// hop from here on. Only simulated networks have it: see [`roxe_transport::congestion::hpcc`].
+    pub fn handle_telemetry(&mut self, now: Instant, qpn: Qpn, hops: &[Hop]) {
+        if let Some(index) = self.numbers.index_of(qpn) {
+            self.with(index, |qp, _| qp.handle_telemetry(now, hops));
+        }
+    }
+
+    /// A queue pair's rate and what it comes from; `None` when DCQCN does not control it, or when
+    /// there is no such queue pair.
     pub fn reaction_point(&self, qpn: Qpn) -> Option<&ReactionPoint> {
         self.slot_of(qpn)?.qp.reaction_point()
     }

@@ -14,12 +14,15 @@ mod host;
 pub mod pause;
 mod stuck;
 pub mod switch;
+mod telemetry;
 pub mod topology;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use roxe_device::VerbError;
+use roxe_transport::congestion::Rate;
+use roxe_transport::congestion::hpcc::Hop;
 use roxe_transport::work::{Completion, CompletionStatus, PostError};
 use roxe_wire::{Instant, LKey, Qpn};
 
@@ -28,6 +31,7 @@ use flow::Flow;
 use host::{Frame, Frames, Host};
 use pause::{Gate, PauseFrame, quanta_ps};
 use switch::{Queued, Switch, SwitchSettings};
+use telemetry::Telemetry;
 use topology::{Routes, Tier, Topology, mix};
 
 pub use host::HostSettings;
@@ -174,6 +178,7 @@ pub struct Fabric {
     routes: Routes,
     salts: Vec<u64>,
     frames: Frames,
+    telemetry: Telemetry,
     events: BinaryHeap<Event>,
     /// How many events there were.
     pub count: u64,
@@ -268,6 +273,7 @@ impl Fabric {
             tiers: topology.switches,
             routes,
             frames: Frames::default(),
+            telemetry: Telemetry::new(host.congestion.control.needs_telemetry(), flows.len()),
             events: BinaryHeap::new(),
             count: 0,
             pairs: Vec::with_capacity(flows.len()),
@@ -456,8 +462,8 @@ impl Fabric {
     }
 
     /// A frame came to a host.
-    fn deliver(&mut self, index: usize, frame: u32) {
-        let frame = self.frames.remove(frame);
+    fn deliver(&mut self, index: usize, id: u32) {
+        let frame = self.frames.remove(id);
         let now = self.instant();
         if frame.payload > 0
             && let Some(flow) = self.progress.get_mut(frame.flow as usize)
@@ -465,6 +471,12 @@ impl Fabric {
             flow.delivered += u64::from(frame.payload);
         }
         self.hosts[index].receive(now, &frame);
+        if self.telemetry.is_wanted()
+            && let Some(hops) = self.telemetry.arrive(frame.which(id))
+            && let Some(Pair { qpn, .. }) = self.pairs.get(frame.flow as usize)
+        {
+            self.hosts[index].telemetry(now, *qpn, hops);
+        }
         let mut room = [Completion::BLANK; 4];
         loop {
             let count = self.hosts[index].completions(&mut room);
@@ -591,11 +603,23 @@ impl Fabric {
             }
         };
         let Some(id) = id else { return };
-        let bytes = u64::from(self.frames.get(id).bytes);
+        let frame = self.frames.get(id);
+        let (bytes, which) = (u64::from(frame.bytes), frame.which(id));
         let port = &mut self.ports[node][index];
         // A frame of flow control may have gone ahead on the same port.
         port.free_at = port.free_at.max(now) + port.time(bytes);
         port.sent += bytes + BETWEEN;
+        if self.telemetry.is_wanted() {
+            match node.checked_sub(self.hosts.len()) {
+                None => self.telemetry.send(which),
+                Some(switch) => {
+                    let rate = Rate::from_bits_per_second(port.mbps as f64 * 1e6);
+                    let waiting = self.switches[switch].waiting(index);
+                    let hop = Hop { at_ps: now, sent: port.sent, waiting, rate };
+                    self.telemetry.pass(which, hop);
+                }
+            }
+        }
         let (at, (to, there)) = (port.free_at + port.delay_ps, port.to);
         self.put(at, Happening::Arrive { node: to, port: there, frame: id });
         self.wake(node, index);

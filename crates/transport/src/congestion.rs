@@ -4,26 +4,54 @@
 //! DCQCN (Zhu et al., SIGCOMM 2015). Switches mark packets (CE, RFC 3168) when their queue is long;
 //! the receiver, the [notification point](notification_point), tells the sender with a CNP; the
 //! sender, the [reaction point](reaction_point), cuts its rate and raises it again while no CNP
-//! comes. The [pacer](Pacer) holds packets back so that the rate is kept.
+//! comes. Others need no notifications: [TIMELY](timely) and [Swift](swift) look at round trips,
+//! [HPCC](hpcc) at what switches say of their links. The [pacer](Pacer) holds packets back so that
+//! the rate is kept.
 //!
-//! Nothing here knows packets or clocks: it is told the time, bytes that were sent, and
-//! notifications.
+//! | algorithm | is told | says | paper |
+//! |---|---|---|---|
+//! | [`reaction_point`] | notifications, bytes, time | a rate | DCQCN, SIGCOMM 2015 |
+//! | [`timely`] | round trips | a rate | TIMELY, SIGCOMM 2015 |
+//! | [`swift`] | round trips, losses | a window in packets | Swift, SIGCOMM 2020 |
+//! | [`hpcc`] | telemetry of links | a window in bytes | HPCC, SIGCOMM 2019 |
+//!
+//! Those of round trips and links are about what a requester of a reliable connection sends: only
+//! that is acknowledged. Data that a peer READs, and what the other services send, go at the rate
+//! of the line with them.
+//!
+//! Nothing here knows packets or clocks: it is told the time, bytes that were sent, and answers.
 
+mod controller;
+pub mod hpcc;
 pub mod notification_point;
+mod paced;
 mod pacer;
+mod parameter;
 mod rate;
 pub mod reaction_point;
+mod round_trip;
+pub mod swift;
+pub mod timely;
 
 use core::convert::Infallible;
+use core::fmt;
+use core::str::FromStr;
 
-use roxe_wire::{CnpReserved, Headers, Instant, PKey, Qpn, cnp_bth};
+use roxe_wire::{CnpReserved, Headers, PKey, Qpn, cnp_bth};
 
 use crate::emit::{Emitted, Outlet, emit};
 
+pub use controller::Controller;
+pub(crate) use controller::Limits;
+pub use hpcc::Hpcc;
 pub use notification_point::NotificationPoint;
+pub(crate) use paced::Paced;
 pub use pacer::{Burst, Pacer};
+pub use parameter::ParameterError;
 pub use rate::Rate;
 pub use reaction_point::{Dcqcn, ReactionPoint};
+pub use swift::Swift;
+pub use timely::Timely;
 
 /// What controls how fast a queue pair sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,86 +61,96 @@ pub enum CongestionControl {
     None,
     /// DCQCN, with these parameters.
     Dcqcn(Dcqcn),
+    /// TIMELY, with these.
+    Timely(Timely),
+    /// Swift, with these.
+    Swift(Swift),
+    /// HPCC, with these. Only simulated switches give the telemetry that it needs.
+    Hpcc(Hpcc),
 }
 
-/// How fast one queue pair may send now.
-#[derive(Clone, Debug)]
-pub(crate) struct Paced {
-    reaction_point: ReactionPoint,
-    pacer: Pacer,
-    /// A packet waits until then.
-    held: Option<Instant>,
+impl CongestionControl {
+    /// All of them by their names, with the parameters that these stand for.
+    pub const NAMED: &[(&str, Self)] = &[
+        ("none", Self::None),
+        ("dcqcn", Self::Dcqcn(Dcqcn::MLX5)),
+        ("dcqcn-paper", Self::Dcqcn(Dcqcn::PAPER)),
+        ("timely", Self::Timely(Timely::PAPER)),
+        ("swift", Self::Swift(Swift::DEFAULT)),
+        ("hpcc", Self::Hpcc(Hpcc::PAPER)),
+    ];
+
+    /// The algorithm's name: that of its parameters as they are in practice.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Dcqcn(_) => "dcqcn",
+            Self::Timely(_) => "timely",
+            Self::Swift(_) => "swift",
+            Self::Hpcc(_) => "hpcc",
+        }
+    }
+
+    /// Whether it needs what only simulated switches give.
+    pub const fn needs_telemetry(&self) -> bool {
+        matches!(self, Self::Hpcc(_))
+    }
+
+    /// Whether switches are asked to mark its packets: somebody listens.
+    pub const fn wants_marks(&self) -> bool {
+        matches!(self, Self::Dcqcn(_))
+    }
+
+    /// Sets a parameter: `rp_ai_rate` to `5M`. A number without unit is in that of mlx5: Mb/s, µs,
+    /// bytes.
+    ///
+    /// # Errors
+    /// There is no such parameter, the text is no value, or it is out of range. Then nothing has
+    /// changed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParameterError> {
+        let whose = self.name();
+        match self {
+            Self::None => parameter::set::<()>(&[], whose, &mut (), name, value),
+            Self::Dcqcn(it) => parameter::set(Dcqcn::PARAMETERS, whose, it, name, value),
+            Self::Timely(it) => parameter::set(Timely::PARAMETERS, whose, it, name, value),
+            Self::Swift(it) => parameter::set(Swift::PARAMETERS, whose, it, name, value),
+            Self::Hpcc(it) => parameter::set(Hpcc::PARAMETERS, whose, it, name, value),
+        }
+    }
+
+    /// All parameters by their names, and what they are, as [`CongestionControl::set`] reads them.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Dcqcn(it) => parameter::list(Dcqcn::PARAMETERS, it),
+            Self::Timely(it) => parameter::list(Timely::PARAMETERS, it),
+            Self::Swift(it) => parameter::list(Swift::PARAMETERS, it),
+            Self::Hpcc(it) => parameter::list(Hpcc::PARAMETERS, it),
+        }
+    }
 }
 
-impl Paced {
-    /// A queue pair that may send at `line_rate` until it is told to slow down.
-    pub(crate) fn new(dcqcn: Dcqcn, line_rate: Rate, burst: Burst) -> Self {
-        let reaction_point = ReactionPoint::new(dcqcn, line_rate);
-        Self { reaction_point, pacer: Pacer::new(burst), held: None }
-    }
+impl FromStr for CongestionControl {
+    type Err = UnknownControl;
 
-    pub(crate) const fn reaction_point(&self) -> &ReactionPoint {
-        &self.reaction_point
-    }
-
-    /// Other parameters from now on; rates stay what they are, as far as these allow.
-    pub(crate) fn set(&mut self, dcqcn: Dcqcn) {
-        self.reaction_point.set(dcqcn);
-    }
-
-    /// A notification came.
-    pub(crate) fn notified(&mut self, now: Instant) {
-        self.advance(now);
-        self.reaction_point.notified(now);
-    }
-
-    /// Until when a packet waits, if one does.
-    #[inline]
-    pub(crate) const fn held(&self) -> Option<Instant> {
-        self.held
-    }
-
-    /// Time has passed: what waited may ask again.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.held = self.held.filter(|until| *until > now);
-    }
-
-    /// Whether the next packet may be sent now. If not, [`Paced::held`] says when to ask again.
-    #[inline]
-    pub(crate) fn may_send(&mut self, now: Instant) -> bool {
-        if self.reaction_point.is_limiting() {
-            self.held = self.wait(now);
-        }
-        self.held.is_none()
-    }
-
-    fn wait(&mut self, now: Instant) -> Option<Instant> {
-        self.advance(now);
-        let ready = self.pacer.ready(self.reaction_point.rate())?;
-        // The rate may change before, and then it is ready earlier.
-        Some(self.reaction_point.next_change().map_or(ready, |change| ready.min(change)))
-    }
-
-    /// A packet of so many bytes was sent. Says whether packets have to wait for each other.
-    #[inline]
-    pub(crate) fn sent(&mut self, bytes: usize) -> bool {
-        let limiting = self.reaction_point.is_limiting();
-        if limiting {
-            self.pacer.sent(bytes);
-            self.reaction_point.sent(bytes as u64);
-        }
-        limiting
-    }
-
-    /// Lets time pass: what the rate was meanwhile is what may be sent.
-    fn advance(&mut self, now: Instant) {
-        while let Some(change) = self.reaction_point.next_change().filter(|change| *change <= now) {
-            self.pacer.advance(change, self.reaction_point.rate());
-            self.reaction_point.change(change);
-        }
-        self.pacer.advance(now, self.reaction_point.rate());
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::NAMED.iter().find(|(name, _)| *name == text);
+        found.map(|(_, control)| *control).ok_or(UnknownControl)
     }
 }
+
+/// No algorithm has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownControl;
+
+impl fmt::Display for UnknownControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = CongestionControl::NAMED.iter().map(|(name, _)| *name).collect();
+        write!(f, "not one of {}", names.join(", "))
+    }
+}
+
+impl core::error::Error for UnknownControl {}
 
 /// Writes a notification to the queue pair `dest_qp`.
 //= BC-017
@@ -131,37 +169,77 @@ mod tests {
 
     use super::*;
 
-    /// At every rate from 10 Mb/s to the line's, what is sent in a second is the rate within 2 %.
     #[test]
-    fn a_rate_is_kept() {
-        for megabits in [10, 100, 1_000, 10_000, 99_000] {
-            let rate = Rate::from_mbps(megabits);
-            let dcqcn = Dcqcn {
-                rp_rate_to_set_on_first_cnp: rate,
-                rp_time_reset: Duration::ZERO,
-                rp_byte_reset: 0,
-                ..Dcqcn::MLX5
-            };
-            let mut paced = Paced::new(dcqcn, Rate::from_mbps(100_000), Burst::DEFAULT);
-            let mut now = Instant::ZERO;
-            paced.notified(now);
-            while paced.may_send(now) {
-                paced.sent(4096 + 66); // what may go at once
-            }
-            let (kept, end) = (paced.reaction_point.rate(), now + Duration::from_secs(1));
-            let mut bits = 0.0;
-            while now < end {
-                if paced.may_send(now) {
-                    paced.sent(4096 + 66);
-                    bits += 8.0 * (4096.0 + 66.0);
-                } else {
-                    let until = paced.held().unwrap();
-                    assert!(until > now, "{until} at {now}");
-                    now = until;
-                }
-            }
-            let ratio = bits / kept.bits_per_second();
-            assert!((0.98..=1.02).contains(&ratio), "{megabits} Mb/s: {ratio}");
+    fn each_name_is_an_algorithm_and_another_is_told_which_there_are() {
+        for (name, control) in CongestionControl::NAMED {
+            assert_eq!(name.parse(), Ok(*control));
+            assert!(name.starts_with(control.name()));
         }
+        let told = "reno".parse::<CongestionControl>().unwrap_err().to_string();
+        assert_eq!(told, "not one of none, dcqcn, dcqcn-paper, timely, swift, hpcc");
+    }
+
+    /// Each parameter is read as it is written, and changes nothing else.
+    #[test]
+    fn all_parameters_are_read_as_they_are_written() {
+        for (name, control) in CongestionControl::NAMED {
+            let mut copy = *control;
+            for (parameter, value) in control.parameters() {
+                copy.set(parameter, &value).unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
+            }
+            assert_eq!(copy, *control);
+        }
+    }
+
+    #[test]
+    fn values_have_units() {
+        let mut control = CongestionControl::Dcqcn(Dcqcn::MLX5);
+        for (name, text) in [
+            ("rp_ai_rate", "40"),
+            ("rp_hai_rate", "0.2Gb/s"),
+            ("rp_time_reset", "55"),
+            ("rp_dce_tcp_rtt", "0.055 ms"),
+            ("rp_byte_reset", "10M"),
+            ("rp_clamp_tgt_rate", "on"),
+            ("rp_threshold", "5"),
+        ] {
+            control.set(name, text).unwrap_or_else(|wrong| panic!("{wrong}"));
+        }
+        let expected = Dcqcn {
+            rp_ai_rate: Rate::from_mbps(40),
+            rp_hai_rate: Rate::from_mbps(200),
+            rp_time_reset: Duration::from_micros(55),
+            rp_dce_tcp_rtt: Duration::from_micros(55),
+            rp_byte_reset: 10_000_000,
+            rp_clamp_tgt_rate: true,
+            rp_threshold: 5,
+            ..Dcqcn::MLX5
+        };
+        assert_eq!(control, CongestionControl::Dcqcn(expected));
+    }
+
+    #[test]
+    fn what_is_no_value_is_told_in_one_line_and_changes_nothing() {
+        let mut control = CongestionControl::Timely(Timely::PAPER);
+        for (name, text, told) in [
+            ("delta", "fast", "delta=fast: not a rate, such as 40M or 1.5Gb/s"),
+            ("delta", "5us", "delta=5us: not a rate, such as 40M or 1.5Gb/s"),
+            ("t_low", "-1", "t_low=-1: not a time, such as 55us or 1ms"),
+            ("t_low", "", "t_low=: not a time, such as 55us or 1ms"),
+            ("t_high", "2s", "t_high=2s: 0 to 1000000 us are possible"),
+            ("n", "2.5", "n=2.5: not a whole number, such as 5"),
+            ("n", "0", "n=0: 1 to 1000 are possible"),
+            ("beta", "1e9", "beta=1e9: not a number, such as 0.8"),
+            ("beta", "nan", "beta=nan: not a number, such as 0.8"),
+            ("segment", "12.5.1", "segment=12.5.1: not bytes, such as 32767 or 64k"),
+        ] {
+            let error = control.set(name, text).unwrap_err();
+            assert_eq!((error.name.as_str(), error.to_string().as_str()), (name, told));
+        }
+        assert_eq!(control, CongestionControl::Timely(Timely::PAPER));
+        let told = control.set("rp_ai_rate", "5").unwrap_err().to_string();
+        assert!(told.starts_with("timely has no parameter `rp_ai_rate`: it has alpha, "), "{told}");
+        let told = CongestionControl::None.set("g", "1").unwrap_err().to_string();
+        assert_eq!(told, "none has no parameter `g`");
     }
 }

@@ -3,11 +3,14 @@
 //! It moves only when one of its calls moves it. IBA vol 1 §10.2.4, §10.3.1.
 
 use roxe_wire::opcode::Operation;
-use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet};
+use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet, Psn};
 
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
-use crate::congestion::{Burst, CongestionControl, Paced, Rate, ReactionPoint};
+use crate::congestion::hpcc::Hop;
+use crate::congestion::{
+    Burst, CongestionControl, Controller, Limits, Paced, Rate, ReactionPoint,
+};
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::failure::{Failure, Heard};
@@ -130,33 +133,65 @@ impl QueuePair {
         line_rate: Rate,
         burst: Burst,
     ) {
-        self.paced = match (control, self.paced.take()) {
-            (CongestionControl::None, _) => None,
-            (CongestionControl::Dcqcn(dcqcn), Some(mut paced)) => {
-                paced.set(dcqcn);
-                Some(paced)
-            }
-            (CongestionControl::Dcqcn(dcqcn), None) => {
-                Some(Box::new(Paced::new(dcqcn, line_rate, burst)))
-            }
+        let kept = self.paced.take().and_then(|mut paced| paced.set(&control).then_some(paced));
+        let fresh = || {
+            let packet = longest_packet(&self.attributes);
+            Paced::new(&control, line_rate, burst, packet).map(Box::new)
         };
+        self.paced = kept.or_else(fresh);
+        self.obey();
     }
 
-    /// Its reaction point, if its rate is controlled.
+    /// Who sends requests does what its rate's controller asks.
+    fn obey(&mut self) {
+        let limits = self.paced.as_ref().map_or(Limits::NONE, |paced| paced.limits());
+        self.requester.rc.set_limits(limits);
+    }
+
+    /// What controls its rate, if anything does.
+    pub fn controller(&self) -> Option<&Controller> {
+        self.paced.as_ref().map(|paced| paced.controller())
+    }
+
+    /// Its reaction point, if its rate is controlled by DCQCN.
     pub fn reaction_point(&self) -> Option<&ReactionPoint> {
-        self.paced.as_ref().map(|paced| paced.reaction_point())
+        match self.controller()? {
+            Controller::Dcqcn(point) => Some(point),
+            _ => None,
+        }
     }
 
     /// A congestion notification came from its peer. Says whether anything follows from it.
     //= C02
     pub fn handle_cnp(&mut self, now: Instant) -> bool {
         match &mut self.paced {
-            Some(paced) if self.state.sends() => {
-                paced.notified(now);
-                true
-            }
+            Some(paced) if self.state.sends() => paced.notified(now),
             _ => false,
         }
+    }
+
+    /// The acknowledgement that came just now brought telemetry, hop by hop from here on.
+    pub fn handle_telemetry(&mut self, now: Instant, hops: &[Hop]) {
+        let standing = (self.requester.unacknowledged, self.requester.send_next);
+        if let Some(paced) = &mut self.paced {
+            paced.telemetry(now, standing, hops);
+            self.obey();
+        }
+    }
+
+    /// What an answer says of the network: what it acknowledged and what it showed to be lost, since
+    /// these were the oldest packet unacknowledged and the next to send.
+    fn learn(&mut self, now: Instant, (unacknowledged, next): (Psn, Psn)) {
+        let Some(paced) = &mut self.paced else { return };
+        let Requester { unacknowledged: after, send_next, rc, .. } = &self.requester;
+        if let Ok(packets @ 1..) = u32::try_from(after.since(unacknowledged)) {
+            paced.acknowledged(now, *after, packets);
+        }
+        if send_next.since(next) < 0 {
+            // A receiver that is not ready lost nothing to the network.
+            if rc.may_send() { paced.lost(now) } else { paced.sends_again() }
+        }
+        self.obey();
     }
 
     /// Goes to another state, or changes attributes: `ibv_modify_qp`. `values` holds the values of
@@ -201,7 +236,13 @@ impl QueuePair {
             (_, QpState::Reset) => self.reset(adapter),
             (QpState::SqError, QpState::Rts) => self.ending = None,
             (_, QpState::Rtr) => self.responder.begin(&self.attributes),
-            (QpState::Rtr, QpState::Rts) => self.requester.begin(&self.attributes),
+            (QpState::Rtr, QpState::Rts) => {
+                self.requester.begin(&self.attributes);
+                if let Some(paced) = &mut self.paced {
+                    paced.begin(longest_packet(&self.attributes));
+                }
+                self.obey();
+            }
             (QpState::Rts, QpState::SqDrain) => {
                 self.notify_drained = given.contains(Attribute::EnSqdAsyncNotify);
                 self.report_drained(adapter);
@@ -327,10 +368,12 @@ impl QueuePair {
                 return;
             }
             self.answered = Some(now);
+            let standing = (self.requester.unacknowledged, self.requester.send_next);
             let answered = self.requester.handle_response(now, &self.attributes, packet, adapter);
             if let Err(failure) = answered {
                 self.send_failed(now, failure, adapter);
             }
+            self.learn(now, standing);
             self.report_local_failure(now, adapter);
             self.report_drained(adapter);
             return;
@@ -490,6 +533,7 @@ impl QueuePair {
             return None;
         }
         let draining = self.state == QpState::SqDrain;
+        let newest = self.requester.send_end;
         let (requester, attributes, lent) =
             (&mut self.requester, &self.attributes, outlet.reborrow());
         let emitted = match self.service {
@@ -499,11 +543,15 @@ impl QueuePair {
         };
         if let Some(emitted) = &emitted {
             self.history.sent(now, outlet.room.first);
-            if let Some(paced) = &mut self.paced
-                && paced.sent(emitted.len + ICRC_LEN)
-            {
-                // Who is slow because it was told to be is not waiting for an answer.
-                self.requester.postpone(now, &self.attributes);
+            if let Some(paced) = &mut self.paced {
+                let Requester { send_end, rc, .. } = &self.requester;
+                if *send_end != newest && rc.asked_alone() {
+                    paced.asked(now, send_end.previous());
+                }
+                if paced.sent(emitted.len + ICRC_LEN) {
+                    // Who is slow because it was told to be is not waiting for an answer.
+                    self.requester.postpone(now, &self.attributes);
+                }
             }
         }
         self.report_local_failure(now, adapter);
@@ -563,9 +611,19 @@ impl QueuePair {
         let done = self.requester.handle_timeout(now, &self.attributes, adapter);
         if self.requester.timeouts() != timeouts {
             self.history.timeout(now, psn);
+            if let Some(paced) = &mut self.paced {
+                paced.timed_out(now);
+                self.obey();
+            }
         }
         if let Err(failure) = done {
             self.send_failed(now, failure, adapter);
         }
     }
+}
+
+/// Bytes of the longest packet without headers of its operation, from BTH to ICRC, as they are
+/// paced.
+fn longest_packet(attributes: &Attributes) -> f64 {
+    f64::from(attributes.path_mtu.bytes()) + (Bth::LEN + ICRC_LEN) as f64
 }

@@ -2,37 +2,18 @@
 //! `tests/congestion/dcqcn.py`. 1,000 random sequences of notifications, bytes and waits.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use roxe_transport::congestion::reaction_point::Form;
 use roxe_transport::congestion::{Dcqcn, Rate, ReactionPoint};
 use roxe_wire::Instant;
 
+use model::Numbers;
+
+mod model;
+
 const SEQUENCES: u64 = 1000;
 const EVENTS: usize = 100;
-
-/// Numbers that look random, the same in every run: SplitMix64.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut it = self.0;
-        it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        it ^ (it >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
 
 #[derive(Clone, Copy)]
 enum Event {
@@ -157,7 +138,6 @@ fn ours(dcqcn: Dcqcn, line_rate: Rate, events: &[(u64, Event)]) -> Vec<f64> {
 //= C04 test
 #[test]
 fn rates_are_what_the_formulas_give() {
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/congestion/dcqcn.py");
     let mut sequences = Vec::new();
     let mut input = String::new();
     for seed in 0..SEQUENCES {
@@ -168,23 +148,11 @@ fn rates_are_what_the_formulas_give() {
         input.push('\n');
         sequences.push((dcqcn, line_rate, events));
     }
-    let mut python = Command::new("python3")
-        .arg(model)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python3 is installed");
-    let mut into = python.stdin.take().unwrap();
-    let writes = std::thread::spawn(move || into.write_all(input.as_bytes()));
-    let output = python.wait_with_output().unwrap();
-    writes.join().unwrap().unwrap();
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = model::ask("dcqcn", input);
     let mut compared = 0;
     for ((dcqcn, line_rate, events), theirs) in sequences.iter().zip(text.lines()) {
         let ours = ours(*dcqcn, *line_rate, events);
-        let theirs = theirs.split(['[', ']', ',', ' ']).filter(|word| !word.is_empty());
-        let theirs: Vec<f64> = theirs.map(|word| word.parse().unwrap()).collect();
+        let theirs = model::numbers(theirs);
         assert_eq!(ours.len(), theirs.len());
         for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
             let off = (ours - theirs).abs() / theirs;

@@ -13,6 +13,7 @@ use roxe_device::{Congestion, Device, Limits, QueuePairStory, Resources};
 use roxe_net::capture::{Live, Recorder};
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
+use roxe_transport::congestion::CongestionControl;
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{Gid, LKey, Mtu};
 
@@ -121,7 +122,7 @@ impl Context {
     /// [`Error`] says what is missing.
     pub fn open_device(name: &str, device: &DeviceString) -> Result<Self, Error> {
         let context = Self::open(name, Opened::device(name, device)?)?;
-        context.set_congestion(device.congestion);
+        context.set_congestion(device.congestion)?;
         Ok(context)
     }
 
@@ -200,8 +201,28 @@ impl Context {
 
     /// How it takes part from now on. Queue pairs that there are stay as they are: see
     /// [`QueuePair::set_congestion_control`](crate::QueuePair::set_congestion_control).
-    pub fn set_congestion(&self, congestion: Congestion) {
+    ///
+    /// # Errors
+    /// [`Error::NoTelemetry`].
+    pub fn set_congestion(&self, congestion: Congestion) -> Result<(), Error> {
+        check_control(&congestion.control)?;
         self.with(|driver| driver.set_congestion(congestion));
+        Ok(())
+    }
+
+    /// Sets a parameter of congestion control by name, for queue pairs that are made from now on and
+    /// for how marked packets are answered: `rp_ai_rate` to `5M`. Names are those of mlx5 with
+    /// DCQCN, those of the papers with others. A number without unit is in Mb/s, µs or bytes.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`]: there is no such one, or the value is none or out of range.
+    pub fn set_congestion_parameter(&self, name: &str, value: &str) -> Result<(), Error> {
+        self.with(|driver| {
+            let mut congestion = *driver.device.congestion();
+            congestion.set(name, value)?;
+            driver.set_congestion(congestion);
+            Ok(())
+        })
     }
 
     /// Whether who has this address is told when its packets come marked. It is unless said
@@ -410,4 +431,9 @@ impl Drop for Inner {
 pub(crate) fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
+}
+
+/// Whether an algorithm works on a network.
+pub(crate) fn check_control(control: &CongestionControl) -> Result<(), Error> {
+    if control.needs_telemetry() { Err(Error::NoTelemetry(control.name())) } else { Ok(()) }
 }

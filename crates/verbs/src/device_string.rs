@@ -24,7 +24,14 @@
 //! `cc=dcqcn` has queue pairs slow down when switches say that their queues are long
 //! ([`Dcqcn::MLX5`]; `cc=dcqcn-paper` with [`Dcqcn::PAPER`]), up from `rate=`, the port's in Gb/s
 //! (10 unless it is said), where they begin. Senders of marked packets are told with any `cc`,
-//! unless `cnp=off`.
+//! unless `cnp=off`. `cc=timely` and `cc=swift` look at round trips instead ([`Timely`], [`Swift`]).
+//! Their parameters may stand there by name, `cc=dcqcn,rp_ai_rate=40M`; a number without unit is in
+//! Mb/s, µs or bytes.
+//!
+//! [`Dcqcn::MLX5`]: roxe_transport::congestion::Dcqcn::MLX5
+//! [`Dcqcn::PAPER`]: roxe_transport::congestion::Dcqcn::PAPER
+//! [`Timely`]: roxe_transport::congestion::Timely
+//! [`Swift`]: roxe_transport::congestion::Swift
 //!
 //! Behind each of them may stand `capture=FILE`, which records all that passes, and `fault=RULES`,
 //! which makes the network a bad one (see [`roxe_net::fault`] for the rules; they may have commas
@@ -37,7 +44,9 @@ use std::str::FromStr;
 
 use roxe_device::Congestion;
 use roxe_net::{fault, udp};
-use roxe_transport::congestion::{Burst, CongestionControl, Dcqcn, NotificationPoint, Rate};
+use roxe_transport::congestion::{Burst, CongestionControl, NotificationPoint, Rate, UnknownControl};
+
+use crate::error::NO_TELEMETRY;
 
 /// What a device string says.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,14 +188,21 @@ pub(crate) fn assemble(
 /// How the adapter takes part in congestion control.
 fn congestion(options: &mut Options<'_>) -> Result<Congestion, Wrong> {
     let mut congestion = DEFAULT_CONGESTION;
-    let controls = [
-        ("none", CongestionControl::None),
-        ("dcqcn", CongestionControl::Dcqcn(Dcqcn::MLX5)),
-        ("dcqcn-paper", CongestionControl::Dcqcn(Dcqcn::PAPER)),
-    ];
-    options.choose("cc", &controls, &mut congestion.control)?;
+    if let Some(name) = options.take("cc") {
+        let wrong = |what: &str| Wrong::option("cc", format!("cc={name}: {what}"));
+        congestion.control =
+            name.parse().map_err(|unknown: UnknownControl| wrong(&unknown.to_string()))?;
+        if congestion.control.needs_telemetry() {
+            return Err(wrong(&format!("it {NO_TELEMETRY}")));
+        }
+    }
     let told = [("on", congestion.notification_point), ("off", None)];
     options.choose("cnp", &told, &mut congestion.notification_point)?;
+    for (name, _) in congestion.parameters() {
+        if let Some(value) = options.take(name) {
+            congestion.set(name, &value).map_err(|wrong| Wrong::option(name, wrong.what))?;
+        }
+    }
     if let Some(text) = options.take("rate") {
         let gigabits = text.parse().ok().filter(|gigabits| (0.001..=10_000.0).contains(gigabits));
         let gigabits: f64 = gigabits.ok_or_else(|| {
@@ -427,6 +443,36 @@ mod tests {
         let many: Vec<_> = (1..10).map(|last| format!("10.0.0.{last}/24")).collect();
         let most = "own: an adapter has 8 addresses of its own at most";
         assert_eq!(why(&format!("xdp:e,own={}", many.join("+"))), most);
+    }
+
+    #[test]
+    fn congestion_control_and_its_parameters_are_read() {
+        let control = |text: &str| parse(text).congestion.control;
+        for (name, named) in CongestionControl::NAMED {
+            if !named.needs_telemetry() {
+                assert_eq!(control(&format!("memory:a,cc={name}")), *named);
+            }
+        }
+        let mut expected = parse("memory:a,cc=dcqcn").congestion;
+        expected.set("rp_ai_rate", "40").unwrap();
+        expected.set("np_cnp_dscp", "46").unwrap();
+        let text = "memory:a,rp_ai_rate=40M,cc=dcqcn,np_cnp_dscp=46";
+        assert_eq!(parse(text).congestion, expected);
+        let swift = parse("memory:a,cc=swift,base_target=40us,fs_range=0");
+        assert!(swift.congestion.parameters().contains(&("base_target", "40us".to_owned())));
+        for (options, told) in [
+            ("cc=reno", "cc=reno: not one of none, dcqcn, dcqcn-paper, timely, swift, hpcc"),
+            ("cc=dcqcn,rp_ai_rate=x", "rp_ai_rate=x: not a rate, such as 40M or 1.5Gb/s"),
+            ("cc=timely,beta=2", "beta=2: 0 to 1 are possible"),
+            ("cc=timely,beta=0.5,beta=0.6", "option `beta` stands there twice"),
+            ("rp_ai_rate=5", "memory has no option `rp_ai_rate`"),
+            ("cc=swift,rp_ai_rate=5", "memory has no option `rp_ai_rate`"),
+            ("cnp=off,np_cnp_dscp=5", "memory has no option `np_cnp_dscp`"),
+        ] {
+            assert_eq!(why(&format!("memory:a,{options}")), told);
+        }
+        let told = why("memory:a,cc=hpcc");
+        assert!(told.starts_with("cc=hpcc: it needs switches that say"), "{told}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use roxe_device::memory::MemoryError;
 use roxe_device::multicast::MulticastError;
 use roxe_device::protection_domain::PdError;
 use roxe_device::queue_pair_numbers::QpnError;
+use roxe_transport::congestion::ParameterError;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{CompletionStatus, PostError};
 use rustix::io::Errno;
@@ -81,6 +82,12 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
+    /// A parameter of congestion control was refused.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// An algorithm of congestion control wants what no network tells.
+    #[error("{0} {}", NO_TELEMETRY)]
+    NoTelemetry(&'static str),
     /// A completion queue cannot tell of completions: it was made without a channel.
     #[error("the completion queue has no channel: make it with `create_cq_on`")]
     NoChannel,
@@ -101,6 +108,11 @@ pub enum Error {
     #[error(transparent)]
     System(#[from] std::io::Error),
 }
+
+/// Why there is no HPCC on a network.
+pub(crate) const NO_TELEMETRY: &str =
+    "needs switches that say how long their queues are (INT), which only simulated ones do: \
+     see `roxe sim lab`";
 
 /// What there is.
 fn there(names: &[String]) -> String {
@@ -156,6 +168,8 @@ impl Error {
             | Self::NoSender
             | Self::WrongService(_)
             | Self::OtherAdapter
+            | Self::Parameter(_)
+            | Self::NoTelemetry(_)
             | Self::NoChannel => Errno::INVAL,
         };
         errno.raw_os_error()

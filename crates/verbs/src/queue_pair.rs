@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roxe_device::address_handle::AddressVector;
 use roxe_device::{QueuePairInfo, QueuePairInit, QueuePairStory, ReceiveCapacity, VerbError};
 use roxe_transport::SendCapacity;
-use roxe_transport::congestion::{CongestionControl, ReactionPoint};
+use roxe_transport::congestion::{CongestionControl, Controller, ReactionPoint};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
     AccessFlags, Attributes, CompletionStatus, ReceiveRequest, SendRequest,
@@ -14,7 +14,7 @@ use roxe_wire::{AckTimeout, Gid, Mtu, PKey, Psn, QKey, Qpn, RnrTimer};
 
 use crate::completion_queue::CompletionQueue;
 use crate::connect::why_unreachable;
-use crate::context::{Context, seed};
+use crate::context::{Context, check_control, seed};
 use crate::endpoint::Endpoint;
 use crate::error::{BadRequest, Error};
 use crate::events::AsyncEvent;
@@ -250,14 +250,37 @@ impl QueuePair {
     }
 
     /// What controls how fast it sends from now on. One that is controlled already goes on at its
-    /// rate with other parameters; one that was not begins at the port's.
-    pub fn set_congestion_control(&self, control: CongestionControl) {
+    /// rate with other parameters of the same algorithm; one that was not begins at the port's.
+    ///
+    /// # Errors
+    /// [`Error::NoTelemetry`].
+    pub fn set_congestion_control(&self, control: CongestionControl) -> Result<(), Error> {
+        check_control(&control)?;
         let qpn = self.qpn();
-        let done = self.context().with(|driver| driver.set_congestion_control(qpn, control));
-        done.expect("it is there as long as this handle");
+        Ok(self.context().with(|driver| driver.set_congestion_control(qpn, control))?)
     }
 
-    /// How fast it may send now, and why; `None` when nothing controls that.
+    /// Sets a parameter of what controls it by name: see [`Context::set_congestion_parameter`].
+    ///
+    /// # Errors
+    /// [`Error::Parameter`]: there is no such one, or the value is none or out of range.
+    pub fn set_congestion_parameter(&self, name: &str, value: &str) -> Result<(), Error> {
+        let qpn = self.qpn();
+        self.context().with(|driver| {
+            let controller = driver.device.controller(qpn);
+            let mut control = controller.map(Controller::control).unwrap_or_default();
+            control.set(name, value)?;
+            Ok(driver.set_congestion_control(qpn, control)?)
+        })
+    }
+
+    /// What controls it, and how fast it may send now; `None` when nothing does.
+    pub fn controller(&self) -> Option<Controller> {
+        let qpn = self.qpn();
+        self.context().with(|driver| driver.device.controller(qpn).cloned())
+    }
+
+    /// How fast it may send now, and why; `None` when DCQCN does not control it.
     pub fn reaction_point(&self) -> Option<ReactionPoint> {
         let qpn = self.qpn();
         self.context().with(|driver| driver.device.reaction_point(qpn).cloned())

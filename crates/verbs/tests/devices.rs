@@ -68,12 +68,57 @@ fn who_is_marked_slows_down() {
     assert!(point.is_limiting() && point.alpha() > 0.0, "{point:?}");
     assert_eq!(counter(&one, "retrans_pkts"), 0);
     // What is not controlled any more goes on without.
-    a.queue_pair().set_congestion_control(CongestionControl::None);
+    a.queue_pair().set_congestion_control(CongestionControl::None).unwrap();
     assert!(a.queue_pair().reaction_point().is_none());
     let handled = counter(&one, "rp_cnp_handled");
     send(&mut a, &mut b, &one, &other, 1 << 20);
     assert_eq!(counter(&one, "rp_cnp_handled"), handled);
     assert!(counter(&one, "rp_cnp_ignored") > 0);
+}
+
+/// Both directions at once, by what acknowledgements say of the time: all arrives, also what is
+/// READ, and parameters may change meanwhile.
+#[test]
+fn who_looks_at_round_trips_sends_all_the_same() {
+    for (control, parameter) in [("timely", ("delta", "100M")), ("swift", ("max_cwnd", "8"))] {
+        let text = format!("memory:{control},cc={control},rate=1,fault=drop 1%");
+        let one = roxe_verbs::open(&text).unwrap();
+        let other = roxe_verbs::open(&format!("memory:{control},cc={control}")).unwrap();
+        let (mut a, mut b) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+        a.connect(&b.endpoint().unwrap()).unwrap();
+        b.connect(&a.endpoint().unwrap()).unwrap();
+        send(&mut a, &mut b, &one, &other, 1 << 20);
+        let (name, value) = parameter;
+        a.queue_pair().set_congestion_parameter(name, value).unwrap();
+        let now = a.queue_pair().controller().unwrap().control();
+        assert_eq!(now.name(), control);
+        let shown = now.parameters().into_iter().find(|(known, _)| *known == name).unwrap().1;
+        assert_eq!(shown, value);
+        send(&mut a, &mut b, &one, &other, 1 << 20);
+        send(&mut b, &mut a, &other, &one, 1 << 20);
+        assert!(a.queue_pair().reaction_point().is_none());
+    }
+}
+
+#[test]
+fn what_cannot_be_set_is_told_and_hpcc_is_for_simulated_switches() {
+    let one = roxe_verbs::open("memory:parameters,cc=timely").unwrap();
+    one.set_congestion_parameter("t_low", "30us").unwrap();
+    let error = one.set_congestion_parameter("t_low", "soon").unwrap_err();
+    let told = "t_low=soon: not a time, such as 55us or 1ms";
+    assert_eq!((error.to_string().as_str(), error.errno()), (told, 22));
+    let mut a = Connection::new(&one).unwrap();
+    let all = a.queue_pair().controller().unwrap().control().parameters();
+    assert!(all.contains(&("t_low", "30us".to_owned())), "{all:?}");
+    let hpcc: CongestionControl = "hpcc".parse().unwrap();
+    let error = a.queue_pair().set_congestion_control(hpcc).unwrap_err();
+    let told = error.to_string();
+    assert!(told.starts_with("hpcc needs switches that say how long their queues"), "{told}");
+    let congestion = roxe_verbs::Congestion { control: hpcc, ..one.congestion() };
+    assert_eq!(one.set_congestion(congestion).unwrap_err().to_string(), told);
+    a.queue_pair().set_congestion_control(CongestionControl::None).unwrap();
+    let error = a.queue_pair().set_congestion_parameter("delta", "1").unwrap_err();
+    assert_eq!(error.to_string(), "none has no parameter `delta`");
 }
 
 /// What is lost is sent again, and the recording shows it.

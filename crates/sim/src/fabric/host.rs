@@ -12,6 +12,7 @@ use roxe_device::{
     ReceiveCapacity, VerbError,
 };
 use roxe_transport::conduct::Conduct;
+use roxe_transport::congestion::hpcc::Hop;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
     AccessFlags, Attributes, Completion, Data, PostError, Remote, SendOperation, SendRequest, Sge,
@@ -21,6 +22,8 @@ use roxe_wire::{
     AckTimeout, Addressing, Body, Gid, GidType, ICRC_LEN, Instant, LKey, MAX_HEADERS_LEN, Mtu,
     PKey, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, TrafficClass,
 };
+
+use super::telemetry::Which;
 
 /// How hosts are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,6 +60,11 @@ impl Frame {
     /// Its priority: the upper three bits of the DSCP.
     pub(super) const fn priority(&self) -> u8 {
         self.traffic_class >> 5
+    }
+
+    /// Which packet it is to who tells of links.
+    pub(super) const fn which(&self, id: u32) -> Which {
+        Which { id, flow: self.flow, data: self.payload > 0 }
     }
 
     /// Whether it may be marked.
@@ -303,6 +311,11 @@ impl Host {
         let Frame { headers, body, digest, .. } = frame;
         let body = Body::Elided { start: headers, len: usize::from(*body), digest: *digest };
         self.device.handle_packet(now, Received { addressing, ip_header: None, cover: None, body });
+    }
+
+    /// The frame that came in was an answer that brought telemetry.
+    pub(super) fn telemetry(&mut self, now: Instant, qpn: Qpn, hops: &[Hop]) {
+        self.device.handle_telemetry(now, qpn, hops);
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {

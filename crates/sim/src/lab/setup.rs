@@ -1,11 +1,15 @@
 //! How a run is built: the words of a file, and the network that they mean.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use roxe_device::Congestion;
-use roxe_transport::congestion::{Burst, CongestionControl, Dcqcn, NotificationPoint, Rate};
+use roxe_transport::congestion::{
+    Burst, CongestionControl, Dcqcn, NotificationPoint, Rate, UnknownControl,
+};
 use roxe_wire::Mtu;
 use serde::Deserialize;
+use toml::Value;
 
 use crate::fabric::flow::{self, Flow, Sizes};
 use crate::fabric::switch::{Marking, SwitchSettings};
@@ -46,6 +50,7 @@ pub struct Setup {
     pub window: u32,
     pub burst_kb: u32,
     pub congestion: Control,
+    pub parameters: BTreeMap<String, Value>,
     pub cnp_us: Option<u64>,
     pub rp_dce_tcp_g: Option<u32>,
     pub rp_dce_tcp_rtt_us: Option<u64>,
@@ -94,16 +99,38 @@ pub enum Shape {
     FatTree,
 }
 
-/// What controls queue pairs.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum Control {
-    /// Nothing.
-    None,
-    /// DCQCN with the paper's parameters.
-    Paper,
-    /// DCQCN with the adapter's.
-    Mlx5,
+/// What controls queue pairs, by its name. `paper` and `mlx5` are DCQCN with the paper's parameters
+/// and with the adapter's.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(try_from = "String")]
+pub struct Control {
+    control: CongestionControl,
+    /// How often marks are answered: as the adapter does, or as the paper.
+    point: NotificationPoint,
+}
+
+impl Control {
+    const PAPER: Self = Self {
+        control: CongestionControl::Dcqcn(Dcqcn::PAPER),
+        point: NotificationPoint::PAPER,
+    };
+}
+
+impl TryFrom<String> for Control {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let known = match name.as_str() {
+            "paper" => "dcqcn-paper",
+            "mlx5" => "dcqcn",
+            other => other,
+        };
+        let unknown = |told: UnknownControl| format!("congestion = {name:?}: {told}");
+        let control = known.parse().map_err(unknown)?;
+        let adapter = known == "dcqcn";
+        let point = if adapter { NotificationPoint::DEFAULT } else { NotificationPoint::PAPER };
+        Ok(Self { control, point })
+    }
 }
 
 /// What hosts send.
@@ -152,7 +179,8 @@ impl Default for Setup {
             mtu: 1024,
             window: 1 << 16,
             burst_kb: 0,
-            congestion: Control::Paper,
+            congestion: Control::PAPER,
+            parameters: BTreeMap::new(),
             cnp_us: None,
             rp_dce_tcp_g: None,
             rp_dce_tcp_rtt_us: None,
@@ -230,6 +258,7 @@ impl Setup {
         if Mtu::from_bytes(self.mtu).is_none() {
             return Err(format!("mtu = {}: 256, 512, 1024, 2048 or 4096", self.mtu));
         }
+        self.congestion()?;
         Sizes::by_name(&self.sizes).map(|_| ()).ok_or_else(|| format!("no sizes {:?}", self.sizes))
     }
 
@@ -266,32 +295,41 @@ impl Setup {
         }
     }
 
-    fn congestion(&self) -> Congestion {
-        let (dcqcn, point) = match self.congestion {
-            Control::Mlx5 => (Dcqcn::MLX5, NotificationPoint::DEFAULT),
-            Control::None | Control::Paper => (Dcqcn::PAPER, NotificationPoint::PAPER),
-        };
+    fn congestion(&self) -> Result<Congestion, String> {
+        let Control { mut control, point } = self.congestion;
         let micros = |asked: Option<u64>, usual| asked.map_or(usual, Duration::from_micros);
         let mbps = |asked: Option<u32>, usual| asked.map_or(usual, Rate::from_mbps);
-        let dcqcn = Dcqcn {
-            rp_dce_tcp_g: self.rp_dce_tcp_g.unwrap_or(dcqcn.rp_dce_tcp_g),
-            rp_dce_tcp_rtt: micros(self.rp_dce_tcp_rtt_us, dcqcn.rp_dce_tcp_rtt),
-            rp_time_reset: micros(self.rp_time_reset_us, dcqcn.rp_time_reset),
-            rp_byte_reset: self.rp_byte_reset.unwrap_or(dcqcn.rp_byte_reset),
-            rp_threshold: self.rp_threshold.unwrap_or(dcqcn.rp_threshold),
-            rp_ai_rate: mbps(self.rp_ai_rate_mbps, dcqcn.rp_ai_rate),
-            rp_hai_rate: mbps(self.rp_hai_rate_mbps, dcqcn.rp_hai_rate),
-            rp_min_rate: mbps(self.rp_min_rate_mbps, dcqcn.rp_min_rate),
-            ..dcqcn
-        };
+        if let CongestionControl::Dcqcn(dcqcn) = &mut control {
+            *dcqcn = Dcqcn {
+                rp_dce_tcp_g: self.rp_dce_tcp_g.unwrap_or(dcqcn.rp_dce_tcp_g),
+                rp_dce_tcp_rtt: micros(self.rp_dce_tcp_rtt_us, dcqcn.rp_dce_tcp_rtt),
+                rp_time_reset: micros(self.rp_time_reset_us, dcqcn.rp_time_reset),
+                rp_byte_reset: self.rp_byte_reset.unwrap_or(dcqcn.rp_byte_reset),
+                rp_threshold: self.rp_threshold.unwrap_or(dcqcn.rp_threshold),
+                rp_ai_rate: mbps(self.rp_ai_rate_mbps, dcqcn.rp_ai_rate),
+                rp_hai_rate: mbps(self.rp_hai_rate_mbps, dcqcn.rp_hai_rate),
+                rp_min_rate: mbps(self.rp_min_rate_mbps, dcqcn.rp_min_rate),
+                ..*dcqcn
+            };
+        }
         let np_min_time_between_cnps = micros(self.cnp_us, point.np_min_time_between_cnps);
-        let none = self.congestion == Control::None;
-        Congestion {
-            control: if none { CongestionControl::None } else { CongestionControl::Dcqcn(dcqcn) },
+        let mut congestion = Congestion {
+            control,
             line_rate: Rate::from_bits_per_second(self.gbps * 1e9),
             burst: Burst(self.burst_kb * 1000),
             notification_point: Some(NotificationPoint { np_min_time_between_cnps, ..point }),
+        };
+        for (name, value) in &self.parameters {
+            let value = match value {
+                Value::String(text) => text.clone(),
+                Value::Integer(number) => number.to_string(),
+                Value::Float(number) => number.to_string(),
+                Value::Boolean(on) => u8::from(*on).to_string(),
+                _ => return Err(format!("parameters: {name}: a text or a number")),
+            };
+            congestion.set(name, &value).map_err(|wrong| format!("parameters: {wrong}"))?;
         }
+        Ok(congestion)
     }
 
     fn flows(&self, topology: &Topology, chance: &Rng) -> Vec<Flow> {
@@ -361,7 +399,7 @@ impl Setup {
             },
             host: HostSettings {
                 path_mtu,
-                congestion: self.congestion(),
+                congestion: self.congestion()?,
                 window: self.window,
                 dscp: DSCP,
             },

@@ -155,7 +155,7 @@ pub(super) const DEVICE: &[Parameter] = &[
     ("as", Word(&["roxe", "adapter", "connectx", "rxe"])),
     ("vlan", U12),
     ("second-vlan", U12),
-    ("cc", Word(&["none", "dcqcn", "dcqcn-paper"])),
+    ("cc", Word(&["none", "dcqcn", "dcqcn-paper", "timely", "swift"])),
     ("cnp", Word(&["queue-pair", "address", "port"])),
     ("rate", U32),
 ];

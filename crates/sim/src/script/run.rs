@@ -5,7 +5,7 @@ use std::fmt;
 use roxe_device::Congestion;
 use roxe_device::HostMemory;
 use roxe_transport::congestion::notification_point::CnpScope;
-use roxe_transport::congestion::{Burst, CongestionControl, Dcqcn, NotificationPoint, Rate};
+use roxe_transport::congestion::{Burst, NotificationPoint, Rate};
 use roxe_transport::work::{Completion, CompletionStatus, Extra};
 use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
 
@@ -166,11 +166,7 @@ impl Settings {
 
 /// How the device takes part in congestion control: not at all unless it says so.
 fn congestion(arguments: &Arguments) -> Result<Congestion, Mistake> {
-    let control = match arguments.word("cc") {
-        Some("dcqcn") => CongestionControl::Dcqcn(Dcqcn::MLX5),
-        Some("dcqcn-paper") => CongestionControl::Dcqcn(Dcqcn::PAPER),
-        _ => CongestionControl::None,
-    };
+    let control = arguments.word("cc").and_then(|name| name.parse().ok()).unwrap_or_default();
     let scope = arguments.word("cnp").map(|scope| match scope {
         "address" => CnpScope::Address,
         "port" => CnpScope::Port,

@@ -7,6 +7,8 @@ use core::time::Duration;
 
 use roxe_wire::{Instant, TrafficClass};
 
+use super::parameter::{self, Parameter, ParameterError, Slot, row};
+
 /// Among what one notification an interval is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CnpScope {
@@ -41,6 +43,30 @@ impl NotificationPoint {
     /// 50 µs a queue pair: as the paper.
     pub const PAPER: Self =
         Self { np_min_time_between_cnps: Duration::from_micros(50), ..Self::DEFAULT };
+
+    #[rustfmt::skip]
+    const PARAMETERS: &[Parameter<Self>] = &[
+        row("np_min_time_between_cnps", 0.0, 4095.0, |it| Slot::Time(&mut it.np_min_time_between_cnps)),
+        row("np_cnp_dscp",              0.0, 63.0,   |it| Slot::Small(&mut it.np_cnp_dscp)),
+    ];
+
+    /// Whether this is the name of a parameter of notification points.
+    pub fn has(name: &str) -> bool {
+        Self::PARAMETERS.iter().any(|row| row.name == name)
+    }
+
+    /// Sets a parameter, as [`CongestionControl::set`](super::CongestionControl::set) does.
+    ///
+    /// # Errors
+    /// There is no such parameter, the text is no value, or it is out of range.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParameterError> {
+        parameter::set(Self::PARAMETERS, "a notification point", self, name, value)
+    }
+
+    /// All parameters by their names, and what they are.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        parameter::list(Self::PARAMETERS, self)
+    }
 
     /// The traffic class of notifications: nobody marks them.
     pub const fn traffic_class(&self) -> TrafficClass {

@@ -7,6 +7,7 @@ use roxe_wire::{Credits, Headers, Instant, Msn, Psn};
 
 use crate::adapter::{Adapter, Count};
 use crate::conduct::Conduct;
+use crate::congestion::Limits;
 use crate::emit::{Emitted, Outlet, emit};
 use crate::failure::LocalFailure;
 use crate::request::{fill, request_headers};
@@ -23,6 +24,8 @@ pub(crate) struct Reliability {
     pub(super) outstanding: u32,
     /// How many packets may be unacknowledged.
     window: u32,
+    /// What congestion control asks besides.
+    limits: Limits,
     /// Packets sent since one asked for an acknowledgement.
     unasked: u32,
     /// The last packet of a message did not ask, as the message behind it was to; no packet has
@@ -48,6 +51,7 @@ impl Default for Reliability {
         Self {
             outstanding: 0,
             window: DEFAULT_WINDOW,
+            limits: Limits::NONE,
             unasked: 0,
             counts_on_next: false,
             retry: Retry::default(),
@@ -61,6 +65,7 @@ impl Reliability {
     pub(crate) fn begin(&mut self, attributes: &Attributes, conduct: &Conduct) {
         *self = Self {
             window: self.window,
+            limits: self.limits,
             retry: Retry::new(attributes, conduct.least_timeout),
             ..Self::default()
         };
@@ -70,6 +75,22 @@ impl Reliability {
     /// PSNs are told from those of before.
     pub(crate) fn set_window(&mut self, packets: u32) {
         self.window = packets.clamp(1, Psn::MODULUS / 4);
+    }
+
+    /// What congestion control asks from now on.
+    pub(crate) const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// How many packets may be unacknowledged now. Congestion control has no say while PSNs under
+    /// way are those of answers.
+    fn window_now(&self) -> u32 {
+        if self.outstanding == 0 { self.window.min(self.limits.window) } else { self.window }
+    }
+
+    /// Whether the last packet asked for an acknowledgement, and nothing but that is awaited.
+    pub(crate) const fn asked_alone(&self) -> bool {
+        self.unasked == 0 && self.outstanding == 0
     }
 
     /// Whether packets may be sent at all. Not while the receiver is known to be not ready.
@@ -198,7 +219,9 @@ impl Requester {
         adapter: &mut impl Adapter,
     ) -> Option<Emitted> {
         let in_flight = self.in_flight(self.send_next);
-        if in_flight >= self.rc.window {
+        let window = self.rc.window_now();
+        // A window that shrank may be full of packets none of which asked: one more may.
+        if in_flight >= window && (self.rc.unasked == 0 || in_flight >= self.rc.window) {
             return None;
         }
         let wqe = self.queue.get_mut(self.sending)?;
@@ -214,8 +237,9 @@ impl Requester {
         let payload = request_headers(Service::Rc, attributes, wqe, index, &mut headers)?;
         let last = payload.position.ends();
         let unasked = self.rc.unasked + 1;
-        let window_closes = in_flight + 1 >= self.rc.window;
+        let window_closes = in_flight + 1 >= window;
         let ask_after = self.conduct.ask_after.unwrap_or_else(|| self.rc.window.div_ceil(4));
+        let ask_after = ask_after.min(self.rc.limits.ask_after);
         let asks = last && !self.another_asks(attributes, draining);
         headers.bth.ack_req = asks || window_closes || unasked >= ask_after;
         headers.bth.mig_req = self.conduct.mig_req;

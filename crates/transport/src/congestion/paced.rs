@@ -1,0 +1,249 @@
+//! How fast one queue pair may send now: its controller, its pacer, its round trips.
+//!
+//! A window is kept by the requester, in packets: a window of bytes is as many of the path MTU, and
+//! short packets count as long ones. So nothing is counted twice, and what is not controlled costs
+//! nothing. The pacer lets them leave at window/round trip, so that the window is not sent at once
+//! when an acknowledgement opens it, and so that a window of less than a packet is kept too.
+
+use roxe_wire::{Instant, Psn};
+
+use super::controller::{Controller, Limits};
+use super::hpcc::Hop;
+use super::round_trip::RoundTrips;
+use super::{Burst, CongestionControl, Pacer, Rate};
+
+/// How fast one queue pair may send now.
+#[derive(Clone, Debug)]
+pub(crate) struct Paced {
+    controller: Controller,
+    line_rate: Rate,
+    pacer: Pacer,
+    /// Bytes of the longest packet.
+    packet: f64,
+    /// A packet waits until then.
+    held: Option<Instant>,
+    round_trips: RoundTrips,
+    /// Packets acknowledged since the last round trip that was measured.
+    acknowledged: u32,
+}
+
+impl Paced {
+    /// A queue pair that may send packets of at most so many bytes at `line_rate` until it is told
+    /// to slow down. `None` where nothing controls.
+    pub(crate) fn new(
+        control: &CongestionControl,
+        line_rate: Rate,
+        burst: Burst,
+        packet: f64,
+    ) -> Option<Self> {
+        Some(Self {
+            controller: Controller::new(control, line_rate, packet)?,
+            line_rate,
+            pacer: Pacer::new(burst),
+            packet,
+            held: None,
+            round_trips: RoundTrips::new(),
+            acknowledged: 0,
+        })
+    }
+
+    pub(crate) const fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Other parameters from now on; rates stay what they are, as far as these allow. False when
+    /// they are of another algorithm.
+    pub(crate) fn set(&mut self, control: &CongestionControl) -> bool {
+        self.controller.set(control)
+    }
+
+    /// It begins to send, in packets of at most so many bytes.
+    pub(crate) fn begin(&mut self, packet: f64) {
+        if packet != self.packet {
+            self.packet = packet;
+            let fresh = Controller::new(&self.controller.control(), self.line_rate, packet);
+            self.controller = fresh.unwrap_or_else(|| self.controller.clone());
+        }
+        self.round_trips.forget();
+    }
+
+    /// What it asks of who sends requests.
+    pub(crate) fn limits(&self) -> Limits {
+        self.controller.limits(self.packet)
+    }
+
+    /// A notification came. Says whether anything follows from it.
+    pub(crate) fn notified(&mut self, now: Instant) -> bool {
+        self.advance(now);
+        self.controller.notified(now)
+    }
+
+    /// A packet was sent for the first time and asks for an acknowledgement.
+    pub(crate) const fn asked(&mut self, now: Instant, psn: Psn) {
+        if self.controller.measures() {
+            self.round_trips.asked(now, psn);
+        }
+    }
+
+    /// So many packets were acknowledged: all before `unacknowledged` are.
+    pub(crate) fn acknowledged(&mut self, now: Instant, unacknowledged: Psn, packets: u32) {
+        self.acknowledged = self.acknowledged.saturating_add(packets);
+        if let Some(rtt) = self.round_trips.acknowledged(now, unacknowledged) {
+            self.advance(now);
+            let packets = core::mem::take(&mut self.acknowledged);
+            self.controller.acknowledged(now, rtt, packets);
+        }
+    }
+
+    /// Packets are sent again, though nothing was lost.
+    pub(crate) const fn sends_again(&mut self) {
+        self.round_trips.forget();
+    }
+
+    /// Packets were lost, as an answer shows, and are sent again.
+    pub(crate) fn lost(&mut self, now: Instant) {
+        self.round_trips.forget();
+        self.advance(now);
+        self.controller.lost(now);
+    }
+
+    /// No answer came in time, and packets are sent again.
+    pub(crate) fn timed_out(&mut self, now: Instant) {
+        self.round_trips.forget();
+        self.advance(now);
+        self.controller.timed_out(now);
+    }
+
+    /// An acknowledgement brought telemetry.
+    pub(crate) fn telemetry(
+        &mut self,
+        now: Instant,
+        (acknowledged, next): (Psn, Psn),
+        hops: &[Hop],
+    ) {
+        self.advance(now);
+        self.controller.telemetry(acknowledged, next, hops);
+    }
+
+    /// Until when a packet waits, if one does.
+    #[inline]
+    pub(crate) const fn held(&self) -> Option<Instant> {
+        self.held
+    }
+
+    /// Time has passed: what waited may ask again.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.held = self.held.filter(|until| *until > now);
+    }
+
+    /// Whether the next packet may be sent now. If not, [`Paced::held`] says when to ask again.
+    #[inline]
+    pub(crate) fn may_send(&mut self, now: Instant) -> bool {
+        if self.controller.is_limiting(self.line_rate) {
+            self.held = self.wait(now);
+        }
+        self.held.is_none()
+    }
+
+    fn wait(&mut self, now: Instant) -> Option<Instant> {
+        self.advance(now);
+        let ready = self.pacer.ready(self.controller.rate())?;
+        // The rate may change before, and then it is ready earlier.
+        Some(self.controller.next_change().map_or(ready, |change| ready.min(change)))
+    }
+
+    /// A packet of so many bytes was sent. Says whether packets have to wait for each other.
+    #[inline]
+    pub(crate) fn sent(&mut self, bytes: usize) -> bool {
+        let limiting = self.controller.is_limiting(self.line_rate);
+        if limiting {
+            self.pacer.sent(bytes);
+            self.controller.sent(bytes as u64);
+        }
+        limiting
+    }
+
+    /// Lets time pass: what the rate was meanwhile is what may be sent.
+    fn advance(&mut self, now: Instant) {
+        while let Some(change) = self.controller.next_change().filter(|change| *change <= now) {
+            self.pacer.advance(change, self.controller.rate());
+            self.controller.change(change);
+        }
+        self.pacer.advance(now, self.controller.rate());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::super::{Dcqcn, Swift, Timely};
+    use super::*;
+
+    /// At every rate from 10 Mb/s to the line's, what is sent in a second is the rate within 2 %.
+    #[test]
+    fn a_rate_is_kept() {
+        for megabits in [10, 100, 1_000, 10_000, 99_000] {
+            let rate = Rate::from_mbps(megabits);
+            let dcqcn = Dcqcn {
+                rp_rate_to_set_on_first_cnp: rate,
+                rp_time_reset: Duration::ZERO,
+                rp_byte_reset: 0,
+                ..Dcqcn::MLX5
+            };
+            let control = CongestionControl::Dcqcn(dcqcn);
+            let line_rate = Rate::from_mbps(100_000);
+            let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 4112.0).unwrap();
+            let mut now = Instant::ZERO;
+            assert!(paced.notified(now));
+            while paced.may_send(now) {
+                paced.sent(4096 + 66); // what may go at once
+            }
+            let (kept, end) = (paced.controller.rate(), now + Duration::from_secs(1));
+            let mut bits = 0.0;
+            while now < end {
+                if paced.may_send(now) {
+                    paced.sent(4096 + 66);
+                    bits += 8.0 * (4096.0 + 66.0);
+                } else {
+                    let until = paced.held().unwrap();
+                    assert!(until > now, "{until} at {now}");
+                    now = until;
+                }
+            }
+            let ratio = bits / kept.bits_per_second();
+            assert!((0.98..=1.02).contains(&ratio), "{megabits} Mb/s: {ratio}");
+        }
+    }
+
+    /// What is acknowledged without a time counts with the next that has one.
+    #[test]
+    fn packets_without_a_round_trip_of_their_own_count_with_the_next() {
+        let control = CongestionControl::Swift(Swift { max_cwnd: 10.0, ..Swift::DEFAULT });
+        let line_rate = Rate::from_mbps(100_000);
+        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        assert_eq!(paced.limits(), Limits { window: 10, ask_after: 1 });
+        paced.set(&CongestionControl::Swift(Swift::DEFAULT));
+        paced.asked(Instant::ZERO, Psn::new(7));
+        let at = Instant::from_nanos(10_000);
+        paced.acknowledged(at, Psn::new(5), 5);
+        assert_eq!(paced.limits().window, 10);
+        paced.acknowledged(at, Psn::new(8), 3);
+        let Controller::Swift(window) = paced.controller() else { panic!("{paced:?}") };
+        assert!((window.cwnd() - 10.8).abs() < 1e-9, "{}", window.cwnd());
+        // Who goes on with another path MTU begins anew.
+        paced.begin(4112.0);
+        assert!(paced.limits().window > 60, "{:?}", paced.limits());
+    }
+
+    #[test]
+    fn notifications_concern_dcqcn_alone() {
+        let control = CongestionControl::Timely(Timely::PAPER);
+        let line_rate = Rate::from_mbps(10_000);
+        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        assert!(!paced.notified(Instant::ZERO) && paced.may_send(Instant::ZERO));
+        assert_eq!(paced.limits(), Limits { ask_after: 15, ..Limits::NONE });
+        assert!(!paced.set(&CongestionControl::Dcqcn(Dcqcn::MLX5)));
+        assert!(Paced::new(&CongestionControl::None, line_rate, Burst::DEFAULT, 1.0).is_none());
+    }
+}
