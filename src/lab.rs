@@ -33,6 +33,7 @@ labs! {
     "scale"
     "storage"
     "two-flows"
+    "two-senders"
     "victim-flow"
 }
 

@@ -235,11 +235,7 @@ fn what_congestion_control_does_is_shown_while_it_is_measured() {
 
     let [_, client] = place.both("perf write_bw -n 60 --cc none");
     assert!(!client.out.contains(" s: rate "), "{}", client.out);
-    assert!(
-        client.out.contains(" # none: 0 CNPs obeyed; 0 marks seen here, 0 at"),
-        "{}",
-        client.out
-    );
+    assert!(client.out.contains(" # none: 0 CNPs obeyed; "), "{}", client.out);
 }
 
 /// The service sends again what the network loses, or tells that it did not come.
