@@ -5,7 +5,10 @@
 //!
 //! ```text
 //! kernel_congestion LAB.toml SIMULATED-FOLDER [--csv FOLDER] [--plot FOLDER] [--markdown FILE]
+//! kernel_congestion LAB.toml --capture FILE.pcapng
 //! ```
+//!
+//! The second form records at the receiver what passes when each sender sends 24 KiB.
 //!
 //! Four network namespaces: three hosts and the bridge between them. The bridge's port to the
 //! receiver is as slow as the lab's cables (tbf), and marks by the length of its queue
@@ -22,7 +25,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::picture::Series;
 use crate::setup::Setup;
@@ -44,40 +47,48 @@ fn main() -> ExitCode {
 /// What is asked for.
 struct Arguments {
     lab: PathBuf,
-    simulated: PathBuf,
+    simulated: Option<PathBuf>,
+    capture: Option<PathBuf>,
     csv: Option<PathBuf>,
     plot: Option<PathBuf>,
     markdown: Option<PathBuf>,
 }
 
 fn arguments() -> Result<Arguments> {
-    let (mut named, mut csv, mut plot, mut markdown) = (Vec::new(), None, None, None);
+    let (mut named, mut capture) = (Vec::new(), None);
+    let (mut csv, mut plot, mut markdown) = (None, None, None);
     let mut words = std::env::args_os().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().map(PathBuf::from).context("an option has no value");
         match word.to_str() {
+            Some("--capture") => capture = Some(value()?),
             Some("--csv") => csv = Some(value()?),
             Some("--plot") => plot = Some(value()?),
             Some("--markdown") => markdown = Some(value()?),
             _ => named.push(PathBuf::from(word)),
         }
     }
-    let [lab, simulated] = <[PathBuf; 2]>::try_from(named)
-        .map_err(|_| anyhow!("LAB.toml and the simulator's folder are expected"))?;
-    Ok(Arguments { lab, simulated, csv, plot, markdown })
+    let mut named = named.into_iter();
+    let (lab, simulated) = (named.next().context("which lab?")?, named.next());
+    Ok(Arguments { lab, simulated, capture, csv, plot, markdown })
 }
 
 fn run() -> Result<()> {
     let arguments = arguments()?;
     let setup = Setup::read(&arguments.lab)?;
+    if let Some(file) = &arguments.capture {
+        let options = format!(",capture={}", file.display());
+        return world::play(&setup.recorded(), "dcqcn", &options).map(|_| ());
+    }
+    let simulated = arguments.simulated.context("where is what the simulator wrote?")?;
     let name = arguments.lab.file_stem().context("the lab has no name")?.to_string_lossy();
     let mut table = String::from(HEADINGS);
     for run in &setup.runs {
         eprintln!("{name}, {run}: over the kernel");
-        let outcome = world::play(&setup, run)?;
+        let outcome = world::play(&setup, run, "")?;
         table += &row(run, &outcome);
         let title = format!("{name}-{run}");
-        let simulated = Series::read(&arguments.simulated.join(format!("{title}.csv")))?;
+        let simulated = Series::read(&simulated.join(format!("{title}.csv")))?;
         if let Some(folder) = &arguments.csv {
             write(folder, &format!("{title}-kernel.csv"), &outcome.series.csv())?;
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use roxe::verbs::Mtu;
 use roxe::verbs::congestion::{Dcqcn, Rate};
 
 /// Two senders, as the lab's words say.
@@ -26,6 +27,11 @@ pub(crate) struct Setup {
     pub(crate) sample: Duration,
     /// How senders react.
     pub(crate) dcqcn: Dcqcn,
+    /// Bytes of a message, and the most payload of a packet.
+    pub(crate) message: usize,
+    pub(crate) path_mtu: Mtu,
+    /// The queue by whose length packets are marked empties at this share of the cables' rate.
+    pub(crate) share: f64,
     /// The names of the runs.
     pub(crate) runs: Vec<String>,
 }
@@ -67,8 +73,26 @@ impl Setup {
             stagger: micros("stagger_us")?,
             sample: micros("sample_us")?,
             dcqcn,
+            message: 64 << 10,
+            path_mtu: Mtu::B1024,
+            share: 1.0,
             runs: names.collect::<Option<_>>().context("a run without a name")?,
         })
+    }
+
+    /// The same for a small recording, in which the senders' pace can be seen at the receiver: marks
+    /// come before there is a queue that would hide it.
+    pub(crate) fn recorded(&self) -> Self {
+        Self {
+            bytes: 24 << 10,
+            message: 12 << 10,
+            path_mtu: Mtu::B256,
+            share: 0.5,
+            k_min: 2000,
+            k_max: 8000,
+            stagger: Duration::from_millis(2),
+            ..self.clone()
+        }
     }
 
     /// The rate of a cable, in bits a second.

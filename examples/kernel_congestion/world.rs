@@ -36,8 +36,7 @@ pub(crate) struct Outcome {
 /// The run in which nobody is told of marks.
 const UNTOLD: &str = "none";
 
-/// Bytes of a message, and how many of them are outstanding.
-const MESSAGE: usize = 64 << 10;
+/// So many messages are outstanding.
 const OUTSTANDING: usize = 8;
 
 const RECEIVER: usize = 2;
@@ -51,15 +50,17 @@ struct Lane {
     write: Op,
 }
 
-/// Does a run of the lab.
-pub(crate) fn play(setup: &Setup, run: &str) -> Result<Outcome> {
+/// Does a run of the lab; `options` stand behind the receiver's device.
+pub(crate) fn play(setup: &Setup, run: &str, options: &str) -> Result<Outcome> {
     let switch = Switch::new(3, 1500);
     switch.limit(RECEIVER, setup.rate(), setup.limit);
     let Setup { k_min, k_max, p_max, limit, .. } = *setup;
-    let marking = Marking { rate: setup.rate(), k_min, k_max, p_max, limit };
+    let rate = (setup.rate() as f64 * setup.share) as u64;
+    let marking = Marking { rate, k_min, k_max, p_max, limit };
     let marker = switch.bridge.run(|| Marker::attach(&format!("p{RECEIVER}"), &marking))?;
-    let receiver = open(&switch, RECEIVER, if run == UNTOLD { ",cnp=off" } else { "" })?;
-    let target = receiver.register(&Buffer::new(MESSAGE))?;
+    let told = if run == UNTOLD { ",cnp=off" } else { "" };
+    let receiver = open(&switch, RECEIVER, &format!("{told}{options}"))?;
+    let target = receiver.register(&Buffer::new(setup.message))?;
     let write = Op::Write { va: target.address(), r_key: target.r_key() };
     let lanes = [0, 1].map(|host| lane(&switch, setup, (host, &receiver), write));
     let [one, other] = lanes;
@@ -76,7 +77,7 @@ pub(crate) fn play(setup: &Setup, run: &str) -> Result<Outcome> {
             let left = &left;
             let begin = setup.stagger * at as u32;
             scope.spawn(move || {
-                let sent = send(lane, setup.bytes, begin);
+                let sent = send(lane, setup, begin);
                 left.fetch_sub(1, Ordering::Relaxed);
                 sent.map(|()| start.elapsed())
             })
@@ -137,23 +138,24 @@ fn lane(
     let (here, at) = (connection.endpoint()?, there.endpoint()?);
     // A full queue is not silence.
     let timeout = AckTimeout::new(17).context("0 to 31")?;
-    let options = ConnectOptions { timeout, ..ConnectOptions::default() };
+    let options = ConnectOptions { timeout, path_mtu: setup.path_mtu, ..ConnectOptions::default() };
     switch.hosts[host].run(|| connection.queue_pair().connect(&at, &options))?;
     switch.hosts[RECEIVER].run(|| there.queue_pair().connect(&here, &options))?;
     Ok(Lane { context, connection, _there: there, write })
 }
 
-/// Sends so many bytes, from `begin` on.
-fn send(lane: &mut Lane, bytes: usize, begin: Duration) -> Result<()> {
-    let source = lane.context.register(&Buffer::new(MESSAGE))?;
+/// Sends what the lab says, from `begin` on.
+fn send(lane: &mut Lane, setup: &Setup, begin: Duration) -> Result<()> {
+    let source = lane.context.register(&Buffer::new(setup.message))?;
     thread::sleep(begin);
-    let messages = bytes.div_ceil(MESSAGE);
+    let messages = setup.bytes.div_ceil(setup.message);
+    let len = u32::try_from(setup.message)?;
     for message in 0..messages + OUTSTANDING {
         if message >= OUTSTANDING {
             lane.connection.wait(WAIT)?;
         }
         if message < messages {
-            lane.connection.post(message as u64, lane.write, &source, 0, MESSAGE as u32)?;
+            lane.connection.post(message as u64, lane.write, &source, 0, len)?;
         }
     }
     Ok(())
