@@ -116,9 +116,8 @@ fn row(run: &str, outcome: &Outcome) -> String {
     let ended = ended.map(|time| format!("{:.2} s", time.as_secs_f64())).join(", ");
     let least = least.map(|rate| format!("{:.0} Mb/s", rate / 1e6)).join(", ");
     let queue = f64::from(*queue) / 1e3;
-    format!(
-        "| {run} | {ended} | {marked} | {handled} | {least} | {dropped} | {again} | {queue:.0} kB |\n"
-    )
+    let of_port = format!("{marked} | {handled} | {least} | {dropped} | {again} | {queue:.0} kB");
+    format!("| {run} | {ended} | {of_port} |\n")
 }
 
 /// Puts the table between the two comments of a page.

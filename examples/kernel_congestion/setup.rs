@@ -80,8 +80,8 @@ impl Setup {
         })
     }
 
-    /// The same for a small recording, in which the senders' pace can be seen at the receiver: marks
-    /// come before there is a queue that would hide it.
+    /// The same for a small recording, in which the senders' pace can be seen at the receiver:
+    /// marks come before there is a queue that would hide it.
     pub(crate) fn recorded(&self) -> Self {
         Self {
             bytes: 24 << 10,

@@ -96,8 +96,8 @@ pub(crate) struct PerfArguments {
     /// The traffic class of packets: DSCP in the upper six bits
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) tclass: u8,
-    /// What controls how fast the queue pairs of this side send: none, dcqcn, dcqcn-paper [default:
-    /// what the device's option `cc=` says]. Once a second, and when it is over, their rate is shown
+    /// What controls how fast queue pairs of this side send: none, dcqcn, dcqcn-paper [default:
+    /// what the device's option `cc=` says]. Once a second, and at the end, their rate is shown
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     pub(crate) cc: Option<Control>,
     /// Which atomic operation

@@ -8,7 +8,7 @@
 //! | ports inside one process, for tests | [`memory`] |
 //! | what a bad network does to packets, and a port behind one | [`fault`] |
 //! | a port that is recorded | [`capture`] |
-//! | congestion marks of a switch, on a port of a Linux bridge | `marker` (cargo feature `af_xdp`) |
+//! | congestion marks of a switch, on a Linux bridge | `marker` (cargo feature `af_xdp`) |
 //! | interfaces, routes, and whose MAC a packet needs | [`neighbor`] |
 //! | addresses on a network that the kernel does not have | `owned` (cargo feature `af_xdp`) |
 //! | what a port recorded, to be read again | [`capture_file`] |

@@ -1,8 +1,8 @@
 //! A switch's congestion marks on a network interface, for switches that are Linux bridges.
 //!
 //! `bpf/mark_ce.bpf.c` is attached where frames leave the interface, before the queueing
-//! discipline. It keeps a queue of its own, as long as that of a link of [`Marking::rate`] would be,
-//! and sets CE (RFC 3168) by its length on packets that allow it. What the link itself does, a
+//! discipline. It keeps a queue of its own, as long as that of a link of [`Marking::rate`] would
+//! be, and sets CE (RFC 3168) by its length on packets that allow it. What the link itself does, a
 //! discipline such as `tbf` of the same rate has to do.
 //!
 //! What this adapter sends and receives by AF_XDP passes neither the one nor the other on its own

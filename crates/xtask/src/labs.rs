@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use crate::stop::Stop;
 use crate::{child, tell, workspace};
 
-/// Builds the program, quickly and with every assertion on, and lets it do them. With `--kernel` one
-/// of them is done over the kernel too.
+/// Builds the program, quickly and with every assertion on, and lets it do them. With `--kernel`
+/// one of them is done over the kernel too.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments.iter().any(|argument| argument == "--kernel") {
         return kernel::run(arguments);
