@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use roxe::verbs::Mtu;
-use roxe::verbs::congestion::{Dcqcn, Rate};
+use roxe::verbs::congestion::{Burst, Dcqcn, Rate};
 
 /// Two senders, as the lab's words say.
 #[derive(Clone, Debug)]
@@ -27,8 +27,11 @@ pub(crate) struct Setup {
     pub(crate) sample: Duration,
     /// How senders react.
     pub(crate) dcqcn: Dcqcn,
-    /// Bytes of a message, and the most payload of a packet.
+    /// What a sender may send at once that has waited.
+    pub(crate) burst: Burst,
+    /// Bytes of a message, how many are outstanding, and the most payload of a packet.
     pub(crate) message: usize,
+    pub(crate) outstanding: usize,
     pub(crate) path_mtu: Mtu,
     /// The queue by whose length packets are marked empties at this share of the cables' rate.
     pub(crate) share: f64,
@@ -73,7 +76,9 @@ impl Setup {
             stagger: micros("stagger_us")?,
             sample: micros("sample_us")?,
             dcqcn,
+            burst: Burst(4 << 10),
             message: 64 << 10,
+            outstanding: 8,
             path_mtu: Mtu::B1024,
             share: 1.0,
             runs: names.collect::<Option<_>>().context("a run without a name")?,
@@ -83,14 +88,20 @@ impl Setup {
     /// The same for a small recording, in which the senders' pace can be seen at the receiver:
     /// marks come before there is a queue that would hide it.
     pub(crate) fn recorded(&self) -> Self {
+        let gbps = self.gbps / 10.0;
+        let rp_max_rate = Rate::from_bits_per_second(gbps * 1e9);
         Self {
+            gbps,
+            dcqcn: Dcqcn { rp_max_rate, ..self.dcqcn },
+            burst: Burst(0),
             bytes: 24 << 10,
-            message: 12 << 10,
+            message: 2 << 10,
+            outstanding: 1,
             path_mtu: Mtu::B256,
             share: 0.5,
             k_min: 2000,
             k_max: 8000,
-            stagger: Duration::from_millis(2),
+            stagger: Duration::from_millis(5),
             ..self.clone()
         }
     }

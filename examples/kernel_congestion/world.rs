@@ -36,9 +36,6 @@ pub(crate) struct Outcome {
 /// The run in which nobody is told of marks.
 const UNTOLD: &str = "none";
 
-/// So many messages are outstanding.
-const OUTSTANDING: usize = 8;
-
 const RECEIVER: usize = 2;
 const WAIT: Wait = Wait(Duration::from_secs(60));
 
@@ -133,6 +130,7 @@ fn lane(
     let port = Rate::from_bits_per_second(setup.rate() as f64 * 1.001);
     let mut congestion = context.congestion();
     (congestion.control, congestion.line_rate) = (CongestionControl::Dcqcn(setup.dcqcn), port);
+    congestion.burst = setup.burst;
     context.set_congestion(congestion);
     let (connection, there) = (Connection::new(&context)?, Connection::new(receiver)?);
     let (here, at) = (connection.endpoint()?, there.endpoint()?);
@@ -150,8 +148,8 @@ fn send(lane: &mut Lane, setup: &Setup, begin: Duration) -> Result<()> {
     thread::sleep(begin);
     let messages = setup.bytes.div_ceil(setup.message);
     let len = u32::try_from(setup.message)?;
-    for message in 0..messages + OUTSTANDING {
-        if message >= OUTSTANDING {
+    for message in 0..messages + setup.outstanding {
+        if message >= setup.outstanding {
             lane.connection.wait(WAIT)?;
         }
         if message < messages {

@@ -96,7 +96,7 @@ pub(crate) struct Flow {
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
     pub(crate) recent: RecentFrames,
-    /// Once one of its packets is marked, or its sender told to slow down.
+    /// Of one whose packets may be marked, or whose sender was told to slow down.
     pub(crate) reaction: Option<Box<Reaction>>,
     source_port: u16,
     last_frame: u64,

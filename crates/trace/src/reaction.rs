@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::Note;
 
-/// Of one direction in which packets are marked, or whose sender is told of it.
+/// Of one direction in which packets may be marked, or whose sender is told of it.
 #[derive(Debug, Default)]
 pub(crate) struct Reaction {
     /// The newest frame with a mark.

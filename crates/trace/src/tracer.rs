@@ -225,12 +225,15 @@ impl Tracer {
         observation.find(alone::check_notification(seen.packet));
     }
 
-    /// How fast the packets of one who was told of congestion follow each other.
+    /// How fast the packets of one follow each other who may be told of congestion: whoever obeys
+    /// says that its packets may be marked.
     fn observe_pace(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {
-        if let Some(reaction) = &mut self.flows.get_mut(index).reaction
-            && !seen.packet.payload.is_empty()
-        {
-            observation.notes.extend(reaction.sent(seen.time_ns, seen.packet.payload.len()));
+        let len = seen.packet.payload.len();
+        let flow = self.flows.get_mut(index);
+        let may_be_told = seen.outside.traffic_class.ecn() != Ecn::NotEct;
+        if len > 0 && (may_be_told || flow.reaction.is_some()) {
+            let reaction = flow.reaction.get_or_insert_default();
+            observation.notes.extend(reaction.sent(seen.time_ns, len));
         }
     }
 
