@@ -36,6 +36,7 @@ labs! {
     "two-flows"
     "two-flows-swift"
     "two-flows-timely"
+    "two-senders"
     "victim-flow"
 }
 

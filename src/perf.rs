@@ -7,6 +7,7 @@
 //! | the order in which they are exchanged | [`meeting`] |
 //! | queue pairs, memory and its pattern | [`rig`], [`memory`] |
 //! | the loops | [`bandwidth`], [`latency`]; what they do meanwhile [`idle`] |
+//! | what congestion control does meanwhile | [`congestion`] |
 //! | what is printed | [`report`] |
 
 use std::thread;
@@ -18,6 +19,7 @@ use roxe_verbs::{Context, ServiceType};
 use crate::outcome::{Outcome, complain};
 use crate::perf::arguments::PerfArguments;
 use crate::perf::bandwidth::Bandwidth;
+use crate::perf::congestion::Control;
 use crate::perf::idle::Measure;
 use crate::perf::latency::Latency;
 use crate::perf::meeting::Meeting;
@@ -30,6 +32,7 @@ use crate::side_channel::{Failure, MeetingPoint, choose_gid};
 
 pub(crate) mod arguments;
 mod bandwidth;
+mod congestion;
 mod idle;
 mod latency;
 mod meeting;
@@ -67,14 +70,15 @@ fn measure(
         printer.waiting()?;
     }
     let mut channel = meeting_point.meet(&format!("roxe perf {} -d …", plan.name()), patience)?;
-    meeting::agree(&mut channel, &mut plan)?;
+    let tells_marks = meeting::agree(&mut channel, &mut plan)?;
     let mut rig = Rig::new(context, &plan, arguments, gid)?;
     rig.memory.offer(&plan);
     printer.banner(context, &plan, gid.0)?;
     let meeting = Meeting::new(channel, &plan, &mut rig)?;
     printer.addresses("local", &plan, &meeting.own)?;
     printer.addresses("remote", &plan, &rig.peers)?;
-    let test = Test { plan: &plan, rig: &rig, printer: &printer, both: arguments.report_both };
+    let (both, cc) = (arguments.report_both, arguments.cc.as_ref());
+    let test = Test { plan: &plan, rig: &rig, printer: &printer, both, cc, tells_marks };
     match plan.metric {
         Metric::Bandwidth => test.bandwidth(meeting),
         Metric::Latency => test.latency(meeting),
@@ -95,6 +99,10 @@ struct Test<'a> {
     printer: &'a Printer,
     /// Whether each direction is shown by itself too.
     both: bool,
+    /// What `--cc` says; then rates are shown.
+    cc: Option<&'a Control>,
+    /// Whether the peer says how many marks it has seen, where reports are exchanged.
+    tells_marks: bool,
 }
 
 impl Test<'_> {
@@ -103,8 +111,10 @@ impl Test<'_> {
         printer.headings(plan)?;
         // Who is written to, read from or counted at only waits.
         if plan.verb != Verb::Send && !plan.is_client && !plan.bidirectional {
-            meeting.first(rig)?;
-            let report = meeting.reports(rig, &Report::default())?;
+            let report = self.watched(plan.size, || {
+                meeting.first(rig)?;
+                meeting.reports(rig, &Report::of_marks(rig.counts().marks))
+            })?;
             report.check().map_err(Failure::Failed)?;
             let all = report.iters.saturating_mul(plan.sizes().count() as u64);
             let lost = self.missing(all, true);
@@ -112,6 +122,7 @@ impl Test<'_> {
             printer.bandwidth(plan, &report, matches!(verified, Ok(true)))?;
             meeting.end(rig)?;
             printer.end()?;
+            self.tell_marks(None)?;
             let verified = verified?;
             if lost > 0 {
                 return Ok(self.tell_lost(lost, all));
@@ -129,7 +140,7 @@ impl Test<'_> {
             if plan.verb == Verb::Send || plan.bidirectional {
                 meeting.first(rig)?;
             }
-            let measured = run.go(&meeting.channel)?;
+            let measured = self.watched(size, || run.go(&meeting.channel))?;
             if measured.lost > 0 {
                 outcome = self.tell_lost(measured.lost, measured.lost + measured.messages);
             }
@@ -148,6 +159,7 @@ impl Test<'_> {
             // Some of it may have been on its way only.
             outcome = self.tell_lost(self.missing(due.messages, true), due.messages);
         }
+        let mut peer_saw = None;
         if plan.verb != Verb::Send && !plan.bidirectional {
             meeting.first(rig)?;
             let peers = meeting.reports(rig, &last)?;
@@ -160,12 +172,30 @@ impl Test<'_> {
                     "the peer measured its own direction too: -b is not the same there",
                 ));
             }
+            peer_saw = self.tells_marks.then_some(peers.iters);
         }
         meeting.end(rig)?;
+        self.tell_marks(peer_saw)?;
         if matches!(outcome, Outcome::Right) {
             self.tell_verified(all_verified)?;
         }
         Ok(outcome)
+    }
+
+    /// Measures by `run`; with `--cc` what the queue pairs do meanwhile is shown.
+    fn watched<R>(&self, size: u32, run: impl FnOnce() -> R) -> R {
+        match self.cc {
+            Some(_) => self.rig.watched(|look| self.printer.look(self.plan, size, look), run),
+            None => run(),
+        }
+    }
+
+    /// With `--cc`, says what was marked, and how many notifications came of it.
+    fn tell_marks(&self, peer_saw: Option<u64>) -> Result<(), Failure> {
+        if let Some(cc) = self.cc {
+            self.printer.congestion(self.plan, &cc.name, self.rig.counts(), peer_saw)?;
+        }
+        Ok(())
     }
 
     /// Says whether what `--verify` asks for was done.
@@ -258,7 +288,7 @@ impl Test<'_> {
             if plan.verb == Verb::Send {
                 meeting.first(rig)?;
             }
-            let measured = run.go(&meeting.channel)?;
+            let measured = self.watched(size, || run.go(&meeting.channel))?;
             let verified = self.verify_latency(size, &measured)?;
             all_verified &= verified;
             printer.latency(plan, size, measured, verified)?;
@@ -269,6 +299,7 @@ impl Test<'_> {
         } else {
             meeting.end(rig)?;
         }
+        self.tell_marks(None)?;
         self.tell_verified(all_verified)?;
         Ok(Outcome::Right)
     }

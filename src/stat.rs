@@ -134,6 +134,8 @@ impl Look<'_> {
             ">not ready",
             ">dropped",
             ">Gb/s",
+            ">may send",
+            ">alpha",
             "why it ended",
         ]);
         for it in &self.now.queue_pairs {
@@ -152,6 +154,8 @@ impl Look<'_> {
                 sum(it, NOT_READY).to_string(),
                 sum(it, DROPPED).to_string(),
                 load.unwrap_or_default(),
+                it.rate_bps.map(|bits| gigabits(bits) + " Gb/s").unwrap_or_default(),
+                it.alpha_ppm.map(alpha).unwrap_or_default(),
                 it.why.clone().unwrap_or_default(),
             ]);
         }
@@ -173,6 +177,10 @@ impl Look<'_> {
         ink.display(format_args!("  queue pair {:#x}: {}, {}{to}\n", it.qpn, it.service, it.state));
         if let Some(why) = &it.why {
             ink.display(format_args!("  {why}\n"));
+        }
+        if let (Some(rate), Some(target), Some(ppm)) = (it.rate_bps, it.target_bps, it.alpha_ppm) {
+            let (rate, target, alpha) = (gigabits(rate), gigabits(target), alpha(ppm));
+            ink.display(format_args!("  may send {rate} Gb/s, target {target}, alpha {alpha}\n"));
         }
         let before = self.before.and_then(|before| before.queue_pair(it.qpn));
         let nanos = self.before.map_or(0, |before| self.now.since(before));
@@ -199,9 +207,21 @@ impl Look<'_> {
         if let Some(why) = &it.why {
             object.text("why", why);
         }
+        let rates = [("rate_bps", it.rate_bps), ("target_bps", it.target_bps)];
+        let rates = rates.into_iter().chain([("alpha_ppm", it.alpha_ppm.map(u64::from))]);
+        rates.for_each(|(name, value)| value.into_iter().for_each(|it| object.number(name, it)));
         it.counters.iter().for_each(|(name, value)| object.number(name, *value));
         object.end();
     }
+}
+
+/// Bits a second in Gb/s.
+fn gigabits(bits: u64) -> String {
+    format!("{:.3}", bits as f64 / 1e9)
+}
+
+fn alpha(ppm: u32) -> String {
+    format!("{:.3}", f64::from(ppm) / 1e6)
 }
 
 /// A counter, below the title of its group; how fast it rises, if it does.

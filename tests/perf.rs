@@ -199,6 +199,45 @@ fn it_is_measured_over_af_xdp_between_two_hosts() {
     run(&place, "perf send_lat -n 60 -e -c UD --verify", &[2], 60);
 }
 
+/// Of two packets the network marks one; whoever is told of it slows down, unless he must not.
+#[test]
+fn what_congestion_control_does_is_shown_while_it_is_measured() {
+    let place = Place::on_one_host().behind(0, ",fault=mark 50%");
+    for (test, sender) in [("write_bw", 1), ("send_bw", 1), ("read_bw", 0), ("send_lat", 1)] {
+        let ended = place.both(&format!("perf {test} -n 60 -s 8K --cc dcqcn"));
+        for side in &ended {
+            side.is_right(test);
+        }
+        let lines = |which: usize, words: &str| -> Vec<String> {
+            let out = ended[which].out.lines();
+            out.filter(|line| line.contains(words)).map(str::to_owned).collect()
+        };
+        let looks = lines(sender, " s: rate ");
+        let last = looks.last().unwrap_or_else(|| panic!("{test}: {}", ended[sender].out));
+        assert!(!last.ends_with(", 0 CNPs"), "{test}: {last}");
+        assert!(!last.contains("rate 10.000 "), "{test}: {last}");
+        let summary = lines(sender, " # dcqcn: ");
+        assert_eq!(summary.len(), 1, "{test}: {}", ended[sender].out);
+        assert!(!summary[0].contains(": 0 CNPs"), "{test}: {}", summary[0]);
+        assert_eq!(summary[0].ends_with(" at the other end"), test == "write_bw", "{test}");
+    }
+    let [_, client] = place.both("perf write_bw -n 60 -q 4 --cc dcqcn --json");
+    let told: Vec<Value> =
+        client.out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let look = told.iter().rfind(|it| it.get("alpha").is_some()).expect("a look");
+    let of = |name: &str| look[name].as_f64().unwrap();
+    assert!(of("rate_gbps_min") <= of("rate_gbps") && of("rate_gbps") <= of("rate_gbps_max"));
+    assert!(of("rate_gbps_min") < 10.0 && of("alpha_max") > 0.0, "{look}");
+    let end = told.last().expect("an object");
+    assert_eq!(end["cc"], "dcqcn");
+    assert!(end["rp_cnp_handled"].as_u64() > Some(0), "{end}");
+    assert!(end["peer_np_ecn_marked_roce_packets"].as_u64() > Some(0), "{end}");
+
+    let [_, client] = place.both("perf write_bw -n 60 --cc none");
+    assert!(!client.out.contains(" s: rate "), "{}", client.out);
+    assert!(client.out.contains(" # none: 0 CNPs obeyed; "), "{}", client.out);
+}
+
 /// The service sends again what the network loses, or tells that it did not come.
 #[test]
 fn a_bad_network_loses_nothing_or_is_told_of() {

@@ -7,6 +7,7 @@ mod namespace;
 use std::process::{Command, Output, Stdio};
 
 use namespace::{Namespace, is_root};
+use roxe::verbs::congestion::{CongestionControl, Dcqcn};
 use roxe::verbs::{Buffer, Connection, Context, Mtu, Op, RKey, Wait};
 
 fn run(arguments: &[&str]) -> Output {
@@ -120,6 +121,29 @@ fn queue_pairs_are_shown_with_their_peers_and_why_they_ended() {
     assert_eq!((&object["peer"], &object["peer_qpn"]), (&"192.0.2.2".into(), &peer.into()));
     assert_eq!(object["req_remote_access_errors"], 1);
     assert!(out(&of_one(&[&qpn.to_string()])).contains("req_remote_access_errors"));
+}
+
+/// Of those that nothing controls there is nothing to tell.
+#[test]
+fn how_fast_congestion_control_lets_queue_pairs_send_is_shown() {
+    let (contexts, pid) = adapters();
+    let [a, b] = connect(&contexts);
+    let qpn = a.queue_pair().qpn().get();
+    let shown = || said(&["stat", "-d", &pid, "--qp"]).lines().nth(2).unwrap().to_owned();
+    assert!(!shown().contains("Gb/s"), "{}", shown());
+    a.queue_pair().set_congestion_control(CongestionControl::Dcqcn(Dcqcn::MLX5));
+    assert!(shown().trim_end().ends_with("  10.000 Gb/s  0.000"), "{}", shown());
+    let of_one = |json: &[&str]| {
+        let name = format!("--qp={qpn:#x}");
+        out(&run(&[&["stat", "-d", &pid, &name], json].concat()))
+    };
+    assert!(of_one(&[]).contains("\n  may send 10.000 Gb/s, target 10.000, alpha 0.000\n"));
+    let [object] = &objects(&of_one(&["--json"]))[..] else { panic!("one") };
+    assert_eq!(object["rate_bps"], 10_000_000_000_u64);
+    assert_eq!((&object["target_bps"], &object["alpha_ppm"]), (&object["rate_bps"], &0.into()));
+    let of_other = format!("--qp={:#x}", b.queue_pair().qpn().get());
+    let other = objects(&out(&run(&["stat", "-d", &pid, &of_other, "--json"])));
+    assert!(other.iter().all(|object| object.get("rate_bps").is_none()), "{other:?}");
 }
 
 /// It ends when nothing is left to watch, and has told what rose how fast.

@@ -510,7 +510,8 @@ fn note_text(note: &Note, ink: &mut Ink) {
         | Note::ReceiverNotReady { .. }
         | Note::FatalNak { .. }
         | Note::CongestionExperienced
-        | Note::CongestionNotification { .. } => Style::Yellow,
+        | Note::CongestionNotification { .. }
+        | Note::Reaction { .. } => Style::Yellow,
         Note::Dropped => Style::Red,
         _ => Style::Cyan,
     };

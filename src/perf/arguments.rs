@@ -5,6 +5,7 @@ use std::fmt;
 use clap::{Args, ValueEnum, value_parser};
 use roxe_verbs::{Mtu, ServiceType};
 
+use crate::perf::congestion::{Control, control};
 use crate::side_channel::SideArguments;
 
 pub(crate) mod perftest;
@@ -95,6 +96,10 @@ pub(crate) struct PerfArguments {
     /// The traffic class of packets: DSCP in the upper six bits
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) tclass: u8,
+    /// What controls how fast queue pairs of this side send: none, dcqcn, dcqcn-paper [default:
+    /// what the device's option `cc=` says]. Once a second, and at the end, their rate is shown
+    #[arg(long, value_name = "CONTROL", value_parser = control)]
+    pub(crate) cc: Option<Control>,
     /// Which atomic operation
     #[arg(short = 'A', long = "atomic_type", value_enum, default_value_t = AtomicType::FetchAndAdd)]
     pub(crate) atomic_type: AtomicType,
@@ -136,11 +141,14 @@ Columns:
   MsgRate               millions of messages a second
   t_min … 99.9%         microseconds of one way, half of there and back; of READ and atomics, which
                         are there and back, the whole; without the first. t_typical is the median
+  # 1.0 s: rate …       with --cc: what the queue pairs may send and the rate they go back to, in
+                        Gb/s, and alpha, each the mean, with -q (least … most); CNPs obeyed so far
 
 Examples:
   roxe perf write_bw -d xdp:eth1                    on one host, the server
   roxe perf write_bw -d xdp:eth1 192.0.2.1          on the other; or ib_write_bw -x 1 192.0.2.1
   roxe perf send_lat -d udp:127.0.0.2 -s 64 -e --verify 127.0.0.1
+  roxe perf write_bw -d xdp:eth1 -D 10 --cc dcqcn 192.0.2.1
 
 Exit status:
   0  measured

@@ -27,8 +27,9 @@ use crate::perf::rig::Rig;
 use crate::perf::wire::{self, Destination, Report};
 use crate::side_channel::{DONE, Failure, Patience, SideChannel};
 
-/// Agrees on what is needed before memory is made: version, sizes, path MTU.
-pub(crate) fn agree(channel: &mut SideChannel, plan: &mut Plan) -> Result<(), Failure> {
+/// Agrees on what is needed before memory is made: version, sizes, path MTU. Says whether the peer
+/// is this program, too.
+pub(crate) fn agree(channel: &mut SideChannel, plan: &mut Plan) -> Result<bool, Failure> {
     let version = channel.exchange(&wire::version(plan.kind), Patience::Answer)?;
     wire::check_version(&version).map_err(Failure::Failed)?;
     wire::check_kind(&version, plan.kind).map_err(Failure::Failed)?;
@@ -39,7 +40,8 @@ pub(crate) fn agree(channel: &mut SideChannel, plan: &mut Plan) -> Result<(), Fa
     plan.cycle_buffer = plan.cycle_buffer.max(cycle);
     plan.cache_line = plan.cache_line.max(line).min(plan.cycle_buffer);
     let mtu = channel.exchange(&wire::mtu(plan.mtu), Patience::Answer)?;
-    plan.agree_mtu(wire::parse_mtu(mtu).map_err(Failure::Failed)?)
+    plan.agree_mtu(wire::parse_mtu(mtu).map_err(Failure::Failed)?)?;
+    Ok(wire::is_ours(&version))
 }
 
 /// The two sides, connected.

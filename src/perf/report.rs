@@ -10,6 +10,7 @@ use crate::explain::ink::Ink;
 use crate::explain::json::Object;
 use crate::perf::arguments::PerfArguments;
 use crate::perf::bandwidth::Bandwidth;
+use crate::perf::congestion::{Counts, Look, Spread};
 use crate::perf::latency::Latency;
 use crate::perf::plan::{Metric, Plan, Verb};
 use crate::perf::wire::{Destination, Report};
@@ -130,6 +131,54 @@ impl Printer {
         object.decimal("msg_rate_mpps", report.msg_rate);
         if self.verify {
             object.flag("verified", verified);
+        }
+        object.end();
+        print(ink.bytes())
+    }
+
+    /// What the queue pairs do just now.
+    pub(crate) fn look(&self, plan: &Plan, size: u32, look: &Look) -> io::Result<()> {
+        if !self.json {
+            return print(looked(look, plan.queue_pairs > 1).as_bytes());
+        }
+        let mut ink = Ink::new(false);
+        let mut object = self.object(&mut ink, plan, size.into());
+        object.decimal("seconds", look.time.as_secs_f64());
+        let values =
+            [("rate_gbps", look.rate), ("target_gbps", look.target), ("alpha", look.alpha)];
+        for (name, Spread { mean, min, max }) in values {
+            object.decimal(name, mean);
+            object.decimal(&format!("{name}_min"), min);
+            object.decimal(&format!("{name}_max"), max);
+        }
+        object.number("rp_cnp_handled", look.handled);
+        object.end();
+        print(ink.bytes())
+    }
+
+    /// What congestion control was, and what came of it.
+    pub(crate) fn congestion(
+        &self,
+        plan: &Plan,
+        name: &str,
+        counts: Counts,
+        peer_saw: Option<u64>,
+    ) -> io::Result<()> {
+        let Counts { marks, handled } = counts;
+        if !self.json {
+            let there = peer_saw.map(|marks| format!(", {marks} at the other end"));
+            let there = there.unwrap_or_default();
+            let text =
+                format!(" # {name}: {handled} CNPs obeyed; {marks} marks seen here{there}\n");
+            return print(text.as_bytes());
+        }
+        let mut ink = Ink::new(false);
+        let mut object = self.object(&mut ink, plan, plan.size.into());
+        object.text("cc", name);
+        object.number("rp_cnp_handled", handled);
+        object.number("np_ecn_marked_roce_packets", marks);
+        if let Some(marks) = peer_saw {
+            object.number("peer_np_ecn_marked_roce_packets", marks);
         }
         object.end();
         print(ink.bytes())
@@ -341,6 +390,22 @@ fn row(report: &Report, gbits: bool) -> String {
     format!(
         " {size:<7}    {iters:<10}       {bw_peak:<7.2}            {bw_avg:<7.2}\t\t   \
          {msg_rate:<7.6}\n"
+    )
+}
+
+/// A line of what queue pairs do; of several with the least and the most.
+fn looked(look: &Look, several: bool) -> String {
+    let shown = |it: Spread| match several {
+        true => format!("{:.3} ({:.3} … {:.3})", it.mean, it.min, it.max),
+        false => format!("{:.3}", it.mean),
+    };
+    format!(
+        " # {:.1} s: rate {} Gb/s, target {}, alpha {}, {} CNPs\n",
+        look.time.as_secs_f64(),
+        shown(look.rate),
+        shown(look.target),
+        shown(look.alpha),
+        look.handled
     )
 }
 

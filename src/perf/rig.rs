@@ -1,6 +1,8 @@
 //! What a measurement stands on: the adapter, its queue pairs, their memory, and the way to those
 //! of the peer.
 
+use std::io;
+
 use roxe_verbs::{
     AccessFlags, AckTimeout, AddressHandle, AddressVector, BadRequest, Completion,
     CompletionChannel, CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid,
@@ -9,6 +11,7 @@ use roxe_verbs::{
 };
 
 use crate::perf::arguments::PerfArguments;
+use crate::perf::congestion::{Counts, Look, watched};
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::Destination;
@@ -37,6 +40,8 @@ pub(crate) struct Rig {
     pub(crate) peers: Vec<Destination>,
     pub(crate) gid: (u32, Gid),
     options: ConnectOptions,
+    /// What the adapter had counted before.
+    before: Counts,
 }
 
 impl Rig {
@@ -78,10 +83,14 @@ impl Rig {
                 .create_qp(plan.service, &cq)
                 .send(SendCapacity { depth, max_sge: 1, max_inline: plan.inline_size })
                 .receive(ReceiveCapacity { depth: receives, max_sge: 1 });
-            queue_pairs.push(match &srq {
+            let qp = match &srq {
                 Some(srq) => builder.srq(srq).build()?,
                 None => builder.build()?,
-            });
+            };
+            if let Some(cc) = &arguments.cc {
+                qp.set_congestion_control(cc.control);
+            }
+            queue_pairs.push(qp);
         }
         let access = match plan.verb {
             Verb::Send => AccessFlags::NONE,
@@ -104,9 +113,11 @@ impl Rig {
         };
         let targets = vec![None; queue_pairs.len()];
         let (handles, peers) = (Vec::new(), Vec::new());
+        let before = Counts::of(context);
         let context = context.clone();
         Ok(Self {
             context,
+            before,
             cq,
             channel,
             queue_pairs,
@@ -180,6 +191,20 @@ impl Rig {
             None => self.queue_pairs[qp].post_receive(requests),
         };
         posted.map_err(Failure::failed)
+    }
+
+    /// Measures by `run`, and meanwhile shows what congestion control does.
+    pub(crate) fn watched<R>(
+        &self,
+        show: impl Fn(&Look) -> io::Result<()> + Sync,
+        run: impl FnOnce() -> R,
+    ) -> R {
+        watched(&self.context, &self.queue_pairs, show, run)
+    }
+
+    /// What the adapter has counted of congestion.
+    pub(crate) fn counts(&self) -> Counts {
+        Counts::of(&self.context).since(self.before)
     }
 
     /// Why a completion is no success.

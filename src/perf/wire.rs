@@ -47,13 +47,17 @@ const MARK: &[u8; 4] = b"roxe";
 const MARK_AT: usize = VERSION.len() + 1;
 const KIND_AT: usize = MARK_AT + MARK.len();
 
+/// Whether a peer is this program, too.
+pub(crate) fn is_ours(bytes: &[u8; VERSION_LEN]) -> bool {
+    bytes[MARK_AT..KIND_AT] == *MARK
+}
+
 /// Whether a peer that is this program, too, measures the same.
 ///
 /// # Errors
 /// In a sentence.
 pub(crate) fn check_kind(bytes: &[u8; VERSION_LEN], own: Kind) -> Result<(), String> {
-    let is_ours = bytes[MARK_AT..KIND_AT] == *MARK;
-    match Kind::from_byte(bytes[KIND_AT]).filter(|peers| is_ours && *peers != own) {
+    match Kind::from_byte(bytes[KIND_AT]).filter(|peers| is_ours(bytes) && *peers != own) {
         Some(peers) => Err(format!(
             "the peer's test is `{peers}`, this side's `{own}`: both have to be the same"
         )),
@@ -247,6 +251,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// What one says who has measured nothing: how many packets came marked. The peer of perftest
+    /// does not look at it.
+    pub(crate) fn of_marks(marks: u64) -> Self {
+        Self { iters: marks, ..Self::default() }
+    }
+
     /// As it is said.
     pub(crate) fn to_words(self) -> [[u8; 8]; 5] {
         [

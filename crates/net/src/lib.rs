@@ -8,6 +8,7 @@
 //! | ports inside one process, for tests | [`memory`] |
 //! | what a bad network does to packets, and a port behind one | [`fault`] |
 //! | a port that is recorded | [`capture`] |
+//! | congestion marks of a switch, on a Linux bridge | `marker` (cargo feature `af_xdp`) |
 //! | interfaces, routes, and whose MAC a packet needs | [`neighbor`] |
 //! | addresses on a network that the kernel does not have | `owned` (cargo feature `af_xdp`) |
 //! | what a port recorded, to be read again | [`capture_file`] |
@@ -23,6 +24,8 @@ pub mod capture_file;
 mod doorbell;
 pub mod fault;
 mod framing;
+#[cfg(feature = "af_xdp")]
+pub mod marker;
 pub mod memory;
 pub mod neighbor;
 #[cfg(feature = "af_xdp")]

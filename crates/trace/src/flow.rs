@@ -11,6 +11,7 @@ use roxe_wire::opcode::Service;
 use roxe_wire::{Packet, Psn, Qpn};
 
 use crate::arrival::RecentFrames;
+use crate::reaction::Reaction;
 use crate::requests::{Fit, Requests};
 use crate::{ConversationSummary, Direction, Ending, Seen, Summary, younger_half};
 use halves::{Halves, Place};
@@ -95,6 +96,8 @@ pub(crate) struct Flow {
     pub(crate) requests: Requests,
     pub(crate) counts: Summary,
     pub(crate) recent: RecentFrames,
+    /// Of one whose packets may be marked, or whose sender was told to slow down.
+    pub(crate) reaction: Option<Box<Reaction>>,
     source_port: u16,
     last_frame: u64,
     /// Where it is found by PSN while its other half is looked for.
@@ -250,6 +253,7 @@ impl Flows {
             requests: Requests::default(),
             counts: Summary::default(),
             recent: RecentFrames::default(),
+            reaction: None,
             source_port,
             last_frame: 0,
             found_at: None,

@@ -19,6 +19,7 @@ mod datagram;
 mod ending;
 mod flow;
 mod note;
+mod reaction;
 mod requests;
 mod responses;
 mod rule;

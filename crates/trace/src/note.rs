@@ -141,6 +141,20 @@ pub enum Note {
     CongestionNotification {
         /// Who shall slow down.
         to: (IpAddr, Qpn),
+        /// The newest frame of these that was seen with a mark.
+        mark: Option<u64>,
+    },
+    /// How fast a sender's packets were seen to follow each other since it was told of congestion.
+    /// What it had to send decides that too, and queues on the way.
+    Reaction {
+        /// The frame of the CNP.
+        cnp: u64,
+        /// Before it, in bits of payload a second.
+        before_bps: Option<u64>,
+        /// Since.
+        since_bps: u64,
+        /// How many packets since.
+        packets: u64,
     },
     /// A switch marked the packet.
     CongestionExperienced,
@@ -155,6 +169,21 @@ pub enum Note {
         /// The frame that carried it first.
         first: u64,
     },
+}
+
+/// Bits a second.
+struct Bits(u64);
+
+impl fmt::Display for Bits {
+    /// In the unit that has one to three digits before the point.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match self.0 {
+            1_000_000_000.. => (1e9, "Gb/s"),
+            1_000_000.. => (1e6, "Mb/s"),
+            _ => (1e3, "kb/s"),
+        };
+        write!(f, "{:.1} {name}", self.0 as f64 / unit)
+    }
 }
 
 /// Why a packet is sent again.
@@ -238,6 +267,7 @@ impl Note {
         Self::ResponseGap { .. } => "response_gap",
         Self::ReadRest { .. } => "read_rest",
         Self::CongestionNotification { .. } => "congestion_notification",
+        Self::Reaction { .. } => "reaction",
         Self::CongestionExperienced => "congestion_experienced",
         Self::Dropped => "dropped",
         Self::Multicast => "multicast",
@@ -396,12 +426,23 @@ impl Note {
                 tell!(words, *missing, " responses before are missing");
             }
             Self::ReadRest { of } => tell!(words, "asks for the missing rest of frame ", *of),
-            Self::CongestionNotification { to: (address, qp) } => {
+            Self::CongestionNotification { to: (address, qp), mark } => {
                 tell!(words, "congestion: QP ");
                 words.show(qp);
                 tell!(words, " of ");
                 words.show(address);
                 tell!(words, " shall slow down");
+                if let Some(frame) = mark {
+                    tell!(words, " for the mark of frame ", *frame);
+                }
+            }
+            Self::Reaction { cnp, before_bps, since_bps, packets } => {
+                tell!(words, "seen since the CNP of frame ", *cnp, ": ", *packets, " packets at ");
+                words.show(&Bits(*since_bps));
+                if let Some(before) = before_bps {
+                    tell!(words, ", before it at ");
+                    words.show(&Bits(*before));
+                }
             }
             Self::CongestionExperienced => tell!(words, "marked: congestion experienced"),
             Self::Dropped => tell!(words, "the receiver drops it"),

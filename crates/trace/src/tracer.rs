@@ -109,6 +109,9 @@ impl Tracer {
         if seen.outside.traffic_class.ecn() == Ecn::Ce {
             flow.counts.marked += 1;
             observation.notes.push(Note::CongestionExperienced);
+            if !seen.packet.payload.is_empty() {
+                flow.reaction.get_or_insert_default().mark(seen.number);
+            }
         }
         observation.find(alone::check_udp_checksum(seen.outside));
         observation.find(alone::check_group(seen));
@@ -135,6 +138,7 @@ impl Tracer {
                 } else {
                     self.observe_request(index, seen, broken_before, observation);
                 }
+                self.observe_pace(index, seen, observation);
                 // Just now may have been learned which two directions belong together.
                 observation.conversation = Some(self.flows.get_mut(index).show());
                 observation.source_qp =
@@ -209,10 +213,28 @@ impl Tracer {
         seen: &Seen<'_>,
         observation: &mut Observation,
     ) {
-        self.flows.get_mut(index).counts.cnps += 1;
+        let flow = self.flows.get_mut(index);
+        flow.counts.cnps += 1;
         let to = (seen.outside.destination, seen.packet.headers.bth.dest_qp);
-        observation.notes.push(Note::CongestionNotification { to });
+        let peer = flow.peer;
+        let mark = peer.and_then(|peer| {
+            let about = self.flows.get_mut(peer);
+            about.reaction.get_or_insert_default().tell(seen.number)
+        });
+        observation.notes.push(Note::CongestionNotification { to, mark });
         observation.find(alone::check_notification(seen.packet));
+    }
+
+    /// How fast the packets of one follow each other who may be told of congestion: whoever obeys
+    /// says that its packets may be marked.
+    fn observe_pace(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {
+        let len = seen.packet.payload.len();
+        let flow = self.flows.get_mut(index);
+        let may_be_told = seen.outside.traffic_class.ecn() != Ecn::NotEct;
+        if len > 0 && (may_be_told || flow.reaction.is_some()) {
+            let reaction = flow.reaction.get_or_insert_default();
+            observation.notes.extend(reaction.sent(seen.time_ns, len));
+        }
     }
 
     fn observe_datagram(&mut self, index: usize, seen: &Seen<'_>, observation: &mut Observation) {

@@ -90,6 +90,12 @@ pub struct QueuePairStatus {
     pub peer: Option<IpAddr>,
     /// Why it ended, in a sentence.
     pub why: Option<String>,
+    /// How fast it may send, in bits a second, if congestion control decides that.
+    pub rate_bps: Option<u64>,
+    /// Which rate it goes back to.
+    pub target_bps: Option<u64>,
+    /// How much is marked, by its estimate, in millionths.
+    pub alpha_ppm: Option<u32>,
     /// Its counters that are not 0.
     #[serde(flatten)]
     pub counters: BTreeMap<String, u64>,

@@ -11,6 +11,8 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+pub(crate) mod switch;
+
 /// A network namespace.
 pub(crate) struct Namespace(File);
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use roxe_verbs::congestion::{CongestionControl, Dcqcn};
 use roxe_verbs::{
     AckTimeout, Buffer, Completion, CompletionChannel, CompletionQueue, CompletionStatus,
     ConnectOptions, Context, Data, DeviceString, MemoryRegion, Mtu, QueuePair, ReceiveCapacity,
@@ -95,7 +96,19 @@ impl Ends {
 
     /// Payload in Gb/s, messages of 1 MiB.
     pub(crate) fn bandwidth(&self, verb: Verb, mtu: Mtu, time: Duration) -> f64 {
-        let [here, there] = self.connect(mtu, 1);
+        Self::stream(&self.connect(mtu, 1), verb, time)
+    }
+
+    /// The same while DCQCN decides how fast may be sent.
+    pub(crate) fn controlled(&self, verb: Verb, mtu: Mtu, time: Duration) -> f64 {
+        let sides = self.connect(mtu, 1);
+        for side in &sides {
+            side.qps[0].set_congestion_control(CongestionControl::Dcqcn(Dcqcn::MLX5));
+        }
+        Self::stream(&sides, verb, time)
+    }
+
+    fn stream([here, there]: &[Side; 2], verb: Verb, time: Duration) -> f64 {
         let remote = there.remote();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {

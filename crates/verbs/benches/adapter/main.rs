@@ -155,6 +155,8 @@ enum What {
     Send(u32),
     /// Through a UDP socket.
     OverUdp(u32),
+    /// WRITEs under DCQCN, on a network that marks nothing.
+    Controlled(u32),
     /// With 1 % of all packets lost.
     Lossy(u32),
     /// 8-byte WRITEs a second over so many queue pairs.
@@ -204,6 +206,9 @@ fn rows() -> Vec<Row> {
     }
     let what = "RC WRITE 1 MiB over UDP with GSO, path MTU 4096";
     row(what, Gbps, What::OverUdp(4096), "kernel TCP", What::Tcp, AtLeast(1.0));
+    let what = "RC WRITE 1 MiB, path MTU 1024, dcqcn, without marks";
+    let figure = What::Controlled(1024);
+    row(what, Gbps, figure, "the same without control", What::Write(1024), AtLeast(0.97));
     let what = "RC WRITE 1 MiB, path MTU 1024, 1 % lost";
     let mut lossy = Row::new(
         what.to_owned(),
@@ -274,6 +279,7 @@ impl Bench {
             What::Write(mtu) => ends.bandwidth(Verb::Write, of(mtu), time),
             What::Read(mtu) => ends.bandwidth(Verb::Read, of(mtu), time),
             What::Send(mtu) => ends.bandwidth(Verb::Send, of(mtu), time),
+            What::Controlled(mtu) => ends.controlled(Verb::Write, of(mtu), time),
             What::OverUdp(mtu) => over_udp.bandwidth(Verb::Write, of(mtu), time),
             What::Lossy(mtu) => lossy.bandwidth(Verb::Write, of(mtu), 2 * time),
             What::Rate(count) => ends.message_rate(count, time),

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant as Clock};
 use roxe_device::counters::Whose;
 use roxe_net::capture::{Recording, Tap};
 use roxe_net::capture_file::CaptureWriter;
+use roxe_transport::congestion::Rate;
 use roxe_transport::qp_state::ServiceType;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -422,6 +423,8 @@ fn queue_pair(engine: &Engine, driver: &Driver, place: u32) -> Option<QueuePairS
     let has_ended = device.has_ended(qpn);
     let story = has_ended.then(|| device.queue_pair_story(qpn)).flatten();
     let some = counters.iter().filter(|(_, value)| *value != 0);
+    let point = device.reaction_point(qpn);
+    let bits = |rate: Rate| rate.bits_per_second() as u64;
     Some(QueuePairStatus {
         qpn: qpn.get(),
         service: format!("{:?}", info.service).to_uppercase(),
@@ -429,6 +432,9 @@ fn queue_pair(engine: &Engine, driver: &Driver, place: u32) -> Option<QueuePairS
         peer_qpn: connected.map(|_| info.attributes.dest_qp.get()),
         peer: connected.map(|path| path.addressing.destination),
         why: story.map(|story| engine.with_port(&story, story.sentence())),
+        rate_bps: point.map(|point| bits(point.rate())),
+        target_bps: point.map(|point| bits(point.target())),
+        alpha_ppm: point.map(|point| (point.alpha() * 1e6) as u32),
         counters: some.map(|(name, value)| (name.to_owned(), value)).collect(),
     })
 }
