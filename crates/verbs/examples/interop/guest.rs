@@ -23,6 +23,13 @@ pub(crate) const PATH_MTU: u64 = 4096;
 /// bytes virtio-net runs no XDP program in its driver.
 const MTU_OF_TWO: u32 = 2304;
 
+/// The processor of a guest: all that QEMU emulates.
+const CPU: &str = "max";
+
+/// That of two which are compared. CRC by PCLMULQDQ and copying by REP MOVSB, quick in hardware, are
+/// emulated bit by bit and byte by byte: they would be most of what is measured.
+const CPU_OF_TWO: &str = "max,pclmulqdq=off,erms=off,fsrm=off";
+
 /// The address of the guest with this number.
 const fn address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 10, 0, number)
@@ -66,7 +73,8 @@ impl Guest {
         // The thread that starts the guest lasts as long as all.
         switch.run(|| {
             let start = Clock::now();
-            let mut guest = Self::start(kernel, initrd, folder.join("console.log"), FIRST, MTU)?;
+            let machine = Machine { number: FIRST, mtu: MTU, cpu: CPU };
+            let mut guest = Self::start(kernel, initrd, folder.join("console.log"), machine)?;
             host.run(|| {
                 guest.wait_for_agent()?;
                 guest.booted = start.elapsed();
@@ -92,7 +100,8 @@ impl Guest {
             let start = Clock::now();
             let boot = |number| {
                 let console = folder.join(format!("console-{number}.log"));
-                Self::start(kernel, initrd, console, number, MTU_OF_TWO)
+                let machine = Machine { number, mtu: MTU_OF_TWO, cpu: CPU_OF_TWO };
+                Self::start(kernel, initrd, console, machine)
             };
             let mut guests = [boot(FIRST)?, boot(FIRST + 1)?];
             for guest in &mut guests {
@@ -104,16 +113,10 @@ impl Guest {
     }
 
     /// Has a guest begin to boot.
-    fn start(
-        kernel: &Path,
-        initrd: &Path,
-        console: PathBuf,
-        number: u8,
-        mtu: u32,
-    ) -> Outcome<Self> {
-        let child = qemu(kernel, initrd, &console, number, mtu)?;
+    fn start(kernel: &Path, initrd: &Path, console: PathBuf, machine: Machine) -> Outcome<Self> {
+        let child = qemu(kernel, initrd, &console, machine)?;
         let (kernel, booted) = (String::new(), Duration::ZERO);
-        Ok(Self { child, console, address: address(number), kernel, booted })
+        Ok(Self { child, console, address: address(machine.number), kernel, booted })
     }
 
     /// Until its adapter can be opened.
@@ -234,7 +237,17 @@ fn lay_tap(switch: &Namespace, number: u8, mtu: u32) {
     switch.ip(&format!("link set tap{number} mtu {mtu} txqueuelen 20000 master br0 up"));
 }
 
-fn qemu(kernel: &Path, initrd: &Path, console: &Path, number: u8, mtu: u32) -> Outcome<Child> {
+/// In what guests differ.
+#[derive(Clone, Copy)]
+struct Machine {
+    /// The last part of its addresses.
+    number: u8,
+    mtu: u32,
+    cpu: &'static str,
+}
+
+fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outcome<Child> {
+    let Machine { number, mtu, cpu } = machine;
     // Without a filter of its own the guest hears of a group as soon as it has joined.
     let device = format!(
         "virtio-net-pci,netdev=n0,mac=52:54:00:10:00:{number:02x},romfile=,csum=off,guest_csum=off,gso=off,\
@@ -248,7 +261,7 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path, number: u8, mtu: u32) -> O
     let said = File::create(console.with_extension("qemu"))?;
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
-        .args(["-accel", "tcg", "-cpu", "max", "-M", "q35", "-m", "384", "-smp", "1"])
+        .args(["-accel", "tcg", "-cpu", cpu, "-M", "q35", "-m", "384", "-smp", "1"])
         .args(["-display", "none", "-monitor", "none"])
         .args(["-serial", &format!("file:{}", console.display())])
         .arg("-kernel")

@@ -63,8 +63,7 @@ fn run() -> Outcome {
         for round in 1..=rounds {
             for work in &works {
                 for adapter in Adapter::ALL {
-                    port += 1;
-                    let figure = measure(server, client, adapter, work, port)?;
+                    let figure = measure(server, client, adapter, work, &mut port)?;
                     let (name, of, unit) = (work.name, adapter.name(), work.metric.unit());
                     eprintln!("{round} of {rounds}: {name}, {of}: {figure:.1} {unit}");
                     let row = serde_json::json!({
@@ -79,27 +78,33 @@ fn run() -> Outcome {
     })
 }
 
-/// How AF_XDP is bound in the guest: the words of the line in which `roxe devinfo` says so.
+/// How AF_XDP is had in the guest, in the words of `roxe devinfo`.
 fn mode(guest: &Guest) -> Outcome<String> {
     let said = guest.shell(&format!("{}\nroxe devinfo -v -d {XDP}", Adapter::Xdp.comes()))?;
     let mode = said.lines().find_map(|line| line.trim().strip_prefix("mode:"));
-    Ok(mode.ok_or_else(|| format!("roxe devinfo names no mode: {said}"))?.trim().to_owned())
+    let mode = mode.and_then(|mode| mode.split_once(": ")).map(|(_, mode)| mode.trim().to_owned());
+    mode.ok_or_else(|| format!("roxe devinfo names no mode: {said}").into())
 }
 
-/// One run; a second one where the first failed.
+/// One run. One that fails, as rxe's may that loses its way, is begun anew, twice at most.
 fn measure(
     server: &Guest,
     client: &Guest,
     adapter: Adapter,
     work: &Work,
-    port: u16,
+    port: &mut u16,
 ) -> Outcome<f64> {
-    attempt(server, client, adapter, work, port).or_else(|why| {
-        eprintln!("once more: {}, {}: {why}", work.name, adapter.name());
-        // Whatever still runs at one end is over by then.
-        thread::sleep(Duration::from_secs(work::LONGEST_S));
-        attempt(server, client, adapter, work, port)
-    })
+    let mut go = || {
+        *port += 1;
+        attempt(server, client, adapter, work, *port)
+    };
+    for _ in 0..2 {
+        match go() {
+            Ok(figure) => return Ok(figure),
+            Err(why) => eprintln!("once more: {}, {}: {why}", work.name, adapter.name()),
+        }
+    }
+    go()
 }
 
 /// Has both guests change to an adapter and do the work; says what the client's program measured.

@@ -23,11 +23,27 @@ impl Adapter {
         }
     }
 
-    /// What a guest does so that it is there, and alone: two cannot have UDP port 4791.
+    /// What a guest does so that it is there, and alone: two cannot have UDP port 4791, which
+    /// rxe has for as long as its module is loaded.
     pub(crate) const fn comes(self) -> &'static str {
         match self {
-            Self::Rxe => "rdma link show rxe0 2>&- >&- || rdma link add rxe0 type rxe netdev eth0",
-            Self::Xdp | Self::Udp => "rdma link del rxe0 2>&- || true",
+            Self::Rxe => {
+                "[ -d /sys/module/rdma_rxe ] || insmod /lib/modules/rdma_rxe.ko\n\
+                 rdma link show rxe0 >/dev/null 2>&1 || rdma link add rxe0 type rxe netdev eth0"
+            }
+            Self::Xdp | Self::Udp => {
+                "rdma link del rxe0 2>/dev/null\n\
+                 [ ! -d /sys/module/rdma_rxe ] || busybox rmmod rdma_rxe"
+            }
+        }
+    }
+
+    /// Which of roxe's it is.
+    fn device(self, here: Ipv4Addr) -> String {
+        match self {
+            // At both ends is such a port, so that packets may be joined.
+            Self::Udp => format!("udp:{here},gso=on"),
+            _ => XDP.to_owned(),
         }
     }
 }
@@ -53,14 +69,17 @@ pub(crate) enum Metric {
 
 #[rustfmt::skip]
 pub(crate) const ALL: &[Work] = &[
-    row("WRITE 64 KiB, path MTU 1024",         "write_bw -m 1024 -s 65536 -n 400",   Metric::Bandwidth),
-    row("WRITE 64 KiB, path MTU 2048",         "write_bw -m 2048 -s 65536 -n 400",   Metric::Bandwidth),
-    row("SEND 64 KiB, path MTU 1024",          "send_bw -m 1024 -s 65536 -n 400",    Metric::Bandwidth),
-    row("SEND 64 KiB, path MTU 2048",          "send_bw -m 2048 -s 65536 -n 400",    Metric::Bandwidth),
-    row("READ 64 KiB, path MTU 1024",          "read_bw -m 1024 -s 65536 -n 400",    Metric::Bandwidth),
-    row("READ 64 KiB, path MTU 2048",          "read_bw -m 2048 -s 65536 -n 400",    Metric::Bandwidth),
-    row("8-byte WRITEs",                       "write_bw -m 1024 -s 8 -n 10000",     Metric::Rate),
-    row("8-byte SENDs",                        "send_bw -m 1024 -s 8 -n 10000",      Metric::Rate),
+    row("WRITE 64 KiB, path MTU 1024",         "write_bw -m 1024 -s 65536 -n 300",   Metric::Bandwidth),
+    row("WRITE 64 KiB, path MTU 2048",         "write_bw -m 2048 -s 65536 -n 300",   Metric::Bandwidth),
+    row("SEND 64 KiB, path MTU 1024",          "send_bw -m 1024 -s 65536 -n 300",    Metric::Bandwidth),
+    row("SEND 64 KiB, path MTU 2048",          "send_bw -m 2048 -s 65536 -n 300",    Metric::Bandwidth),
+    row("READ 64 KiB, path MTU 1024",          "read_bw -m 1024 -s 65536 -n 300",    Metric::Bandwidth),
+    row("READ 64 KiB, path MTU 2048",          "read_bw -m 2048 -s 65536 -n 300",    Metric::Bandwidth),
+    row("SEND 64 KiB, path MTU 1024, events",  "send_bw -m 1024 -s 65536 -n 300 -e", Metric::Bandwidth),
+    row("READ 64 KiB, path MTU 1024, events",  "read_bw -m 1024 -s 65536 -n 300 -e", Metric::Bandwidth),
+    row("8-byte WRITEs",                       "write_bw -m 1024 -s 8 -n 8000",      Metric::Rate),
+    row("8-byte SENDs",                        "send_bw -m 1024 -s 8 -n 8000",       Metric::Rate),
+    row("8-byte SENDs, events",                "send_bw -m 1024 -s 8 -n 8000 -e",    Metric::Rate),
     row("8-byte SEND, one way, events",        "send_lat -m 1024 -s 8 -n 1000 -e",   Metric::Latency),
     row("8-byte READ, there and back, events", "read_lat -m 1024 -s 8 -n 1000 -e",   Metric::Latency),
 ];
@@ -70,7 +89,7 @@ const fn row(name: &'static str, line: &'static str, metric: Metric) -> Work {
 }
 
 /// The longest that one end works, in seconds.
-pub(crate) const LONGEST_S: u64 = 60;
+pub(crate) const LONGEST_S: u64 = 40;
 
 impl Work {
     /// Whether its name has all of these words.
@@ -92,12 +111,13 @@ impl Work {
                 // Which of its addresses this is, the kernel decides.
                 let gid = format!(
                     "$(cd /sys/class/infiniband/rxe0/ports/1/gids; \
-                     grep -l ffff:{a:02x}{b:02x}:{c:02x}{d:02x} * 2>&- | head -n 1)"
+                     grep -l ffff:{a:02x}{b:02x}:{c:02x}{d:02x} * 2>/dev/null | head -n 1)"
                 );
                 format!("ib_{} -d rxe0 -x {gid} -F", self.line)
             }
-            Adapter::Xdp => format!("roxe perf {} -d {XDP}", self.line),
-            Adapter::Udp => format!("roxe perf {} -d udp:{here}", self.line),
+            Adapter::Xdp | Adapter::Udp => {
+                format!("roxe perf {} -d {}", self.line, adapter.device(here))
+            }
         };
         let server = server.map_or_else(String::new, |it| format!(" {it}"));
         // An emulated host answers late.
