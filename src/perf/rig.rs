@@ -88,7 +88,7 @@ impl Rig {
                 None => builder.build()?,
             };
             if let Some(cc) = &arguments.cc {
-                qp.set_congestion_control(cc.control);
+                qp.set_congestion_control(cc.control)?;
             }
             queue_pairs.push(qp);
         }

@@ -8,9 +8,7 @@ use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet, Psn};
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
 use crate::congestion::hpcc::Hop;
-use crate::congestion::{
-    Burst, CongestionControl, Controller, Limits, Paced, Rate, ReactionPoint,
-};
+use crate::congestion::{Burst, CongestionControl, Controller, Limits, Paced, Rate, ReactionPoint};
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::failure::{Failure, Heard};

@@ -10,9 +10,10 @@
 //! the thread rests, so that what arrives wakes no second thread and nobody competes for the core.
 //! Every now and then it looks whether the application still does so; if not, it takes over: after
 //! 50 µs, or up to a millisecond where the application has moved the engine for longer than that
-//! and not asked for an event, as who means to sleep does. Each look takes the core that the two
-//! may share from the application for some microseconds. Where an event was the last that it asked
-//! for, it sleeps, and the thread takes over at once.
+//! and not asked for an event, as who means to sleep does, or where it waits on channels again and
+//! again, each time for as long as that. Each look takes the core that the two may share from the
+//! application for some microseconds. Where an event was the last that it asked for, it sleeps, and
+//! the thread takes over at once.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -330,7 +331,9 @@ impl Engine {
                 // Who moved it all the time, and does not mean to sleep, will go on.
                 let busy_for = A_MOVE.saturating_mul(moved.try_into().unwrap_or(u32::MAX));
                 let goes_on = !armed_lately && rest < busy_for;
-                rest = if goes_on { TAKE_OVER_LATE.min(2 * rest) } else { TAKE_OVER };
+                let waits =
+                    self.waiting.load(Ordering::SeqCst) != 0 || self.waited.load(Ordering::Relaxed);
+                rest = rest_beside(goes_on, waits, rest);
                 self.trust(rest);
                 continue;
             }
@@ -450,6 +453,17 @@ impl Engine {
     fn lock(&self) -> MutexGuard<'_, Driver> {
         // A panic while the engine was in hand ended the application's call, not the engine.
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long the engine's thread rests beside an application that moves the engine, after a rest of
+/// `last`. `goes_on`: it will do so for longer; `waits`: it does so by waiting beside the port.
+fn rest_beside(goes_on: bool, waits: bool, last: Duration) -> Duration {
+    match (goes_on, waits) {
+        (true, _) => TAKE_OVER_LATE.min(2 * last),
+        // As long as its waits were found to last: else each wait would end some rests again.
+        (false, true) => TAKE_OVER_LATE.min(last),
+        (false, false) => TAKE_OVER,
     }
 }
 

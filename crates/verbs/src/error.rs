@@ -86,7 +86,7 @@ pub enum Error {
     #[error(transparent)]
     Parameter(#[from] ParameterError),
     /// An algorithm of congestion control wants what no network tells.
-    #[error("{0} {}", NO_TELEMETRY)]
+    #[error("{0} {why}", why = NO_TELEMETRY)]
     NoTelemetry(&'static str),
     /// A completion queue cannot tell of completions: it was made without a channel.
     #[error("the completion queue has no channel: make it with `create_cq_on`")]
@@ -110,8 +110,7 @@ pub enum Error {
 }
 
 /// Why there is no HPCC on a network.
-pub(crate) const NO_TELEMETRY: &str =
-    "needs switches that say how long their queues are (INT), which only simulated ones do: \
+pub(crate) const NO_TELEMETRY: &str = "needs switches that say how long their queues are (INT), which only simulated ones do: \
      see `roxe sim lab`";
 
 /// What there is.

@@ -59,9 +59,7 @@ impl Controller {
             CongestionControl::None => return None,
             CongestionControl::Dcqcn(dcqcn) => Self::Dcqcn(ReactionPoint::new(dcqcn, line_rate)),
             CongestionControl::Timely(it) => Self::Timely(timely::RateEngine::new(it, line_rate)),
-            CongestionControl::Swift(it) => {
-                Self::Swift(swift::Window::new(it, line_rate, packet))
-            }
+            CongestionControl::Swift(it) => Self::Swift(swift::Window::new(it, line_rate, packet)),
             CongestionControl::Hpcc(it) => Self::Hpcc(hpcc::Sender::new(it, line_rate)),
         })
     }

@@ -101,15 +101,8 @@ struct Unit {
 /// What may stand behind a number, and what it is multiplied by.
 type Suffixes = &'static [(&'static str, f64)];
 
-const RATES: Suffixes = &[
-    ("", 1.0),
-    ("kb/s", 1e-3),
-    ("Mb/s", 1.0),
-    ("Gb/s", 1e3),
-    ("k", 1e-3),
-    ("M", 1.0),
-    ("G", 1e3),
-];
+const RATES: Suffixes =
+    &[("", 1.0), ("kb/s", 1e-3), ("Mb/s", 1.0), ("Gb/s", 1e3), ("k", 1e-3), ("M", 1.0), ("G", 1e3)];
 const TIMES: Suffixes = &[("", 1.0), ("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)];
 const BYTES: Suffixes = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 const NONE: Suffixes = &[("", 1.0)];

@@ -103,7 +103,8 @@ impl Ends {
     pub(crate) fn controlled(&self, verb: Verb, mtu: Mtu, time: Duration) -> f64 {
         let sides = self.connect(mtu, 1);
         for side in &sides {
-            side.qps[0].set_congestion_control(CongestionControl::Dcqcn(Dcqcn::MLX5));
+            let dcqcn = CongestionControl::Dcqcn(Dcqcn::MLX5);
+            side.qps[0].set_congestion_control(dcqcn).expect("a device has it");
         }
         Self::stream(&sides, verb, time)
     }

@@ -39,3 +39,18 @@ fn a_wait_sees_what_arrives_behind_trouble_that_was_none() {
     sender.send_to(&[0; 20], "127.203.0.1:4791").unwrap();
     assert_eq!(waiter.join().unwrap(), Some(()));
 }
+
+/// Waits that take half a millisecond each end one rest of that length, not four that grow to it.
+#[test]
+fn rests_beside_waits_stay_as_long_as_they_have_grown() {
+    let grown = TAKE_OVER * 8;
+    let (polls, waits) = ((true, false), (false, true));
+    let rest = |(goes_on, waits), last| rest_beside(goes_on, waits, last);
+    assert_eq!(rest(waits, grown), grown);
+    assert_eq!(rest(waits, LONGEST_SLEEP), TAKE_OVER_LATE);
+    assert_eq!(rest(waits, TAKE_OVER), TAKE_OVER);
+    assert_eq!(rest(polls, grown), grown * 2);
+    assert_eq!(rest(polls, TAKE_OVER_LATE), TAKE_OVER_LATE);
+    // Who only now and then does something gets no longer rest from what was before.
+    assert_eq!(rest((false, false), grown), TAKE_OVER);
+}
