@@ -8,6 +8,7 @@
 //! |---|---|
 //! | connections in a few calls | [`Listener`], [`connect`], [`Connected`] |
 //! | each step by itself, with the queue pair in one's own hand | [`CmId`], [`EventChannel`] |
+//! | the same to be awaited | [`asynchronous`](crate::asynchronous) (cargo feature `tokio`) |
 //! | what happened | [`CmEvent`] |
 //!
 //! ```
@@ -51,4 +52,5 @@ pub use id::{CmId, CmOptions, CmParameters, QpStep};
 pub use listener::{Connected, ConnectionRequest, Listener, connect};
 pub(crate) use manager::{Audience, Manager, Notice};
 
-pub use roxe_cm::{CallError, PortSpace, RejectReason, SidrStatus, Timing};
+pub use roxe_cm::{CallError, Counters, Ignored, PortSpace, RejectReason, SidrStatus, Timing};
+pub use roxe_wire::mad::cm::{Bits, CmTimeout};

@@ -260,6 +260,11 @@ impl Context {
         })
     }
 
+    /// What became of management datagrams.
+    pub fn cm_counters(&self) -> roxe_cm::Counters {
+        self.cm().shared().look(|state| state.agent.counters().clone())
+    }
+
     /// Why other processes cannot look at the adapter (see [`status`]), if they cannot.
     pub fn status_trouble(&self) -> Option<&std::io::Error> {
         self.inner.status.as_ref().err()

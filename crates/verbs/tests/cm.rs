@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use roxe_verbs::cm::{
-    self, CmError, CmEvent, CmEventKind, CmId, CmOptions, CmParameters, Connected, EventChannel,
-    Listener, PortSpace, RejectReason, SidrStatus,
+    self, Bits, CmError, CmEvent, CmEventKind, CmId, CmOptions, CmParameters, CmTimeout, Connected,
+    EventChannel, Listener, PortSpace, RejectReason, SidrStatus, Timing,
 };
 use roxe_verbs::{
     AddressVector, Buffer, Connection, Context, Error, Op, QpState, QueuePair, ServiceType, Wait,
@@ -14,7 +14,8 @@ use roxe_verbs::{
 
 mod adapters;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than who is asked for patience has to have.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn port_of(context: &Context, port: u16) -> SocketAddr {
     SocketAddr::new(context.addresses().next().unwrap(), port)
@@ -22,6 +23,10 @@ fn port_of(context: &Context, port: u16) -> SocketAddr {
 
 /// Both ends of a connection, each as it is made.
 fn joined(pair: &[Context; 2]) -> [(Connection, Connected); 2] {
+    joined_with(pair, CmOptions::default())
+}
+
+fn joined_with(pair: &[Context; 2], options: CmOptions) -> [(Connection, Connected); 2] {
     let [one, other] = pair;
     let listener = Listener::bind(other, port_of(other, 0), 4).unwrap();
     let to = listener.local_address().unwrap();
@@ -37,7 +42,7 @@ fn joined(pair: &[Context; 2]) -> [(Connection, Connected); 2] {
         });
         let qp = asking.queue_pair();
         let parameters = CmParameters { private_data: b"hello?", ..CmParameters::of(qp) };
-        let connected = cm::connect(qp, to, &parameters, CmOptions::default(), PATIENCE).unwrap();
+        let connected = cm::connect(qp, to, &parameters, options, PATIENCE).unwrap();
         [answered.join().unwrap(), connected]
     });
     [(asking, connected), (answering, answered)]
@@ -113,6 +118,42 @@ fn where_nobody_listens_the_adapter_itself_refuses() {
         }
         error => panic!("{error}"),
     }
+}
+
+/// Who asks again soon, `times` times.
+fn impatient(times: u8) -> CmOptions {
+    let timing = Timing {
+        response_timeout: CmTimeout::from_bits(14),
+        max_retries: Bits::new(times),
+        packet_lifetime: CmTimeout::from_bits(8),
+    };
+    CmOptions { timing, ..CmOptions::default() }
+}
+
+#[test]
+fn messages_that_are_lost_are_sent_again() {
+    let pair = ["one", "other"].map(|_| roxe_verbs::open("memory:lossy,fault=drop 40%").unwrap());
+    for _ in 0..5 {
+        let [(_asking, connected), (_answering, answered)] = joined_with(&pair, impatient(15));
+        connected.disconnect(PATIENCE).unwrap();
+        answered.wait_disconnected(PATIENCE).unwrap();
+    }
+    let sent = pair[0].cm_counters().retransmissions + pair[1].cm_counters().retransmissions;
+    assert!(sent > 0, "none was lost");
+}
+
+#[test]
+fn a_peer_that_is_silent_is_given_up() {
+    let [one, other] = ["", ",fault=drop 100%"]
+        .map(|mute| roxe_verbs::open(&format!("memory:mute{mute}")).unwrap());
+    let end = Connection::new(&one).unwrap();
+    let qp = end.queue_pair();
+    let to = port_of(&other, 7174);
+    let asked = cm::connect(qp, to, &CmParameters::of(qp), impatient(2), PATIENCE);
+    let error = asked.err().unwrap();
+    assert!(matches!(error, Error::Cm(CmError::Unreachable)), "{error}");
+    assert_eq!(error.errno(), 110);
+    assert_eq!(one.cm_counters().sent, 4, "three REQs and a REJ");
 }
 
 #[test]

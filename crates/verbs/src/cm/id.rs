@@ -173,7 +173,7 @@ impl CmId {
     /// [`CmError::NotOurs`], [`CmError::AddressInUse`]; [`CmError::WrongRole`] when it has one.
     pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, Error> {
         if !address.ip().is_unspecified() {
-            self.shared().gid_index(address.ip()).ok_or(CmError::NotOurs(address.ip()))?;
+            self.shared().gid_index(address.ip()).ok_or_else(|| CmError::NotOurs(address.ip()))?;
         }
         self.shared().with(|state, _| bind(state, self.key, address).map_err(Error::from))
     }
@@ -489,7 +489,7 @@ impl CmId {
                     flow_label: known.flow_label.get(),
                     service_level: known.sl.get().min(7),
                     ..AddressVector::new(
-                        source_gid.ok_or(CmError::NotOurs(local.to_ip()))?,
+                        source_gid.ok_or_else(|| CmError::NotOurs(local.to_ip()))?,
                         known.path.remote,
                     )
                 };

@@ -58,7 +58,7 @@ pub(crate) struct Manager {
 }
 
 /// What calls and the thread share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     engine: Arc<Engine>,
     resolver: Arc<Resolver>,
     notices: Arc<Mailbox<Notice>>,
@@ -66,8 +66,8 @@ pub(super) struct Shared {
 }
 
 /// All that is known.
-pub(super) struct State {
-    pub(super) agent: Agent,
+pub(crate) struct State {
+    pub(crate) agent: Agent,
     pub(super) ids: BTreeMap<CmIdKey, Record>,
     pub(super) ports: Ports,
     pub(super) whose: Whose,
@@ -182,7 +182,7 @@ impl Manager {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
 }
@@ -210,7 +210,7 @@ impl Shared {
     }
 
     /// Looks without moving anything.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
         look(&self.lock())
     }
 
