@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+mod connections;
 mod meeting;
 
 use std::collections::HashMap;
@@ -46,6 +47,7 @@ use crate::events::{AsyncEvent, AsyncEvents};
 use crate::memory_region::MemoryRegion;
 use crate::queue_pair::{ConnectOptions, QueuePair};
 
+pub use connections::{AsyncCmListener, AsyncEventChannel};
 pub use meeting::{AsyncListener, Caller};
 
 /// A queue pair of a reliable connection whose operations are awaited.

@@ -17,6 +17,7 @@ use roxe_transport::congestion::CongestionControl;
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{Gid, LKey, Mtu};
 
+use crate::cm::Manager;
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
 use crate::device_string::{DEFAULT_CONGESTION, DeviceString};
@@ -48,9 +49,11 @@ struct Inner {
     engine: Arc<Engine>,
     thread: Option<JoinHandle<()>>,
     events: AsyncEvents,
+    /// Who sees to connections; it has a thread, which has the engine too.
+    cm: Option<Manager>,
     /// The domain of whoever does not care.
     pd: Pd,
-    resolver: Resolver,
+    resolver: Arc<Resolver>,
     limits: Limits,
     capabilities: Capabilities,
     /// Regions that nobody has any more, but on which windows are bound.
@@ -148,6 +151,8 @@ impl Context {
         let thread = std::thread::Builder::new()
             .name("roxe-engine".to_owned())
             .spawn(move || shared.run(changes))?;
+        let resolver = Arc::new(resolver);
+        let cm = Manager::open(&engine, &resolver, pd, &limits).inspect_err(|_| engine.close())?;
         let about = status::About {
             name: name.to_owned(),
             mode: capabilities.summary.clone(),
@@ -160,6 +165,7 @@ impl Context {
             engine,
             thread: Some(thread),
             events,
+            cm: Some(cm),
             pd,
             resolver,
             limits,
@@ -273,6 +279,11 @@ impl Context {
             all.extend(driver.port_counters());
             all
         })
+    }
+
+    /// What became of management datagrams.
+    pub fn cm_counters(&self) -> roxe_cm::Counters {
+        self.cm().shared().look(|state| state.agent.counters().clone())
     }
 
     /// Why other processes cannot look at the adapter (see [`status`]), if they cannot.
@@ -390,6 +401,11 @@ impl Context {
         self.inner.engine.with_port(story, sentence)
     }
 
+    /// Who sees to connections.
+    pub(crate) fn cm(&self) -> &Manager {
+        self.inner.cm.as_ref().expect("it is there as long as the adapter")
+    }
+
     /// How packets of a path leave. May take seconds.
     pub(crate) fn link(&self, vector: &AddressVector) -> Result<Link, Error> {
         let (addressing, is_own) = self.with(|driver| {
@@ -418,6 +434,7 @@ impl Context {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.cm = None;
         // Its thread has the engine too, and would be the last one.
         self.status = Err(std::io::ErrorKind::NotConnected.into());
         self.engine.close();

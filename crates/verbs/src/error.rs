@@ -91,6 +91,9 @@ pub enum Error {
     /// A completion queue cannot tell of completions: it was made without a channel.
     #[error("the completion queue has no channel: make it with `create_cq_on`")]
     NoChannel,
+    /// A connection did not come about, or a call about it was refused.
+    #[error(transparent)]
+    Cm(#[from] crate::cm::CmError),
     /// A request failed.
     #[error("request {wr_id} failed: {why}")]
     Completion {
@@ -150,6 +153,7 @@ impl Error {
             Self::Post(BadRequest { reason: PostError::QueueFull { .. }, .. }) => Errno::NOMEM,
             Self::Resolve(_) | Self::NoRoute(_) => Errno::HOSTUNREACH,
             Self::TimedOut(_) => Errno::TIMEDOUT,
+            Self::Cm(error) => return error.errno(),
             Self::Completion { .. } | Self::Capture(_) => Errno::IO,
             Self::System(error) => {
                 return error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());

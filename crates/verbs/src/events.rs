@@ -13,6 +13,7 @@ use roxe_transport::adapter::QpEvent;
 use roxe_wire::Qpn;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::cm::{Audience, Notice};
 use crate::completion_channel::Shared as Channel;
 
 /// Something that happened to an adapter or one of its objects: `ibv_async_event`.
@@ -147,11 +148,13 @@ pub(crate) struct Router {
     /// The channels of completion queues, by the queues' numbers.
     channels: Vec<Option<Arc<Channel>>>,
     pub(crate) events: Arc<Mailbox<AsyncEvent>>,
+    /// Who sees to connections.
+    audience: Option<Audience>,
 }
 
 impl Router {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { channels: Vec::new(), events: Arc::new(Mailbox::new()?) })
+        Ok(Self { channels: Vec::new(), events: Arc::new(Mailbox::new()?), audience: None })
     }
 
     /// From now on completion events of this queue go to this channel.
@@ -163,15 +166,30 @@ impl Router {
         self.channels[index] = channel;
     }
 
+    /// From now on this one hears of what concerns connections.
+    pub(crate) fn set_audience(&mut self, audience: Audience) {
+        self.audience = Some(audience);
+    }
+
     /// Says whether it wakes somebody who waits for completions.
     pub(crate) fn route(&self, event: Event) -> bool {
         match event {
             Event::CompletionNotify(cq) => {
+                if let Some(audience) = self.audience.as_ref().filter(|it| it.cq == cq) {
+                    audience.notices.put(Notice::Datagrams);
+                    return true;
+                }
                 let Some(Some(channel)) = self.channels.get(cq.0 as usize) else { return false };
                 channel.fired.put(cq);
                 return true;
             }
-            Event::QueuePair(qpn, event) => self.tell(AsyncEvent::QueuePair(qpn, event)),
+            Event::QueuePair(qpn, event) => {
+                if let (QpEvent::CommunicationEstablished, Some(audience)) = (event, &self.audience)
+                {
+                    audience.notices.put(Notice::Established(qpn));
+                }
+                self.tell(AsyncEvent::QueuePair(qpn, event));
+            }
             Event::CompletionQueueError(cq) => self.tell(AsyncEvent::CompletionQueueError(cq)),
             Event::SrqLimitReached(srq) => self.tell(AsyncEvent::SrqLimitReached(srq)),
         }
@@ -180,6 +198,9 @@ impl Router {
 
     /// Tells the application.
     pub(crate) fn tell(&self, event: AsyncEvent) {
+        if let (AsyncEvent::DeviceFatal, Some(audience)) = (event, &self.audience) {
+            audience.notices.put(Notice::Gone);
+        }
         self.events.put_among(MOST_EVENTS, event);
     }
 }

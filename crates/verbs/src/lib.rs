@@ -14,6 +14,7 @@
 //! | to sleep until something completes | [`CompletionChannel`] |
 //! | what happens without being asked for | [`AsyncEvents`] |
 //! | two programs that tell each other their queue pairs | [`connect`] |
+//! | connections and services by address and port, as librdmacm has them | [`cm`] |
 //! | what other processes can see of an adapter | [`status`] |
 //! | operations to be awaited | `asynchronous` (cargo feature `tokio`) |
 //!
@@ -50,6 +51,7 @@ mod address_handle;
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
 mod changes;
+pub mod cm;
 mod completion_channel;
 mod completion_queue;
 #[cfg(feature = "config")]

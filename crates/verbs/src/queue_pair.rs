@@ -31,7 +31,7 @@ pub struct QueuePair {
 struct Inner {
     domain: ProtectionDomain,
     _queues: [CompletionQueue; 2],
-    _srq: Option<SharedReceiveQueue>,
+    srq: Option<SharedReceiveQueue>,
     service: ServiceType,
     qpn: Qpn,
     /// The PSN of its first request, unless raw attributes say another.
@@ -186,7 +186,7 @@ impl<'a> QueuePairBuilder<'a> {
         let inner = Inner {
             domain: domain.clone(),
             _queues: [send_cq.clone(), receive_cq.clone()],
-            _srq: srq.cloned(),
+            srq: srq.cloned(),
             service,
             qpn,
             psn: Psn::new(seed() as u32),
@@ -205,6 +205,11 @@ impl QueuePair {
     /// Its service.
     pub fn service(&self) -> ServiceType {
         self.inner.service
+    }
+
+    /// Whether it takes receives from a shared receive queue.
+    pub fn has_srq(&self) -> bool {
+        self.inner.srq.is_some()
     }
 
     /// Its protection domain.

@@ -33,6 +33,36 @@ pub(crate) enum Link {
 }
 
 impl Resolver {
+    /// The same without waiting: `None` while a neighbour is asked where it is. To be called again
+    /// then, some milliseconds later; somebody has to drive the port meanwhile.
+    pub(crate) fn link_now(&self, to: &Addressing, is_own: bool) -> Result<Option<Link>, Error> {
+        match self {
+            #[cfg(feature = "af_xdp")]
+            Self::Kernel(kernel) if !is_own => {
+                let found = kernel.ethernet_now(to)?;
+                Ok(found.map(|(destination, source)| Link::Ethernet(destination, source)))
+            }
+            #[cfg(feature = "af_xdp")]
+            Self::Own(host) if !is_own => {
+                let found = host.ethernet_now(to)?;
+                Ok(found.map(|(destination, source)| Link::Ethernet(destination, source)))
+            }
+            _ => self.link(to, is_own, || ()).map(Some),
+        }
+    }
+
+    /// Which of our addresses packets to `destination` come from, if something is known that
+    /// chooses.
+    pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
+        match self {
+            #[cfg(feature = "af_xdp")]
+            Self::Kernel(kernel) => kernel.source_for(destination),
+            #[cfg(feature = "af_xdp")]
+            Self::Own(host) => host.source_for(destination),
+            _ => None,
+        }
+    }
+
     /// How packets leave. May take seconds, in which `drive` is called to move the port.
     pub(crate) fn link(
         &self,
@@ -100,24 +130,32 @@ pub(crate) mod kernel {
         }
 
         pub(crate) fn ethernet(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
-            let place = Place { address: to.destination, vlan: to.vlan.map(VlanTag::id) };
-            let interface = self.interface_on(place)?;
             let mut silent = None;
-            let mac = patiently(|| match self.look_up(to, interface) {
+            let found = patiently(|| match self.look_up(to) {
                 Err(Error::Resolve(why @ ResolveError::NoAnswer { .. })) => {
                     silent = Some(why);
                     Ok(None)
                 }
                 found => found.map(Some),
             })?;
-            let mac =
-                mac.ok_or_else(|| silent.map_or(Error::NoRoute(to.destination), Error::from))?;
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= MOST {
-                known.pop_first();
+            found.ok_or_else(|| silent.map_or(Error::NoRoute(to.destination), Error::from))
+        }
+
+        /// The same without waiting: `None` while the neighbour is asked.
+        pub(crate) fn ethernet_now(
+            &self,
+            to: &Addressing,
+        ) -> Result<Option<(MacAddress, MacAddress)>, Error> {
+            match self.look_up(to) {
+                Err(Error::Resolve(ResolveError::NoAnswer { .. })) => Ok(None),
+                found => found.map(Some),
             }
-            known.insert(place, (to.source, interface, mac));
-            Ok((mac, self.mac))
+        }
+
+        /// The address that the kernel would take.
+        pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
+            let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+            netlink.route(destination, None, Some(self.interface)).ok()??.source
         }
 
         /// The interface by which frames with such a tag leave.
@@ -130,12 +168,21 @@ pub(crate) mod kernel {
         }
 
         /// What the kernel knows now. Where it knows nothing it asks the neighbour: others may ask
-        /// it meanwhile.
-        fn look_up(&self, to: &Addressing, interface: u32) -> Result<MacAddress, Error> {
+        /// it meanwhile. What is found is followed.
+        fn look_up(&self, to: &Addressing) -> Result<(MacAddress, MacAddress), Error> {
+            let place = Place { address: to.destination, vlan: to.vlan.map(VlanTag::id) };
+            let interface = self.interface_on(place)?;
             let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
             let route = netlink.route(to.destination, Some(to.source), Some(interface))?;
             let route = route.ok_or(Error::NoRoute(to.destination))?;
-            Ok(netlink.resolve(&route, Duration::ZERO)?)
+            let mac = netlink.resolve(&route, Duration::ZERO)?;
+            drop(netlink);
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= MOST {
+                known.pop_first();
+            }
+            known.insert(place, (to.source, interface, mac));
+            Ok((mac, self.mac))
         }
 
         /// What follows the destinations.
@@ -206,6 +253,8 @@ pub(crate) mod kernel {
 
 #[cfg(feature = "af_xdp")]
 pub(crate) mod own {
+    use std::net::IpAddr;
+
     use roxe_net::neighbor::{ResolveError, multicast_mac};
     use roxe_net::owned::Neighbors;
     use roxe_wire::{Addressing, MacAddress};
@@ -225,35 +274,47 @@ pub(crate) mod own {
             to: &Addressing,
             mut drive: impl FnMut(),
         ) -> Result<(MacAddress, MacAddress), Error> {
+            let found = patiently(|| {
+                let found = self.ethernet_now(to)?;
+                if found.is_none() {
+                    drive();
+                }
+                Ok(found)
+            })?;
+            found.ok_or_else(|| {
+                self.neighbors.forget(to.destination);
+                ResolveError::Silent(to.destination).into()
+            })
+        }
+
+        /// The same without waiting: `None` while the neighbour is asked, by whoever drives the
+        /// port.
+        pub(crate) fn ethernet_now(
+            &self,
+            to: &Addressing,
+        ) -> Result<Option<(MacAddress, MacAddress)>, Error> {
             let destination = to.destination;
             if destination.is_multicast() {
-                return Ok((multicast_mac(destination), self.mac));
+                return Ok(Some((multicast_mac(destination), self.mac)));
             }
             let own = self.neighbors.own();
             if destination.is_unspecified() || !own.reaches(destination) {
                 return Err(Error::NoRoute(destination));
             }
-            let mac = patiently(|| {
-                let mac = self.neighbors.ask(destination);
-                if mac.is_none() {
-                    drive();
-                }
-                Ok(mac)
-            })?;
-            let Some(mac) = mac else {
-                self.neighbors.forget(destination);
-                return Err(ResolveError::Silent(destination).into());
-            };
-            Ok((mac, self.mac))
+            Ok(self.neighbors.ask(destination).map(|mac| (mac, self.mac)))
+        }
+
+        /// The first whose network it is in.
+        pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
+            let mut own = self.neighbors.own().addresses.iter();
+            own.find(|own| own.has_in_network(destination)).map(|own| own.address)
         }
     }
 }
 
 /// Asks where a neighbour is until it is known, or for as long as it may take to say so.
 #[cfg(feature = "af_xdp")]
-fn patiently(
-    mut ask: impl FnMut() -> Result<Option<MacAddress>, Error>,
-) -> Result<Option<MacAddress>, Error> {
+fn patiently<T>(mut ask: impl FnMut() -> Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     let mut waited = Duration::ZERO;
     let mut pause = Duration::from_millis(1);
     loop {

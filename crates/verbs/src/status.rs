@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `info` | an `info` |
 //! | `counters` | a `counter` each, then an `end` |
-//! | `queue-pairs FROM` | a `queue_pair` each, then an `end`, which says where to go on |
+//! | `queue-pairs FROM` | a `queue_pair` each but queue pair 1, then an `end`: where to go on |
 //! | `record BYTES` | a pcapng stream, until who asked closes it; so many bytes may wait |
 //!
 //! Anything else is answered with an `error`, and the end of the connection.

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adapters::{joined_by_memory, joined_by_udp};
-use roxe_verbs::asynchronous::{AsyncConnection, AsyncEventStream};
+use roxe_verbs::asynchronous::{
+    AsyncCmListener, AsyncConnection, AsyncEventChannel, AsyncEventStream,
+};
+use roxe_verbs::cm::{CmEventKind, CmId, CmOptions, CmParameters, EventChannel, PortSpace};
 use roxe_verbs::{
     AccessFlags, AsyncEvent, Buffer, CompletionStatus, Context, Error, Op, QpEvent, QpState,
 };
@@ -152,4 +155,41 @@ async fn nothing_is_left_of_a_connection() {
         }
     };
     timeout(PATIENCE, gone).await.expect("the task ends");
+}
+
+#[tokio::test]
+async fn connections_by_address_and_port_are_awaited() {
+    let [one, other] = joined_by_udp();
+    let at = |context: &Context| context.addresses().next().unwrap();
+    let listener = AsyncCmListener::bind(&other, (at(&other), 0).into(), 4).unwrap();
+    let to = listener.local_address().unwrap();
+    let nobody = timeout(Duration::from_millis(1), listener.next()).await;
+    assert!(nobody.is_err(), "nobody calls");
+    let (asking, answering) =
+        (AsyncConnection::new(&one).unwrap(), AsyncConnection::new(&other).unwrap());
+    let parameters =
+        CmParameters { private_data: b"from a task", ..CmParameters::of(asking.queue_pair()) };
+    let options = CmOptions::default();
+    let (called, accepted) = tokio::join!(asking.call(to, &parameters, options, PATIENCE), async {
+        let request = listener.next().await?;
+        assert!(request.offer().private_data.starts_with(b"from a task"));
+        let parameters = CmParameters::of(answering.queue_pair());
+        request.accept_with(&answering, &parameters, PATIENCE).await
+    });
+    let (called, accepted) = (called.unwrap(), accepted.unwrap());
+    let source = one.register(&Buffer::new(8)).unwrap();
+    let target = other.register(&Buffer::new(8)).unwrap();
+    let (sent, received) =
+        tokio::join!(asking.perform(Op::Send, &source, 0, 8), answering.receive(&target, 0, 8));
+    sent.unwrap();
+    assert_eq!(received.unwrap().byte_len, 8);
+    drop(called);
+    let over = tokio::task::spawn_blocking(move || accepted.wait_disconnected(PATIENCE)).await;
+    over.unwrap().unwrap();
+
+    let channel = EventChannel::new().unwrap();
+    let events = AsyncEventChannel::new(&channel).unwrap();
+    let id = CmId::new(&one, &channel, PortSpace::Tcp);
+    id.resolve_address(None, to, PATIENCE).unwrap();
+    assert_eq!(events.next().await.unwrap().kind, CmEventKind::AddressResolved);
 }

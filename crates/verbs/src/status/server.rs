@@ -21,6 +21,7 @@ use roxe_net::capture::{Recording, Tap};
 use roxe_net::capture_file::CaptureWriter;
 use roxe_transport::congestion::Rate;
 use roxe_transport::qp_state::ServiceType;
+use roxe_wire::Qpn;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
@@ -415,7 +416,8 @@ fn is_for_later(error: &io::Error) -> bool {
 /// The queue pair in a place.
 fn queue_pair(engine: &Engine, driver: &Driver, place: u32) -> Option<QueuePairStatus> {
     let device = &driver.device;
-    let qpn = device.queue_pair_at(place)?;
+    // Queue pair 1 is the adapter's own.
+    let qpn = device.queue_pair_at(place).filter(|qpn| *qpn != Qpn::GSI)?;
     let info = device.query_queue_pair(qpn).ok()?;
     let counters = device.queue_pair_counters(qpn)?;
     let path = info.path.and_then(|path| device.paths().get(path));
