@@ -302,6 +302,9 @@ pub(crate) unsafe fn binding(
     // SAFETY: the caller promises it.
     unsafe {
         let window = Mw::of(mw)?;
+        // What the adapter itself may do is the region's to say.
+        let offered = AccessFlags::REMOTE | AccessFlags::ZERO_BASED;
+        let access = rights(info.mw_access_flags)?.bits() & offered.bits();
         let region = match info.mr.as_ref() {
             Some(region) => LKey(region.lkey),
             None if info.length == 0 => LKey(0),
@@ -309,17 +312,17 @@ pub(crate) unsafe fn binding(
         };
         Ok(SendOperation::Local(LocalOperation::BindWindow(Binding {
             window: RKey(window.public.rkey),
-            new_key: RKey(new_key),
+            new_key: RKey(key_of(window.public.rkey, new_key)),
             region,
             span: Span { va: info.addr, len: info.length },
-            access: rights(info.mw_access_flags)?,
+            access: AccessFlags::from_bits(access).ok_or(libc::EINVAL)?,
         })))
     }
 }
 
-/// The key that a window of type 1 gets when it is bound: its low byte counts.
-pub(crate) const fn next_key(key: u32) -> u32 {
-    key & !0xff | key.wrapping_add(1) & 0xff
+/// The key that a window has once it is bound with a new one: of that the low byte counts.
+pub(crate) const fn key_of(window: u32, new_key: u32) -> u32 {
+    window & !0xff | new_key & 0xff
 }
 
 /// Memory of a device that is no memory of this process.

@@ -14,11 +14,11 @@ use crate::domain::Pd;
 use crate::errno::{self, Done};
 use crate::layout::{
     IBV_ACCESS_OPTIONAL_RANGE, IBV_MIG_MIGRATED, IBV_QP_EN_SQD_ASYNC_NOTIFY,
-    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
-    IBV_QPS_SQE, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
-    ibv_ah_attr, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
+    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp,
+    ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 use crate::session::{Acknowledged, Object, Session};
 use crate::shared_receive::Srq;
@@ -140,6 +140,10 @@ unsafe fn create(context: *mut ibv_context, wanted: &mut ibv_qp_init_attr_ex) ->
         false => Some(unsafe { Srq::of(wanted.srq)? }),
     };
     let cap = &mut wanted.cap;
+    if operations & u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE) != 0 {
+        // Its eight bytes are in the request.
+        cap.max_inline_data = cap.max_inline_data.max(8);
+    }
     if srq.is_some() {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }

@@ -17,7 +17,7 @@ use crate::layout::{
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_ah, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr,
     ibv_send_wr, ibv_sge, ibv_srq,
 };
-use crate::memory::{binding, next_key};
+use crate::memory::{binding, key_of};
 use crate::queue_pair::Qp;
 use crate::session::Object as _;
 use crate::shared_receive::Srq;
@@ -93,7 +93,10 @@ unsafe fn send(wr: &ibv_send_wr, post: &mut dyn FnMut(&SendRequest<'_>) -> Done)
     }
     if wr.opcode.cast_unsigned() == IBV_WR_BIND_MW {
         // SAFETY: as above; the window has its new key from here on.
-        unsafe { (*wr.bind_mw.mw).rkey = wr.bind_mw.rkey };
+        unsafe {
+            let key = &mut (*wr.bind_mw.mw).rkey;
+            *key = key_of(*key, wr.bind_mw.rkey);
+        }
     }
     Ok(())
 }
@@ -186,7 +189,8 @@ unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, what: *const ibv_mw_bind) -> Do
     // SAFETY: the caller promises it.
     unsafe {
         let (pair, what) = (Qp::of(qp)?.pair()?, what.as_ref().ok_or(libc::EINVAL)?);
-        let key = next_key(mw.as_ref().ok_or(libc::EINVAL)?.rkey);
+        let old = mw.as_ref().ok_or(libc::EINVAL)?.rkey;
+        let key = key_of(old, old.wrapping_add(1));
         let request = SendRequest {
             wr_id: what.wr_id,
             operation: binding(mw, key, &what.bind_info)?,

@@ -20,7 +20,7 @@ use crate::layout::{
     IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_ah, ibv_data_buf, ibv_mw,
     ibv_mw_bind_info, ibv_qp_ex, ibv_sge,
 };
-use crate::memory::binding;
+use crate::memory::{binding, key_of};
 use crate::queue_pair::Qp;
 use crate::session::Object as _;
 use crate::work::target_of;
@@ -207,7 +207,7 @@ unsafe extern "C" fn bind_mw(
             Ok(operation) => {
                 begin(qp, operation);
                 set(qp, |batch| {
-                    batch.bound.push((mw, key));
+                    batch.bound.push((mw, key_of((*mw).rkey, key)));
                     None
                 });
             }
