@@ -48,4 +48,4 @@ pub use host_memory::{HostMemory, HostRegion, MemoryGone, VecMemory};
 pub use limits::Limits;
 pub use resources::Resources;
 pub use story::QueuePairStory;
-pub use verbs::{QueuePairInfo, VerbError};
+pub use verbs::{QueuePairInfo, ReceiveQueueInfo, VerbError};

@@ -30,6 +30,7 @@ use crate::tables::Tables;
 use crate::users::InUse;
 
 pub use queue_pair::QueuePairInfo;
+pub use receive_queue::ReceiveQueueInfo;
 
 /// Why an object was not made, changed or destroyed: the caller's mistake, or a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use roxe_transport::work::Completion;
 use crate::completion_channel::CompletionChannel;
 use crate::context::Context;
 use crate::error::Error;
-use crate::events::AsyncEvent;
+use crate::events::Affected;
 
 /// A completion queue: `ibv_cq`. Clones are the same queue; it goes when nobody has it any more,
 /// queue pairs among them.
@@ -36,6 +36,7 @@ impl CompletionQueue {
             let id = driver.device.create_completion_queue(depth)?;
             let shared = channel.map(|channel| Arc::clone(&channel.shared));
             driver.router.set_channel(id, shared);
+            driver.router.set_owner(Affected::CompletionQueue(id), context.events());
             Ok::<_, Error>(id)
         })?;
         let inner = Arc::new(Inner { context: context.clone(), id, channel: channel.cloned() });
@@ -106,7 +107,7 @@ impl Drop for Inner {
             if let Some(channel) = channel {
                 channel.shared.forget(*id);
             }
-            driver.forget_events(|event| *event == AsyncEvent::CompletionQueueError(*id));
+            driver.forget_events(Affected::CompletionQueue(*id));
         });
     }
 }

@@ -15,8 +15,9 @@ use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
 use roxe_transport::congestion::CongestionControl;
 use roxe_transport::work::AccessFlags;
-use roxe_wire::{Gid, LKey, Mtu};
+use roxe_wire::{Gid, Grh, LKey, Mtu};
 
+use crate::address_handle::to_sender;
 use crate::cm::Manager;
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -24,7 +25,7 @@ use crate::device_string::{DEFAULT_CONGESTION, DeviceString};
 use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::events::{AsyncEvents, Router};
+use crate::events::{AsyncEvent, AsyncEvents, Mailbox, Router};
 use crate::memory_region::MemoryRegion;
 use crate::opened::{Opened, wall_clock};
 use crate::protection_domain::ProtectionDomain;
@@ -42,6 +43,8 @@ use crate::status;
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
+    /// Where objects tell what happens to them that are made by this handle.
+    events: AsyncEvents,
 }
 
 struct Inner {
@@ -174,7 +177,23 @@ impl Context {
             status,
             recorder,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let events = inner.events.clone();
+        Ok(Self { inner: Arc::new(inner), events })
+    }
+
+    /// A handle of the same adapter with a queue of events of its own: what happens to objects made
+    /// by it is told there and nowhere else, what happens to the adapter there too.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn with_own_events(&self) -> Result<Self, Error> {
+        let events = AsyncEvents(Arc::new(Mailbox::new()?));
+        self.with(|driver| driver.router.add_listener(&events.0));
+        Ok(Self { inner: Arc::clone(&self.inner), events })
+    }
+
+    pub(crate) const fn events(&self) -> &Arc<Mailbox<AsyncEvent>> {
+        &self.events.0
     }
 
     /// Its name.
@@ -302,10 +321,19 @@ impl Context {
         self.with(|driver| driver.device.resources())
     }
 
-    /// What happens to the adapter and its objects: `ibv_get_async_event`. All callers share one
-    /// queue of events.
+    /// What happens to the adapter and its objects: `ibv_get_async_event`. All clones of a handle
+    /// share one queue of events.
     pub fn async_events(&self) -> AsyncEvents {
-        self.inner.events.clone()
+        self.events.clone()
+    }
+
+    /// Where the sender of a datagram is: `ibv_init_ah_from_wc`. The area is that before the
+    /// datagram, the first 40 bytes of its receive's memory.
+    ///
+    /// # Errors
+    /// [`Error::NoSender`].
+    pub fn sender(&self, area: &Grh) -> Result<AddressVector, Error> {
+        to_sender(&self.gids(), area)
     }
 
     /// A protection domain: `ibv_alloc_pd`.

@@ -16,7 +16,7 @@ use roxe_wire::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::changes::Place;
-use crate::events::{AsyncEvent, Router};
+use crate::events::{Affected, Router};
 use crate::loopback::Loopback;
 use crate::registered_memory::RegisteredMemory;
 use crate::resolver::Link;
@@ -203,9 +203,9 @@ impl Driver {
     }
 
     /// Takes back the asynchronous events of an object that is destroyed.
-    pub(crate) fn forget_events(&mut self, of: impl Fn(&AsyncEvent) -> bool) {
+    pub(crate) fn forget_events(&mut self, of: Affected) {
         self.route_events();
-        self.router.events.retain(|event| !of(event));
+        self.router.forget(of);
     }
 
     /// Moves what can be moved now: packets in, timers, packets out. Says whether anything moved.

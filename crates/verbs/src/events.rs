@@ -1,11 +1,11 @@
 //! What happens without being asked for: asynchronous events, and what carries them and the events
 //! of completion queues from the engine to whoever waits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant as Clock};
 
 use roxe_device::{CqId, Event, ReceiveQueueId};
@@ -68,14 +68,15 @@ impl AsFd for AsyncEvents {
 
 /// A queue between threads with a descriptor that is readable exactly while something is in it.
 pub(crate) struct Mailbox<T> {
-    /// Its count is 1 while the queue holds something, else 0. Changed with the queue locked.
+    /// Its count is 1 while the queue holds something, else 0. Changed with the queue locked. Nobody
+    /// else reads it, so that whether it blocks is the application's to say.
     event: OwnedFd,
     queue: Mutex<VecDeque<T>>,
 }
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         Ok(Self { event, queue: Mutex::default() })
     }
 
@@ -150,11 +151,61 @@ pub(crate) struct Router {
     pub(crate) events: Arc<Mailbox<AsyncEvent>>,
     /// Who sees to connections.
     audience: Option<Audience>,
+    /// Whoever has events of his own hears what happens to the whole adapter too.
+    listeners: Vec<Weak<Mailbox<AsyncEvent>>>,
+    /// The objects of which he alone hears.
+    owners: BTreeMap<Affected, Arc<Mailbox<AsyncEvent>>>,
+}
+
+/// The object that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Affected {
+    QueuePair(Qpn),
+    CompletionQueue(CqId),
+    SharedReceiveQueue(ReceiveQueueId),
+}
+
+impl AsyncEvent {
+    /// The object that it is about; the whole adapter without.
+    fn affected(&self) -> Option<Affected> {
+        match *self {
+            Self::QueuePair(qpn, _) => Some(Affected::QueuePair(qpn)),
+            Self::CompletionQueueError(cq) => Some(Affected::CompletionQueue(cq)),
+            Self::SrqLimitReached(srq) => Some(Affected::SharedReceiveQueue(srq)),
+            _ => None,
+        }
+    }
 }
 
 impl Router {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { channels: Vec::new(), events: Arc::new(Mailbox::new()?), audience: None })
+        Ok(Self {
+            channels: Vec::new(),
+            events: Arc::new(Mailbox::new()?),
+            listeners: Vec::new(),
+            owners: BTreeMap::new(),
+            audience: None,
+        })
+    }
+
+    /// From now on what happens to the whole adapter is told there too.
+    pub(crate) fn add_listener(&mut self, events: &Arc<Mailbox<AsyncEvent>>) {
+        self.listeners.retain(|listener| listener.strong_count() != 0);
+        self.listeners.push(Arc::downgrade(events));
+    }
+
+    /// What happens to an object that was just made is told there only.
+    pub(crate) fn set_owner(&mut self, of: Affected, events: &Arc<Mailbox<AsyncEvent>>) {
+        if !Arc::ptr_eq(events, &self.events) {
+            self.owners.insert(of, Arc::clone(events));
+        }
+    }
+
+    /// An object is destroyed: its events are taken back.
+    pub(crate) fn forget(&mut self, of: Affected) {
+        let owner = self.owners.remove(&of);
+        let events = owner.as_ref().unwrap_or(&self.events);
+        events.retain(|event| event.affected() != Some(of));
     }
 
     /// From now on completion events of this queue go to this channel.
@@ -201,7 +252,14 @@ impl Router {
         if let (AsyncEvent::DeviceFatal, Some(audience)) = (event, &self.audience) {
             audience.notices.put(Notice::Gone);
         }
-        self.events.put_among(MOST_EVENTS, event);
+        let Some(of) = event.affected() else {
+            self.events.put_among(MOST_EVENTS, event);
+            for listener in self.listeners.iter().filter_map(Weak::upgrade) {
+                listener.put_among(MOST_EVENTS, event);
+            }
+            return;
+        };
+        self.owners.get(&of).unwrap_or(&self.events).put_among(MOST_EVENTS, event);
     }
 }
 

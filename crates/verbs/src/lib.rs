@@ -66,9 +66,11 @@ mod endpoint;
 mod engine;
 mod error;
 mod events;
+mod guarded;
 mod loopback;
 mod memory_region;
 mod opened;
+mod program_memory;
 mod protection_domain;
 mod queue_pair;
 mod registered_memory;
@@ -92,8 +94,9 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use error::{BadRequest, Error};
 pub use events::{AsyncEvent, AsyncEvents};
 pub use memory_region::{MemoryRegion, MemoryWindow};
+pub use program_memory::{ProgramRange, ProgramRegion};
 pub use protection_domain::ProtectionDomain;
-pub use queue_pair::{ConnectOptions, QueuePair, QueuePairBuilder};
+pub use queue_pair::{ConnectOptions, PostReceive, PostSend, QueuePair, QueuePairBuilder};
 pub use registered_memory::{Buffer, RegisteredMemory};
 pub use shared_receive_queue::SharedReceiveQueue;
 
@@ -102,7 +105,7 @@ pub use roxe_device::gid_table::GidEntry;
 pub use roxe_device::memory::WindowType;
 pub use roxe_device::{
     Congestion, CqId, Limits, QueuePairInfo, QueuePairStory, ReceiveCapacity, ReceiveQueueId,
-    Resources, VerbError,
+    ReceiveQueueInfo, Resources, VerbError,
 };
 #[cfg(feature = "af_xdp")]
 pub use roxe_net::af_xdp;
@@ -114,8 +117,9 @@ pub use roxe_transport::adapter::QpEvent;
 pub use roxe_transport::congestion;
 pub use roxe_transport::qp_state::{Attribute, AttributeMask, QpState, ServiceType};
 pub use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
-    Extra, LocalOperation, PostError, ReceiveRequest, Remote, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, Binding, Completion, CompletionOpcode, CompletionStatus, Data,
+    DatagramTarget, Extra, LocalOperation, PostError, ReceiveRequest, Remote, SendOperation,
+    SendRequest, Sge, Span,
 };
 pub use roxe_wire::{
     AckTimeout, Gid, GidType, Grh, ImmDt, LKey, Mtu, PKey, Psn, QKey, Qpn, RKey, RnrTimer,

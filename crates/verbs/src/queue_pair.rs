@@ -8,7 +8,7 @@ use roxe_transport::SendCapacity;
 use roxe_transport::congestion::{CongestionControl, Controller, ReactionPoint};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, CompletionStatus, ReceiveRequest, SendRequest,
+    AccessFlags, Attributes, CompletionStatus, PostError, ReceiveRequest, SendRequest,
 };
 use roxe_wire::{AckTimeout, Gid, Mtu, PKey, Psn, QKey, Qpn, RnrTimer};
 
@@ -17,7 +17,7 @@ use crate::connect::why_unreachable;
 use crate::context::{Context, check_control, seed};
 use crate::endpoint::Endpoint;
 use crate::error::{BadRequest, Error};
-use crate::events::AsyncEvent;
+use crate::events::Affected;
 use crate::protection_domain::ProtectionDomain;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
@@ -39,6 +39,12 @@ struct Inner {
     /// The multicast groups that it is in.
     groups: Mutex<Vec<Gid>>,
 }
+
+/// Posts one request to a send queue.
+pub type PostSend<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Result<(), PostError>;
+
+/// Posts one request to a receive queue.
+pub type PostReceive<'a> = &'a mut dyn FnMut(&ReceiveRequest<'_>) -> Result<(), PostError>;
 
 /// How a connection shall be: what the two sides need not tell each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +188,11 @@ impl<'a> QueuePairBuilder<'a> {
             receive: self.receive,
             signal_all: self.signal_all,
         };
-        let qpn = context.with(|driver| driver.device.create_queue_pair(&init))?;
+        let qpn = context.with(|driver| {
+            let qpn = driver.device.create_queue_pair(&init)?;
+            driver.router.set_owner(Affected::QueuePair(qpn), context.events());
+            Ok::<_, Error>(qpn)
+        })?;
         let inner = Inner {
             domain: domain.clone(),
             _queues: [send_cq.clone(), receive_cq.clone()],
@@ -408,6 +418,18 @@ impl QueuePair {
         })
     }
 
+    /// Posts requests as `call` makes them, with the adapter in hand once for all.
+    pub fn post_sends<R>(&self, call: impl FnOnce(PostSend<'_>) -> R) -> R {
+        let qpn = self.qpn();
+        self.context().post(|driver| call(&mut |request| driver.device.post_send(qpn, request)))
+    }
+
+    /// Posts receives as `call` makes them, with the adapter in hand once for all.
+    pub fn post_receives<R>(&self, call: impl FnOnce(PostReceive<'_>) -> R) -> R {
+        let qpn = self.qpn();
+        self.context().with(|driver| call(&mut |request| driver.device.post_receive(qpn, request)))
+    }
+
     /// Posts receives, in this order: `ibv_post_recv`.
     ///
     /// # Errors
@@ -471,8 +493,7 @@ impl Drop for Inner {
             }
             let gone: Result<(), VerbError> = driver.device.destroy_queue_pair(qpn);
             debug_assert!(gone.is_ok(), "it has left its groups");
-            driver
-                .forget_events(|event| matches!(event, AsyncEvent::QueuePair(of, _) if *of == qpn));
+            driver.forget_events(Affected::QueuePair(qpn));
         });
     }
 }

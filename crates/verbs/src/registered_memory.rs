@@ -1,5 +1,7 @@
 //! The application's memory as the engine reaches it. The only raw pointers of this crate.
 //!
+//! Memory of programs that know nothing of us (see `program_memory.rs`) may even have gone.
+//!
 //! An adapter reads and writes memory while the application runs; nobody can stop an application
 //! from touching a buffer at the same time. As on hardware, what it then sees is a mixture of old
 //! and new bytes. Copies here are made with raw pointers, never through references to the
@@ -10,13 +12,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use roxe_device::{HostMemory, HostRegion, MemoryGone};
 
+use crate::guarded::{self, Fault};
+
 /// Memory that lives at least as long as its registration.
 #[derive(Debug)]
 struct Registered {
     start: *mut u8,
     len: usize,
-    /// Keeps a [`Buffer`] alive. Memory of the application's own the application keeps alive.
-    _owner: Option<Arc<Buffer>>,
+    owner: Owner,
+}
+
+/// Who keeps memory alive.
+#[derive(Debug)]
+enum Owner {
+    /// We do.
+    Buffer { _alive: Arc<Buffer> },
+    /// The application does, as it promised.
+    Application,
+    /// Nobody has promised it.
+    Program,
+}
+
+impl From<Fault> for MemoryGone {
+    fn from(_: Fault) -> Self {
+        Self
+    }
 }
 
 // SAFETY: the pointer is used only under the engine's lock, and the memory behind it stays valid
@@ -116,7 +136,7 @@ impl RegisteredMemory {
     /// Registers a buffer, which lives on as long as it is registered.
     pub fn add(&mut self, buffer: &Arc<Buffer>) -> HostRegion {
         let (start, len) = (buffer.start, buffer.len);
-        self.insert(Registered { start, len, _owner: Some(Arc::clone(buffer)) })
+        self.insert(Registered { start, len, owner: Owner::Buffer { _alive: Arc::clone(buffer) } })
     }
 
     /// Registers memory of the application's own.
@@ -125,7 +145,18 @@ impl RegisteredMemory {
     /// `len` bytes from `start` on stay valid for reads and writes until the device has released
     /// the region. Nobody holds a reference to them while work that uses them is posted.
     pub unsafe fn add_raw(&mut self, start: *mut u8, len: usize) -> HostRegion {
-        self.insert(Registered { start, len, _owner: None })
+        self.insert(Registered { start, len, owner: Owner::Application })
+    }
+
+    /// Registers memory of a program, which may unmap it. Whoever does has called
+    /// [`guarded::prepare`].
+    ///
+    /// # Safety
+    /// Until the device has released the region, these bytes are read and written, whatever is
+    /// there.
+    pub(crate) unsafe fn add_program(&mut self, start: u64, len: u64) -> HostRegion {
+        let start = std::ptr::with_exposed_provenance_mut(start as usize);
+        self.insert(Registered { start, len: len as usize, owner: Owner::Program })
     }
 
     fn insert(&mut self, region: Registered) -> HostRegion {
@@ -141,8 +172,13 @@ impl RegisteredMemory {
         }
     }
 
-    /// The first of `len` bytes from `offset` on.
-    fn place(&self, region: HostRegion, offset: u64, len: usize) -> Result<*mut u8, MemoryGone> {
+    /// The first of `len` bytes from `offset` on, and whether they may have gone.
+    fn place(
+        &self,
+        region: HostRegion,
+        offset: u64,
+        len: usize,
+    ) -> Result<(*mut u8, bool), MemoryGone> {
         let region = self.regions.get(region.0 as usize).and_then(Option::as_ref);
         let region = region.ok_or(MemoryGone)?;
         let offset = usize::try_from(offset).map_err(|_| MemoryGone)?;
@@ -150,21 +186,29 @@ impl RegisteredMemory {
         if end > region.len {
             return Err(MemoryGone);
         }
-        // SAFETY: the offset lies within the registered memory, or one past its end.
-        Ok(unsafe { region.start.add(offset) })
+        // The offset lies within the registered memory, or one past its end.
+        Ok((region.start.wrapping_add(offset), matches!(region.owner, Owner::Program)))
     }
 }
 
 impl HostMemory for RegisteredMemory {
     fn read(&self, region: HostRegion, offset: u64, into: &mut [u8]) -> Result<(), MemoryGone> {
-        let from = self.place(region, offset, into.len())?;
+        let (from, may_be_gone) = self.place(region, offset, into.len())?;
+        if may_be_gone {
+            // SAFETY: `into` is frame memory, and whoever registered the rest allows it.
+            return Ok(unsafe { guarded::copy(into.as_mut_ptr(), from, into.len()) }?);
+        }
         // SAFETY: `place` has checked the range; `into` is frame memory, not the application's.
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
     fn write(&mut self, region: HostRegion, offset: u64, from: &[u8]) -> Result<(), MemoryGone> {
-        let to = self.place(region, offset, from.len())?;
+        let (to, may_be_gone) = self.place(region, offset, from.len())?;
+        if may_be_gone {
+            // SAFETY: `from` is frame memory, and whoever registered the rest allows it.
+            return Ok(unsafe { guarded::copy(to, from.as_ptr(), from.len()) }?);
+        }
         // SAFETY: `place` has checked the range; `from` is frame memory, not the application's.
         unsafe { to.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         Ok(())
@@ -176,9 +220,22 @@ impl HostMemory for RegisteredMemory {
         offset: u64,
         change: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Result<u64, MemoryGone> {
-        let place = self.place(region, offset, 8)?.cast::<u64>();
+        let (place, may_be_gone) = self.place(region, offset, 8)?;
+        let place = place.cast::<u64>();
         if !place.is_aligned() {
             return Err(MemoryGone);
+        }
+        if may_be_gone {
+            // SAFETY: eight bytes, checked and aligned, and whoever registered them allows it.
+            let mut found = unsafe { guarded::load(place) }?;
+            while let Some(new) = change(found) {
+                // SAFETY: as above.
+                match unsafe { guarded::swap(place, found, new) }? {
+                    Ok(()) => break,
+                    Err(other) => found = other,
+                }
+            }
+            return Ok(found);
         }
         // SAFETY: eight bytes, checked and aligned; the application may only use atomics on them
         // meanwhile, as with any adapter.
@@ -194,13 +251,19 @@ impl HostMemory for RegisteredMemory {
         offset: u64,
         from: [u8; 8],
     ) -> Result<(), MemoryGone> {
-        let place = self.place(region, offset, 8)?.cast::<u64>();
+        let (place, may_be_gone) = self.place(region, offset, 8)?;
+        let place = place.cast::<u64>();
         if !place.is_aligned() {
             return self.write(region, offset, &from);
         }
+        let new = u64::from_ne_bytes(from);
+        if may_be_gone {
+            // SAFETY: as in `fetch_modify`.
+            return Ok(unsafe { guarded::store(place, new) }?);
+        }
         // SAFETY: as in `fetch_modify`.
         let value = unsafe { AtomicU64::from_ptr(place) };
-        value.store(u64::from_ne_bytes(from), Ordering::SeqCst);
+        value.store(new, Ordering::SeqCst);
         Ok(())
     }
 

@@ -9,6 +9,17 @@ use crate::host_memory::HostMemory;
 use crate::protection_domain::Pd;
 use crate::receive_queue::ReceiveQueue;
 
+/// What [`Device::query_shared_receive_queue`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveQueueInfo {
+    /// Requests that there is room for.
+    pub depth: u32,
+    /// Scatter elements that a request may have.
+    pub max_sge: u32,
+    /// Below so many requests the application is told; 0 when it has been, or does not want to be.
+    pub limit: u32,
+}
+
 impl<H: HostMemory> Device<H> {
     /// `ibv_create_srq`. The limit is armed, and looked at when a request is taken.
     ///
@@ -59,6 +70,19 @@ impl<H: HostMemory> Device<H> {
             self.tables.events.push_back(Event::SrqLimitReached(srq));
         }
         Ok(())
+    }
+
+    /// `ibv_query_srq`.
+    ///
+    /// # Errors
+    /// [`VerbError::NoSuchObject`].
+    pub fn query_shared_receive_queue(
+        &self,
+        srq: ReceiveQueueId,
+    ) -> Result<ReceiveQueueInfo, VerbError> {
+        let queue = self.tables.receive_queue(srq).ok_or(VerbError::NoSuchObject)?;
+        let (depth, max_sge, limit) = (queue.depth(), queue.max_sge(), queue.limit());
+        Ok(ReceiveQueueInfo { depth, max_sge, limit })
     }
 
     /// `ibv_post_srq_recv`.

@@ -1,0 +1,272 @@
+//! Which adapters there are, and how one is opened and closed.
+//!
+//! `ROXE_DEVICES` names them. Without it there are none, so that a program that has nothing to do
+//! with RDMA notices nothing of this library.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::{env, mem, ptr};
+
+use roxe_verbs::{Context, DeviceEntry, devices};
+
+use crate::errno::{self, Done};
+use crate::layout::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
+use crate::session::{Life, Session};
+use crate::{import, stories, table};
+
+/// An adapter that can be opened. There as long as the process.
+#[repr(C)]
+pub(crate) struct Device {
+    public: ibv_device,
+    /// Libraries of other adapters look here whether it is one of theirs.
+    provider: [usize; 8],
+    entry: DeviceEntry,
+    pub(crate) index: c_int,
+    pub(crate) guid: u64,
+    open: Mutex<Open>,
+}
+
+// SAFETY: what the program sees of it does not change.
+unsafe impl Sync for Device {}
+// SAFETY: as above.
+unsafe impl Send for Device {}
+
+/// The adapter, while the process has it open, once for all who open it.
+#[derive(Default)]
+struct Open {
+    context: Option<(Context, Life)>,
+    sessions: usize,
+}
+
+impl Device {
+    fn new(index: usize, entry: DeviceEntry) -> Self {
+        let number = c_int::try_from(index).unwrap_or(c_int::MAX);
+        // One without a name has its string for one.
+        let name = match entry.name == entry.device.to_string() {
+            true => format!("roxe{index}"),
+            false => entry.name.clone(),
+        };
+        let public = ibv_device {
+            _ops: [ptr::null(); 2],
+            node_type: IBV_NODE_CA as c_int,
+            transport_type: IBV_TRANSPORT_IB as c_int,
+            name: c_text(&name),
+            dev_name: c_text(&format!("uverbs{index}")),
+            dev_path: c_text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
+            ibdev_path: c_text(&format!("/sys/class/infiniband/{name}")),
+        };
+        let guid = guid(&entry.device.to_string());
+        let entry = DeviceEntry { name, ..entry };
+        let (provider, open) = ([0; 8], Mutex::default());
+        Self { public, provider, entry, index: number, guid, open }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// Opens it, or joins those who have it open.
+    fn open(&'static self) -> Done<Box<Session>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.context.as_ref().is_some_and(|(_, life)| !life.goes_on()) {
+            // What a process that forked has open is not for us to close.
+            mem::forget(mem::take(&mut *open));
+        }
+        let shared = match &open.context {
+            Some((context, _)) => context.clone(),
+            None => {
+                let opened = without_signals(|| self.entry.open());
+                let context = opened.map_err(|error| {
+                    eprintln!("roxe: {}: {error}", self.name());
+                    error.errno()
+                })?;
+                open.context = Some((context.clone(), Life::now()));
+                context
+            }
+        };
+        let session = self.session(&shared);
+        match &session {
+            Ok(_) => open.sessions += 1,
+            Err(_) if open.sessions == 0 => open.context = None,
+            Err(_) => {}
+        }
+        session
+    }
+
+    fn session(&'static self, shared: &Context) -> Done<Box<Session>> {
+        let context = shared.with_own_events().map_err(errno::of)?;
+        let command = memory_file().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        let mut table = table::new(ptr::from_ref(&self.public).cast_mut());
+        table.verbs.context.cmd_fd = command.as_raw_fd();
+        table.verbs.context.async_fd = context.async_events().as_fd().as_raw_fd();
+        Ok(Session::new(table, self, context, command))
+    }
+
+    fn close(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.sessions = open.sessions.saturating_sub(1);
+        if open.sessions == 0 {
+            open.context = None;
+        }
+    }
+
+    /// The adapter that the program means.
+    ///
+    /// # Safety
+    /// It is from our list.
+    pub(crate) unsafe fn of(device: *mut ibv_device) -> Done<&'static Self> {
+        // SAFETY: the caller promises it; devices are there for ever.
+        unsafe { device.cast::<Self>().as_ref() }.ok_or(libc::EINVAL)
+    }
+
+    /// The one whose files would be in this folder.
+    pub(crate) fn at(folder: &CStr) -> Option<&'static Self> {
+        let is_there = |device: &&Self| {
+            // SAFETY: it ends with a zero.
+            let path = unsafe { CStr::from_ptr(device.public.ibdev_path.as_ptr()) };
+            path == folder
+        };
+        all().iter().find(is_there)
+    }
+}
+
+/// All there are.
+fn all() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let named = env::var_os("ROXE_DEVICES");
+        if named.is_none_or(|named| named.to_string_lossy().trim().is_empty()) {
+            return Vec::new();
+        }
+        let entries = devices().unwrap_or_else(|error| {
+            eprintln!("roxe: {error}");
+            Vec::new()
+        });
+        entries.into_iter().enumerate().map(|(at, entry)| Device::new(at, entry)).collect()
+    })
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let public = |device: &Device| ptr::from_ref(&device.public).cast_mut();
+    let list: Vec<_> = all().iter().map(public).chain([ptr::null_mut()]).collect();
+    if !count.is_null() {
+        // SAFETY: the program said where.
+        unsafe { *count = c_int::try_from(list.len() - 1).unwrap_or(c_int::MAX) };
+    }
+    Box::into_raw(list.into_boxed_slice()).cast()
+}
+
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if !list.is_null() {
+        let list = ptr::slice_from_raw_parts_mut(list, all().len() + 1);
+        // SAFETY: made by `ibv_get_device_list`, and there are always as many.
+        drop(unsafe { Box::from_raw(list) });
+    }
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() { ptr::null() } else { unsafe { &raw const (*device).name }.cast() }
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: the program has it from our list.
+    unsafe { Device::of(device) }.map_or(0, |device| device.guid)
+}
+
+pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    // SAFETY: the program has it from our list.
+    unsafe { Device::of(device) }.map_or(-1, |device| device.index)
+}
+
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    Life::watch_forks();
+    stories::begin();
+    // SAFETY: the program has it from our list.
+    let opened = unsafe { Device::of(device) }.and_then(Device::open);
+    errno::pointer(opened.map(publish))
+}
+
+fn publish(session: Box<Session>) -> *mut ibv_context {
+    let session = Box::leak(session);
+    import::add(session);
+    session.public()
+}
+
+/// A context of the adapter that the one with this `cmd_fd` is of.
+pub(crate) extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
+    errno::pointer(import::device_of(fd).and_then(Device::open).map(publish))
+}
+
+/// The adapter of a context: for librdmacm of the same build.
+pub(crate) unsafe extern "C" fn roxe_adapter(context: *mut ibv_context) -> *const Context {
+    // SAFETY: the program has opened it.
+    unsafe { Session::of(context) }.map_or(ptr::null(), |session| &raw const session.context)
+}
+
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the program has opened it.
+    match unsafe { Session::of(context) } {
+        Ok(session) => {
+            let device = session.device;
+            import::remove(Session::around(context));
+            // The program may still destroy what it left: then its memory must be there.
+            if session.abandon() == 0 {
+                // SAFETY: made by `ibv_open_device`, and nobody uses it any more.
+                drop(unsafe { Box::from_raw(Session::around(context)) });
+            }
+            device.close();
+            0
+        }
+        // What a process that forked has open is not for us to close.
+        Err(libc::EIO) => 0,
+        Err(errno) => errno::positive(Err(errno)),
+    }
+}
+
+/// Threads that are made meanwhile get no signals: those are for the threads of the program. The
+/// two are not sent, they happen.
+fn without_signals<R>(call: impl FnOnce() -> R) -> R {
+    // SAFETY: the sets are ours, and the mask is put back.
+    unsafe {
+        let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::sigdelset(&raw mut all, libc::SIGSEGV);
+        libc::sigdelset(&raw mut all, libc::SIGBUS);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let result = call();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        result
+    }
+}
+
+/// A file of its own, in memory: a descriptor that may be duplicated and says which it is.
+fn memory_file() -> io::Result<OwnedFd> {
+    // SAFETY: the name ends with a zero.
+    let fd = unsafe { libc::memfd_create(c"roxe".as_ptr(), libc::MFD_CLOEXEC) };
+    // SAFETY: it was just made.
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+}
+
+/// An identifier that is the same each time: a hash of what the adapter is, marked as one that no
+/// authority gave. In the order of the network, as all of them are.
+fn guid(device: &str) -> u64 {
+    let [port, ..] = device.split(',').collect::<Vec<_>>()[..] else { return 0 };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let bytes = host.trim().bytes().chain(port.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mut guid = hash.to_be_bytes();
+    guid[0] = guid[0] & !1 | 2;
+    u64::from_ne_bytes(guid)
+}
+
+/// A text as C has it; what is too long is cut off.
+pub(crate) fn c_text<const LEN: usize>(text: &str) -> [c_char; LEN] {
+    let mut room = [0; LEN];
+    let most = LEN - 1;
+    room.iter_mut().zip(text.bytes().take(most)).for_each(|(to, from)| *to = from as c_char);
+    room
+}

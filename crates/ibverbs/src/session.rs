@@ -1,0 +1,290 @@
+//! An `ibv_context`, and what all objects of C have in common.
+//!
+//! What a program gets is a pointer to the public struct of its header; ours lies around it or
+//! behind it, in one piece of memory. A program may destroy what it made in any order that verbs
+//! allow, close the adapter with objects left, or fork: the child has the memory, but not the
+//! adapter, and each call with an inherited object fails with EIO.
+
+use std::any::type_name;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use roxe_verbs::{AsyncEvents, Context};
+
+use crate::completion::Cq;
+use crate::device::Device;
+use crate::errno::Done;
+use crate::layout::{ibv_context, verbs_context, verbs_context_of_today};
+use crate::queue_pair::Qp;
+use crate::shared_receive::Srq;
+
+/// An open adapter.
+#[repr(C)]
+pub(crate) struct Session {
+    /// The program has the address of `table.verbs.context`.
+    pub(crate) table: verbs_context_of_today,
+    pub(crate) device: &'static Device,
+    /// With events of its own.
+    pub(crate) context: Context,
+    pub(crate) events: AsyncEvents,
+    /// `cmd_fd`: names the session to whoever imports it.
+    pub(crate) command: OwnedFd,
+    objects: Mutex<Objects>,
+    life: Life,
+}
+
+/// Which objects there are.
+#[derive(Default)]
+pub(crate) struct Objects {
+    /// By the number that events name them by.
+    pub(crate) queue_pairs: BTreeMap<u32, *mut Qp>,
+    pub(crate) completion_queues: BTreeMap<u32, *mut Cq>,
+    pub(crate) shared_receives: BTreeMap<u32, *mut Srq>,
+    /// All of them, by address.
+    all: BTreeMap<usize, Entry>,
+    last_number: u32,
+}
+
+/// What is known of each object.
+struct Entry {
+    /// Names it to whoever imports it.
+    number: u32,
+    /// Its type.
+    kind: &'static str,
+    /// Takes the adapter's part out of it.
+    empty: unsafe fn(*mut c_void),
+}
+
+// SAFETY: the pointers are only followed with the lock in hand or by functions of C, whose callers
+// say that the objects are there.
+unsafe impl Send for Objects {}
+
+/// In which process an object was made.
+#[derive(Clone, Copy)]
+pub(crate) struct Life(u32);
+
+/// How often a process that led to this one has forked since the library was first used.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+impl Life {
+    pub(crate) fn now() -> Self {
+        Self(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Whether the object is of this process and not of one that forked.
+    pub(crate) fn goes_on(self) -> bool {
+        self.0 == FORKS.load(Ordering::Relaxed)
+    }
+
+    /// From now on forks are counted.
+    pub(crate) fn watch_forks() {
+        extern "C" fn child() {
+            FORKS.fetch_add(1, Ordering::Relaxed);
+        }
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            // Without room for it, a child that uses an adapter is as wrong as it was before.
+            // SAFETY: the handler does what may be done in a child of a process with threads.
+            let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
+        });
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        table: verbs_context_of_today,
+        device: &'static Device,
+        context: Context,
+        command: OwnedFd,
+    ) -> Box<Self> {
+        let (events, life) = (context.async_events(), Life::now());
+        Box::new(Self { table, device, context, events, command, objects: Mutex::default(), life })
+    }
+
+    /// The address that the program has.
+    pub(crate) fn public(&mut self) -> *mut ibv_context {
+        &raw mut self.table.verbs.context
+    }
+
+    /// The session around a context that the program has.
+    pub(crate) const fn around(context: *mut ibv_context) -> *mut Self {
+        const OFFSET: usize =
+            offset_of!(verbs_context_of_today, verbs) + offset_of!(verbs_context, context);
+        context.cast::<u8>().wrapping_sub(OFFSET).cast()
+    }
+
+    /// # Safety
+    /// The context is one that was opened and not closed.
+    pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Done<&'a Self> {
+        if context.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller promises it.
+        let session = unsafe { &*Self::around(context) };
+        if session.life.goes_on() { Ok(session) } else { Err(libc::EIO) }
+    }
+
+    pub(crate) fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the adapter's part out of all objects that are left. Says how many there were.
+    pub(crate) fn abandon(&self) -> usize {
+        let left = std::mem::take(&mut *self.objects()).all;
+        for (&address, entry) in &left {
+            // SAFETY: an object that is in the list is there.
+            unsafe { (entry.empty)(with_exposed_provenance_mut(address)) };
+        }
+        left.len()
+    }
+
+    /// By which number an object is imported.
+    pub(crate) fn number_of<T>(&self, object: *mut T) -> u32 {
+        self.objects().all.get(&object.addr()).map_or(0, |entry| entry.number)
+    }
+
+    /// The object that has this number.
+    pub(crate) fn numbered<T: Object>(&self, number: u32) -> Option<*mut T> {
+        let objects = self.objects();
+        let is_it = |entry: &Entry| entry.number == number && entry.kind == type_name::<T>();
+        let (&address, _) = objects.all.iter().find(|(_, entry)| is_it(entry))?;
+        Some(with_exposed_provenance_mut(address))
+    }
+}
+
+/// An object of C: a public struct, with ours behind it.
+pub(crate) trait Object: Sized {
+    /// What the program sees.
+    type Public;
+    /// The adapter's part of it.
+    type Handle;
+
+    /// The place of the adapter's part; empty once the adapter was closed.
+    fn handle(&mut self) -> &mut Option<Self::Handle>;
+
+    /// The context it belongs to.
+    fn context(&self) -> *mut ibv_context;
+
+    /// Puts it where the program finds it.
+    fn publish(self, session: &Session) -> *mut Self {
+        /// # Safety
+        /// It is there.
+        unsafe fn empty<T: Object>(object: *mut c_void) {
+            // SAFETY: the caller promises it.
+            drop(unsafe { &mut *object.cast::<T>() }.handle().take());
+        }
+        let object = Box::into_raw(Box::new(self));
+        let objects = &mut *session.objects();
+        objects.last_number += 1;
+        let (number, kind) = (objects.last_number, type_name::<Self>());
+        let entry = Entry { number, kind, empty: empty::<Self> };
+        objects.all.insert(object.expose_provenance(), entry);
+        object
+    }
+
+    /// The object behind what the program has.
+    ///
+    /// # Safety
+    /// It was made and not destroyed.
+    unsafe fn of<'a>(public: *mut Self::Public) -> Done<&'a mut Self> {
+        if public.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the caller promises it, and the public struct is the first field of ours.
+        let object = unsafe { &mut *public.cast::<Self>() };
+        // SAFETY: a context outlives its objects.
+        unsafe { Session::of(object.context())? };
+        Ok(object)
+    }
+
+    /// Whether it is an object of a process that forked; then destroying it forgets it.
+    ///
+    /// # Safety
+    /// As [`Object::of`].
+    unsafe fn is_inherited(public: *mut Self::Public) -> bool {
+        // SAFETY: the caller promises it.
+        unsafe { Self::of(public) }.err() == Some(libc::EIO)
+    }
+
+    /// Takes it from the program.
+    ///
+    /// # Safety
+    /// As [`Object::of`]; nobody uses it any more.
+    unsafe fn take(public: *mut Self::Public) -> Box<Self> {
+        let object = public.cast::<Self>();
+        // SAFETY: the caller promises it.
+        if let Ok(session) = unsafe { Session::of((*object).context()) } {
+            session.objects().all.remove(&object.expose_provenance());
+        }
+        // SAFETY: made by `publish`.
+        unsafe { Box::from_raw(object) }
+    }
+}
+
+/// How many objects use another, which then cannot be destroyed.
+#[derive(Default)]
+pub(crate) struct Users(AtomicU32);
+
+impl Users {
+    pub(crate) fn acquire(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn none_left(&self) -> Done {
+        if self.0.load(Ordering::Relaxed) == 0 { Ok(()) } else { Err(libc::EBUSY) }
+    }
+}
+
+/// Events that the program was given of an object, and those that it gave back. Who destroys the
+/// object waits until it has given back all.
+pub(crate) struct Acknowledged {
+    pub(crate) mutex: *mut libc::pthread_mutex_t,
+    pub(crate) cond: *mut libc::pthread_cond_t,
+    pub(crate) completed: *mut u32,
+}
+
+impl Acknowledged {
+    /// The program gave back so many.
+    ///
+    /// # Safety
+    /// The object is there.
+    pub(crate) unsafe fn add(&self, events: u32) {
+        // SAFETY: the caller promises it.
+        unsafe {
+            libc::pthread_mutex_lock(self.mutex);
+            *self.completed = (*self.completed).wrapping_add(events);
+            libc::pthread_cond_signal(self.cond);
+            libc::pthread_mutex_unlock(self.mutex);
+        }
+    }
+
+    /// Waits until it has given back all that it was given.
+    ///
+    /// # Safety
+    /// The object is there.
+    pub(crate) unsafe fn wait_for(&self, given: u32) {
+        // SAFETY: the caller promises it.
+        unsafe {
+            libc::pthread_mutex_lock(self.mutex);
+            while *self.completed != given {
+                libc::pthread_cond_wait(self.cond, self.mutex);
+            }
+            libc::pthread_mutex_unlock(self.mutex);
+        }
+    }
+}
+
+/// Whether whoever reads from a descriptor wants to wait: the program says so on the descriptor.
+pub(crate) fn waits(fd: c_int) -> bool {
+    // SAFETY: it only asks.
+    unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_NONBLOCK == 0 }
+}

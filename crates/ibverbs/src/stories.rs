@@ -1,0 +1,74 @@
+//! Why queue pairs ended, for who started the program: a sentence each, a line each, into the file
+//! that `ROXE_STORIES` names. `roxe run` names one, and shows it when the program fails.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::sync::{Mutex, Once, PoisonError};
+
+use roxe_verbs::{Completion, CompletionStatus, QueuePair};
+
+use crate::layout::ibv_context;
+use crate::queue_pair;
+use crate::session::Session;
+
+/// What is told, and of whom it was.
+struct Stories {
+    file: File,
+    told: BTreeSet<(usize, u32)>,
+}
+
+static STORIES: Mutex<Option<Stories>> = Mutex::new(None);
+
+/// Opens the file, if somebody wants to know.
+pub(crate) fn begin() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Some(path) = env::var_os("ROXE_STORIES").filter(|path| !path.is_empty()) else {
+            return;
+        };
+        let opened = OpenOptions::new().append(true).open(path);
+        *stories() = opened.ok().map(|file| Stories { file, told: BTreeSet::new() });
+    });
+}
+
+fn stories() -> std::sync::MutexGuard<'static, Option<Stories>> {
+    STORIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The story of a queue pair, once.
+fn tell(session: &Session, qpn: u32, sentence: &str) {
+    if let Some(Stories { file, told }) = &mut *stories()
+        && told.insert((std::ptr::from_ref(session).addr(), qpn))
+    {
+        let name = session.device.name();
+        // Who wants to know has gone, then.
+        let _ = writeln!(file, "{name}: queue pair 0x{qpn:x}: {sentence}");
+    }
+}
+
+/// A request failed: its queue pair has a story.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn of_failure(context: *mut ibv_context, completion: &Completion) {
+    // What is flushed failed for another reason, which is told.
+    if completion.status == CompletionStatus::Flushed || stories().is_none() {
+        return;
+    }
+    // SAFETY: the caller promises it.
+    let Ok(session) = (unsafe { Session::of(context) }) else { return };
+    let qpn = completion.qpn.get();
+    let why = |pair: &QueuePair| pair.explain(completion.status);
+    if let Some(sentence) = queue_pair::explain(session, qpn, why) {
+        tell(session, qpn, &sentence);
+    }
+}
+
+/// A queue pair is destroyed: the last moment to say why it ended.
+pub(crate) fn of_end(session: &Session, pair: &QueuePair) {
+    if stories().is_some() && pair.story().ending.is_some() {
+        tell(session, pair.qpn().get(), &pair.why());
+    }
+}
