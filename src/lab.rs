@@ -29,13 +29,18 @@ macro_rules! labs {
 }
 
 labs! {
+    "all-reduce"
+    "all-to-all"
+    "hadoop"
     "incast-64"
     "incast-8"
+    "ml"
     "parking-lot"
     "scale"
     "storage"
     "two-flows"
     "victim-flow"
+    "web-search"
 }
 
 /// The command.
