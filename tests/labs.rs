@@ -95,7 +95,10 @@ fn flows_that_were_done_are_told_one_by_one_and_by_length() {
     };
     let table = fs::read_to_string(folder.join("some-a_b-flows.csv")).unwrap();
     assert!(table.starts_with("repeat,from,to,bytes,start_us,took_us,alone_us,slowdown\n0,"));
-    assert_eq!((has(["took_us", "from"]), has(["queue_kb", "jain"])), (table.lines().count() - 1, 50));
+    assert_eq!(
+        (has(["took_us", "from"]), has(["queue_kb", "jain"])),
+        (table.lines().count() - 1, 50)
+    );
     let bins = fs::read_to_string(folder.join("some-slowdown.csv")).unwrap();
     assert!(bins.starts_with("run,least_bytes,most_bytes,flows,p50,p95,p99\na/b,"), "{bins}");
     assert_eq!(has(["most_bytes", "slowdown_p99"]), bins.lines().count() - 1);

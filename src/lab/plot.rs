@@ -326,7 +326,10 @@ mod tests {
             let inked = pixels.chunks(3).filter(|pixel| *pixel != [255; 3]).count();
             assert!(inked > 5000, "{inked}");
         }
-        let nothing = Picture { title: "nothing".into(), charts: over_time(&Series::default(), &Setup::default()) };
+        let nothing = Picture {
+            title: "nothing".into(),
+            charts: over_time(&Series::default(), &Setup::default()),
+        };
         assert!(nothing.svg().is_ok() && nothing.png().is_ok());
     }
 }

@@ -457,7 +457,8 @@ impl Fabric {
     fn post(&mut self, number: usize) {
         let Flow { from, bytes, stop_ps, pieces, .. } = self.flows[number];
         let Pair { qpn, peer_key, posted, .. } = self.pairs[number];
-        let is_there = |Pieces { bytes, after }: Pieces| self.pairs[after].arrived >= posted / bytes;
+        let is_there =
+            |Pieces { bytes, after }: Pieces| self.pairs[after].arrived >= posted / bytes;
         if !pieces.is_none_or(is_there) {
             return;
         }

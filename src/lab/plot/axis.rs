@@ -28,10 +28,10 @@ impl Axis {
     pub(super) fn of(scale: &Scale, values: impl Iterator<Item = f64>) -> Self {
         let mut places = values.map(|value| place(scale, value)).filter(|at| at.is_finite());
         let first = places.next();
-        let (least, most) = places.fold(
-            first.map_or((0.0, 1.0), |at| (at, at)),
-            |(least, most), at| (least.min(at), most.max(at)),
-        );
+        let (least, most) = places
+            .fold(first.map_or((0.0, 1.0), |at| (at, at)), |(least, most), at| {
+                (least.min(at), most.max(at))
+            });
         let (ends, ticks) = match scale {
             Scale::Linear => {
                 let ends = if most > least { (least, most) } else { (least, least + 1.0) };
@@ -91,7 +91,8 @@ fn even_ticks((low, high): (f64, f64), count: f64) -> Vec<f64> {
 fn log_ticks((low, high): (f64, f64)) -> Vec<f64> {
     let parts: &[f64] = if high - low < 3.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let powers = low.floor() as i32..=high.floor() as i32;
-    let ticks = powers.flat_map(|power| parts.iter().map(move |part| f64::from(power) + part.log10()));
+    let ticks =
+        powers.flat_map(|power| parts.iter().map(move |part| f64::from(power) + part.log10()));
     ticks.filter(|at| (low..=high).contains(at)).collect()
 }
 
@@ -108,7 +109,8 @@ pub(super) fn number(value: f64) -> String {
         _ => 3,
     };
     let text = format!("{value:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text}{unit}")
 }
 
@@ -125,9 +127,15 @@ mod tests {
     fn ticks_are_round_numbers_with_few_digits() {
         assert_eq!(labels(&Scale::FromZero, &[0.3, 38.0]), ["0", "10", "20", "30", "40"]);
         assert_eq!(labels(&Scale::FromZero, &[]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-        assert_eq!(labels(&Scale::FromZero, &[24_000.0]), ["0", "5000", "10 k", "15 k", "20 k", "25 k"]);
+        assert_eq!(
+            labels(&Scale::FromZero, &[24_000.0]),
+            ["0", "5000", "10 k", "15 k", "20 k", "25 k"]
+        );
         assert_eq!(labels(&Scale::Linear, &[0.01, 0.04]).len(), 7);
-        assert_eq!(labels(&Scale::Log, &[64.0, 3e7]), ["100", "1000", "10 k", "100 k", "1 M", "10 M"]);
+        assert_eq!(
+            labels(&Scale::Log, &[64.0, 3e7]),
+            ["100", "1000", "10 k", "100 k", "1 M", "10 M"]
+        );
         assert_eq!(labels(&Scale::Log, &[1.0, 1.5]), ["1", "2", "5"]);
         assert_eq!(labels(&Scale::Words(vec!["host", "edge"]), &[0.0, 1.0]), ["host", "edge"]);
         assert_eq!([0.0, 1.5e6, 12_345.0, 0.25].map(number), ["0", "1.5 M", "12.3 k", "0.25"]);

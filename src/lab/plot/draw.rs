@@ -67,7 +67,8 @@ where
     let (head, body) = root.split_vertically(TITLE);
     let style = ("sans-serif", 22).into_font().color(&BLACK);
     head.draw(&Text::new(picture.title.clone(), (16, 14), style))?;
-    for (area, chart) in body.split_evenly((picture.charts.len().max(1), 1)).iter().zip(&picture.charts)
+    for (area, chart) in
+        body.split_evenly((picture.charts.len().max(1), 1)).iter().zip(&picture.charts)
     {
         draw_chart(area, chart)?;
     }
@@ -128,10 +129,12 @@ where
                 }))?;
                 let style = TextStyle::from(("sans-serif", 14).into_font());
                 let style = style.pos(Pos::new(HPos::Center, VPos::Bottom));
-                context.draw_series(marks.points.iter().zip(&places).map(|(point, (place, height))| {
-                    let middle = left(*place) + width * 0.46;
-                    Text::new(number(point.1), (middle, *height), style.clone())
-                }))?;
+                context.draw_series(marks.points.iter().zip(&places).map(
+                    |(point, (place, height))| {
+                        let middle = left(*place) + width * 0.46;
+                        Text::new(number(point.1), (middle, *height), style.clone())
+                    },
+                ))?;
             }
         }
     }
@@ -169,7 +172,8 @@ where
             Form::Bars => colour(at).stroke_width(10),
         };
         area.draw(&PathElement::new([(0, y), (22, y)], style))?;
-        let text = ("sans-serif", 15).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+        let text =
+            ("sans-serif", 15).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(marks.name.clone(), (30, y), text))?;
     }
     Ok(())

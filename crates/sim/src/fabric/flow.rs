@@ -278,10 +278,8 @@ mod tests {
                 }
             }
         }
-        let order: Vec<usize> = all_reduce(4, 1, 8, 1, false, &mut Rng::new(1))
-            .iter()
-            .map(|flow| flow.to)
-            .collect();
+        let order: Vec<usize> =
+            all_reduce(4, 1, 8, 1, false, &mut Rng::new(1)).iter().map(|flow| flow.to).collect();
         assert_eq!(order, [1, 2, 3, 0]);
     }
 

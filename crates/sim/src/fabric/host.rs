@@ -19,8 +19,8 @@ use roxe_transport::work::{
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
-    AckTimeout, Addressing, Body, Gid, GidType, ICRC_LEN, ImmDt, Instant, LKey, MAX_HEADERS_LEN, Mtu,
-    PKey, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, TrafficClass,
+    AckTimeout, Addressing, Body, Gid, GidType, ICRC_LEN, ImmDt, Instant, LKey, MAX_HEADERS_LEN,
+    Mtu, PKey, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, TrafficClass,
 };
 
 /// How hosts are.

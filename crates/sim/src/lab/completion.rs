@@ -131,6 +131,9 @@ mod tests {
     fn flows_are_written_with_commas() {
         let text = flows_csv(&[flow(64, 3.0)]);
         let line = "0,1,2,64,0.500,3.000,2.000,1.500";
-        assert_eq!(text, format!("repeat,from,to,bytes,start_us,took_us,alone_us,slowdown\n{line}\n"));
+        assert_eq!(
+            text,
+            format!("repeat,from,to,bytes,start_us,took_us,alone_us,slowdown\n{line}\n")
+        );
     }
 }
