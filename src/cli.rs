@@ -430,17 +430,20 @@ pub(crate) struct LabArguments {
     /// In their shorter form, as tests do them
     #[arg(long)]
     pub(crate) small: bool,
-    /// All figures of each run, not only those of which something is expected
-    #[arg(short, long, conflicts_with = "json")]
+    /// All figures of each run, not only those of which something is expected; with --json also
+    /// each flow that was done, and each moment
+    #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// JSON Lines: a flat object a figure, then one for each that something is expected of
+    /// JSON Lines: a flat object a figure and one a length of flows, what it cost the machine, then
+    /// one for each figure that something is expected of
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write rates of flows, the watched queue and pauses over time into this folder: a CSV file a
-    /// run
+    /// Write CSV into this folder: a file of all figures and one of flows by their length, and of
+    /// each run the watched queue, pauses, fairness and rates over time, and each flow that was done
     #[arg(long, value_name = "FOLDER")]
     pub(crate) csv: Option<PathBuf>,
-    /// Draw the same into this folder: an SVG file a run
+    /// Draw the same into this folder, each picture as SVG and as PNG: of each run what was seen
+    /// over time, of all runs how much longer flows took than alone, and who was paused
     #[arg(long, value_name = "FOLDER")]
     pub(crate) plot: Option<PathBuf>,
 }

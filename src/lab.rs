@@ -1,5 +1,6 @@
 //! `roxe sim lab`: experiments of congestion control, each from its file.
 
+mod memory;
 mod plot;
 
 use std::fmt;
@@ -10,13 +11,14 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
-use roxe_sim::lab::{Judged, Lab, Report, Series};
+use roxe_sim::lab::{Judged, Lab, Report, RunResult, flows_csv};
 
 use crate::cli::LabArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
 use crate::outcome::{Outcome, Verdicts, visible};
 use crate::table::Table;
+use memory::Memory;
 
 macro_rules! labs {
     ($($name:literal)*) => {
@@ -27,9 +29,13 @@ macro_rules! labs {
 }
 
 labs! {
+    "all-reduce"
+    "all-to-all"
+    "hadoop"
     "incast-64"
     "incast-8"
     "incast-hpcc"
+    "ml"
     "parking-lot"
     "scale"
     "storage"
@@ -38,6 +44,7 @@ labs! {
     "two-flows-timely"
     "two-senders"
     "victim-flow"
+    "web-search"
 }
 
 /// The command.
@@ -58,20 +65,35 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<Outcome> {
             writeln!(out, "{told:<12} {}", lab.says)?;
             continue;
         }
-        let start = Instant::now();
+        let (start, memory) = (Instant::now(), Memory::watch());
         let bar = Bar::new(&told, arguments.json);
         let report = lab.run(arguments.small, &mut |run, part| bar.at(run, part));
         drop(bar);
         let report = report.map_err(|what| anyhow!("{told}: {what}"))?;
+        let cost = Cost {
+            seconds: start.elapsed().as_secs_f64(),
+            events: report.runs.iter().map(|run| run.events).sum(),
+            hosts: report.runs.iter().map(|run| run.hosts).max().unwrap_or_default(),
+            memory: memory.most(),
+        };
         if let Some(folder) = &arguments.csv {
-            write_series(folder, &name, &report, "csv", |series, _| Ok(series.csv()))?;
+            write_tables(folder, &name, &report)?;
         }
         if let Some(folder) = &arguments.plot {
-            write_series(folder, &name, &report, "svg", plot::svg)?;
+            let setup = |name: &String| lab.setup(name, arguments.small);
+            let setups: Result<Vec<_>, String> = lab.names().iter().map(setup).collect();
+            let setups = setups.map_err(|what| anyhow!("{told}: {what}"))?;
+            for (end, picture) in plot::pictures(&name, &report, &setups) {
+                write_file(folder, &format!("{name}{end}"), "svg", picture.svg()?.as_bytes())?;
+                write_file(folder, &format!("{name}{end}"), "png", &picture.png()?)?;
+            }
         }
         let mut ink = Ink::new(false);
         if arguments.json {
-            tell_json(&name, &report, &mut ink);
+            tell_json(&name, &report, &cost, &mut ink);
+            if arguments.verbose {
+                tell_json_in_full(&name, &report, &mut ink);
+            }
         } else {
             tell(&told, &lab, &report, arguments.verbose, &mut ink);
         }
@@ -80,12 +102,7 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<Outcome> {
         if !report.judged.iter().all(Judged::holds) {
             outcome = Outcome::Findings;
         }
-        let events: u64 = report.runs.iter().map(|run| run.events).sum();
-        let seconds = start.elapsed().as_secs_f64();
-        note(format_args!(
-            "{told}: {events} events in {seconds:.1} s, {:.0} a second\n",
-            events as f64 / seconds.max(1e-9)
-        ));
+        note(format_args!("{told}: {cost}\n"));
     }
     Ok(outcome)
 }
@@ -142,25 +159,72 @@ impl Drop for Bar {
     }
 }
 
-/// A file of each run: what was seen over time, as `write` writes it of the series and its title.
-fn write_series(
-    folder: &Path,
-    name: &str,
-    report: &Report,
-    extension: &str,
-    write: impl Fn(&Series, &str) -> Result<String>,
-) -> Result<()> {
-    let told = |path: &Path, error: &io::Error| anyhow!("{}: {error}", path.display());
-    fs::create_dir_all(folder).map_err(|error| told(folder, &error))?;
+/// What a lab took of the machine.
+struct Cost {
+    seconds: f64,
+    events: u64,
+    hosts: usize,
+    /// The most memory of the process, in bytes, where the machine tells it.
+    memory: Option<u64>,
+}
+
+impl Cost {
+    fn events_a_second(&self) -> f64 {
+        self.events as f64 / self.seconds.max(1e-9)
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seconds, events, hosts, memory } = self;
+        write!(f, "{events} events in {seconds:.1} s, {:.0} a second", self.events_a_second())?;
+        if let Some(bytes) = memory {
+            let mib = *bytes as f64 / f64::from(1 << 20);
+            let each = *bytes as f64 / 1024.0 / (*hosts).max(1) as f64;
+            write!(f, "; {mib:.0} MiB, {each:.0} KiB for each of {hosts} hosts")?;
+        }
+        Ok(())
+    }
+}
+
+/// Of each run what was seen over time and how long flows took, of the lab all figures.
+fn write_tables(folder: &Path, name: &str, report: &Report) -> Result<()> {
+    let mut figures = "run,figure,value\n".to_owned();
+    let mut bins = "run,least_bytes,most_bytes,flows,p50,p95,p99\n".to_owned();
     for run in &report.runs {
-        let end = if run.name.is_empty() { String::new() } else { format!("-{}", run.name) };
-        // A name of somebody else's does not choose the folder.
-        let title = format!("{name}{end}").replace(['/', '\\'], "_");
-        let path = folder.join(format!("{title}.{extension}"));
-        let text = write(&run.series, &title)?;
-        fs::write(&path, text).map_err(|error| told(&path, &error))?;
+        let title = format!("{name}{}", end_of(run));
+        write_file(folder, &title, "csv", run.series.csv().as_bytes())?;
+        let cell = run.name.replace(['"', ',', '\n'], "_");
+        for figure in &run.figures {
+            figures += &format!("{cell},{},{:.6}\n", figure.name, figure.value);
+        }
+        for bin in run.slowdowns() {
+            let (least, most, flows) = (bin.least_bytes, bin.most_bytes, bin.flows);
+            let percentiles = format!("{:.3},{:.3},{:.3}", bin.p50, bin.p95, bin.p99);
+            bins += &format!("{cell},{least},{most},{flows},{percentiles}\n");
+        }
+        if !run.flows.is_empty() {
+            write_file(folder, &format!("{title}-flows"), "csv", flows_csv(&run.flows).as_bytes())?;
+        }
+    }
+    write_file(folder, &format!("{name}-figures"), "csv", figures.as_bytes())?;
+    if report.runs.iter().any(|run| !run.flows.is_empty()) {
+        write_file(folder, &format!("{name}-slowdown"), "csv", bins.as_bytes())?;
     }
     Ok(())
+}
+
+/// The end of the name of a run's files.
+fn end_of(run: &RunResult) -> String {
+    if run.name.is_empty() { String::new() } else { format!("-{}", run.name) }
+}
+
+/// A name of somebody else's does not choose the folder.
+fn write_file(folder: &Path, title: &str, extension: &str, content: &[u8]) -> Result<()> {
+    let told = |path: &Path, error: &io::Error| anyhow!("{}: {error}", path.display());
+    fs::create_dir_all(folder).map_err(|error| told(folder, &error))?;
+    let path = folder.join(format!("{}.{extension}", title.replace(['/', '\\'], "_")));
+    fs::write(&path, content).map_err(|error| told(&path, &error))
 }
 
 /// `≥ 0.98`
@@ -219,8 +283,8 @@ fn tell(name: &str, lab: &Lab, report: &Report, verbose: bool, ink: &mut Ink) {
     }
 }
 
-/// An object a figure, then one an expectation.
-fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
+/// An object a figure and one a length of flows, one of what it cost, then one an expectation.
+fn tell_json(name: &str, report: &Report, cost: &Cost, ink: &mut Ink) {
     for run in &report.runs {
         for figure in &run.figures {
             let mut object = Object::begin(ink);
@@ -230,7 +294,29 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
             object.decimal("value", figure.value);
             object.end();
         }
+        for bin in run.slowdowns() {
+            let mut object = Object::begin(ink);
+            object.text("lab", name);
+            object.text("run", &run.name);
+            object.number("least_bytes", bin.least_bytes);
+            object.number("most_bytes", bin.most_bytes);
+            object.number("flows", bin.flows as u64);
+            for (name, value) in [("p50", bin.p50), ("p95", bin.p95), ("p99", bin.p99)] {
+                object.decimal(&format!("slowdown_{name}"), value);
+            }
+            object.end();
+        }
     }
+    let mut object = Object::begin(ink);
+    object.text("lab", name);
+    object.number("events", cost.events);
+    object.decimal("seconds", cost.seconds);
+    object.decimal("events_per_second", cost.events_a_second());
+    object.number("hosts", cost.hosts as u64);
+    if let Some(bytes) = cost.memory {
+        object.number("memory_bytes", bytes);
+    }
+    object.end();
     for judged in &report.judged {
         let expected = &judged.expected;
         let mut object = Object::begin(ink);
@@ -252,6 +338,34 @@ fn tell_json(name: &str, report: &Report, ink: &mut Ink) {
         object.text("verdict", if judged.holds() { "ok" } else { "failed" });
         object.text("published", &expected.published);
         object.end();
+    }
+}
+
+/// An object a flow that was done, and one a moment.
+fn tell_json_in_full(name: &str, report: &Report, ink: &mut Ink) {
+    for run in &report.runs {
+        for flow in &run.flows {
+            let mut object = Object::begin(ink);
+            object.text("lab", name);
+            object.text("run", &run.name);
+            object.number("repeat", flow.repeat.into());
+            object.number("from", flow.from as u64);
+            object.number("to", flow.to as u64);
+            object.number("bytes", flow.bytes);
+            object.decimal("start_us", flow.start_us);
+            object.decimal("took_us", flow.took_us);
+            object.decimal("slowdown", flow.slowdown());
+            object.end();
+        }
+        for row in &run.series.rows {
+            let mut object = Object::begin(ink);
+            object.text("lab", name);
+            object.text("run", &run.name);
+            for (column, value) in run.series.columns.iter().zip(row) {
+                object.decimal(column, *value);
+            }
+            object.end();
+        }
     }
 }
 

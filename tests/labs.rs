@@ -55,10 +55,15 @@ fn a_file_is_done_told_written_and_drawn() {
     assert_eq!(told.status.code(), Some(0), "{told:?}");
     assert!(out(&told).contains("a/b  utilisation"), "{}", out(&told));
     let table = fs::read_to_string(folder.join("tables/alone-a_b.csv")).unwrap();
-    assert!(table.starts_with("time_us,queue_kb,pauses,flow0_gbps\n10.000,"), "{table}");
+    let columns = "time_us,queue_kb,pauses,paused_ports,jain,flow0_gbps\n10.000,";
+    assert!(table.starts_with(columns), "{table}");
     assert_eq!(table.lines().count(), 51);
+    let figures = fs::read_to_string(folder.join("tables/alone-figures.csv")).unwrap();
+    assert!(figures.contains("\na/b,dropped,0.000000\n"), "{figures}");
     let picture = fs::read_to_string(folder.join("pictures/alone-a_b.svg")).unwrap();
-    assert!(picture.starts_with("<svg") && picture.contains("alone-a_b"));
+    assert!(picture.starts_with("<svg") && picture.contains("alone-a/b"));
+    let picture = fs::read(folder.join("pictures/alone-a_b.png")).unwrap();
+    assert!(picture.starts_with(b"\x89PNG"));
 
     let json = out(&lab(&folder, &["alone.toml", "--json"]));
     let objects: Vec<serde_json::Value> =
@@ -71,6 +76,34 @@ fn a_file_is_done_told_written_and_drawn() {
     let failed = lab(&folder, &["alone.toml"]);
     assert_eq!(failed.status.code(), Some(1));
     assert!(out(&failed).contains("FAILED"), "{}", out(&failed));
+}
+
+#[test]
+fn flows_that_were_done_are_told_one_by_one_and_by_length() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-flows");
+    fs::create_dir_all(&folder).unwrap();
+    let random = "hosts = 4\nworkload = \"random\"\nsizes = \"hadoop\"\nload = 0.2\n";
+    let text = TEXT.replace("hosts = 2\nworkload = \"incast\"\nsenders = 1\n", random);
+    let text = text.replace("\"utilisation\"\nat_least = 0.9", "\"finished\"\nat_least = 0.5");
+    fs::write(folder.join("some.toml"), text).unwrap();
+    let told = lab(&folder, &["some.toml", "-v", "--json", "--csv", ".", "--plot", "."]);
+    assert_eq!(told.status.code(), Some(0), "{told:?}");
+    let objects: Vec<serde_json::Value> =
+        out(&told).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let has = |names: [&str; 2]| {
+        objects.iter().filter(|it| names.iter().all(|name| it.get(name).is_some())).count()
+    };
+    let table = fs::read_to_string(folder.join("some-a_b-flows.csv")).unwrap();
+    assert!(table.starts_with("repeat,from,to,bytes,start_us,took_us,alone_us,slowdown\n0,"));
+    assert_eq!(
+        (has(["took_us", "from"]), has(["queue_kb", "jain"])),
+        (table.lines().count() - 1, 50)
+    );
+    let bins = fs::read_to_string(folder.join("some-slowdown.csv")).unwrap();
+    assert!(bins.starts_with("run,least_bytes,most_bytes,flows,p50,p95,p99\na/b,"), "{bins}");
+    assert_eq!(has(["most_bytes", "slowdown_p99"]), bins.lines().count() - 1);
+    assert_eq!(has(["events_per_second", "hosts"]), 1);
+    assert!(fs::read(folder.join("some-slowdown.png")).is_ok_and(|png| !png.is_empty()));
 }
 
 #[test]

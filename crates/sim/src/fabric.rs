@@ -23,12 +23,12 @@ use std::collections::BinaryHeap;
 use roxe_device::VerbError;
 use roxe_transport::congestion::Rate;
 use roxe_transport::congestion::hpcc::Hop;
-use roxe_transport::work::{Completion, CompletionStatus, PostError};
+use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, PostError};
 use roxe_wire::{Instant, LKey, Qpn};
 
 use crate::rng::Rng;
-use flow::Flow;
-use host::{Frame, Frames, Host};
+use flow::{Flow, Pieces};
+use host::{Frame, Frames, Host, RECEIVES};
 use pause::{Gate, PauseFrame, quanta_ps};
 use switch::{Queued, Switch, SwitchSettings};
 use telemetry::Telemetry;
@@ -64,6 +64,8 @@ pub struct Sample {
     pub sent: u64,
     /// Pauses of all ports.
     pub pauses: u64,
+    /// How long ports were stopped, all together, in picoseconds.
+    pub paused_ps: u64,
     /// Payload that arrived of each flow.
     pub delivered: Vec<u64>,
 }
@@ -82,8 +84,14 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     qpn: Qpn,
+    peer: Qpn,
     peer_key: LKey,
     posted: u64,
+    acknowledged: u64,
+    /// Pieces that arrived.
+    arrived: u64,
+    /// The flow that sends on what this one brings.
+    next: Option<usize>,
 }
 
 /// One end of a cable: what is sent there.
@@ -292,12 +300,17 @@ impl Fabric {
             let (at, flow) = (it.flows[flow].start_ps, flow as u32);
             it.put(at, Happening::Start { flow });
         }
+        for flow in 0..it.flows.len() {
+            let Some(Pieces { after, .. }) = it.flows[flow].pieces else { continue };
+            let before = it.pairs.get_mut(after).ok_or(format!("flow {flow}: after none"))?;
+            before.next = Some(flow);
+        }
         it.put(it.sample_ps, Happening::Sample);
         Ok(it)
     }
 
     fn connect(&mut self, number: usize) -> Result<(), String> {
-        let Flow { from, to, .. } = self.flows[number];
+        let Flow { from, to, pieces, .. } = self.flows[number];
         if from == to || from.max(to) >= self.hosts.len() {
             return Err(format!("from host {from} to host {to} of {}", self.hosts.len()));
         }
@@ -307,7 +320,12 @@ impl Fabric {
         let flow = number as u32;
         self.hosts[from].connect(qpn, (to as u32, peer), flow).map_err(told)?;
         self.hosts[to].connect(peer, (from as u32, qpn), flow).map_err(told)?;
-        self.pairs.push(Pair { qpn, peer_key, posted: 0 });
+        if pieces.is_some() {
+            let post = |_| self.hosts[to].await_piece(peer, flow);
+            (0..RECEIVES).try_for_each(post).map_err(|error| error.to_string())?;
+        }
+        let (posted, acknowledged, arrived, next) = (0, 0, 0, None);
+        self.pairs.push(Pair { qpn, peer, peer_key, posted, acknowledged, arrived, next });
         Ok(())
     }
 
@@ -364,15 +382,31 @@ impl Fabric {
     /// How long a message of so many bytes takes at least: alone in the network, until its last
     /// packet is acknowledged. Picoseconds.
     pub fn alone_ps(&self, flow: &Flow, bytes: u64, payload: u64) -> u64 {
-        let port = &self.ports[flow.from][0];
-        let edge = port.to.0 as usize - self.hosts.len();
-        let hops = 1 + self.routes.distance(edge, flow.to);
+        let (port, hops) = self.way(flow);
+        let answer = hops * ((ANSWER + BETWEEN) * 8_000_000 / port.mbps + port.delay_ps);
+        self.arrival_ps(flow, bytes, payload) + answer
+    }
+
+    /// The same until its last packet has arrived.
+    pub fn arrival_ps(&self, flow: &Flow, bytes: u64, payload: u64) -> u64 {
+        let (port, hops) = self.way(flow);
         let packets = bytes.div_ceil(payload).max(1);
         let wire = bytes + packets * (HEADERS + BETWEEN);
         let first = bytes.min(payload) + HEADERS + BETWEEN;
         let time = |bytes: u64| bytes * 8_000_000 / port.mbps;
-        let answer = hops * (time(ANSWER + BETWEEN) + port.delay_ps);
-        time(wire) + (hops - 1) * time(first) + hops * port.delay_ps + answer
+        time(wire) + (hops - 1) * time(first) + hops * port.delay_ps
+    }
+
+    /// The port where a flow begins, and over how many cables it goes.
+    fn way(&self, flow: &Flow) -> (&Port, u64) {
+        let port = &self.ports[flow.from][0];
+        let edge = port.to.0 as usize - self.hosts.len();
+        (port, 1 + self.routes.distance(edge, flow.to))
+    }
+
+    /// How many hosts there are.
+    pub const fn hosts(&self) -> usize {
+        self.hosts.len()
     }
 
     fn put(&mut self, at: u64, what: Happening) {
@@ -427,17 +461,24 @@ impl Fabric {
 
     /// The next message of a flow, if there is any.
     fn post(&mut self, number: usize) {
-        let Flow { from, bytes, stop_ps, .. } = self.flows[number];
-        let Pair { qpn, peer_key, posted } = self.pairs[number];
+        let Flow { from, bytes, stop_ps, pieces, .. } = self.flows[number];
+        let Pair { qpn, peer_key, posted, .. } = self.pairs[number];
+        let is_there =
+            |Pieces { bytes, after }: Pieces| self.pairs[after].arrived >= posted / bytes;
+        if !pieces.is_none_or(is_there) {
+            return;
+        }
+        let piece = pieces.map_or(LONGEST, |pieces| pieces.bytes);
         let len = match bytes {
-            Some(all) => (all - posted).min(LONGEST),
+            Some(all) => (all - posted).min(piece),
             None if stop_ps.is_some_and(|stop| stop <= self.now) => 0,
             None => MESSAGE,
         };
         if len == 0 {
             return;
         }
-        let written = self.hosts[from].write(qpn, number as u32, len as u32, peer_key);
+        let told = pieces.is_some();
+        let written = self.hosts[from].write(qpn, number as u32, len as u32, peer_key, told);
         debug_assert!(!matches!(written, Err(PostError::QueueFull { .. })), "few are posted");
         match written {
             Ok(()) => self.pairs[number].posted += len,
@@ -453,6 +494,7 @@ impl Fabric {
             waiting: self.switches[node - self.hosts.len()].waiting(port),
             sent: self.ports[node][port].sent,
             pauses: self.all_ports().map(|port| port.gate.pauses).sum(),
+            paused_ps: self.all_ports().map(|port| port.gate.paused_ps(self.now)).sum(),
             delivered: flows.iter().map(|flow| flow.delivered).collect(),
         };
         self.samples.push(sample);
@@ -497,11 +539,35 @@ impl Fabric {
             progress.failed = true;
             return;
         }
-        match self.flows[number].bytes {
-            Some(bytes) if self.pairs[number].posted >= bytes => {
+        if completion.opcode == CompletionOpcode::RecvRdmaWithImm {
+            return self.hand_on(number);
+        }
+        let Flow { bytes, pieces, .. } = self.flows[number];
+        let pair = &mut self.pairs[number];
+        pair.acknowledged = match pieces {
+            // Others of them may be on their way.
+            Some(Pieces { bytes, .. }) => pair.acknowledged + bytes,
+            None => pair.posted,
+        };
+        match bytes {
+            Some(bytes) if pair.acknowledged >= bytes => {
                 progress.finished_ps.get_or_insert(self.now);
             }
             _ => self.post(number),
+        }
+    }
+
+    /// A piece of a flow arrived: what waited for it may be sent.
+    fn hand_on(&mut self, number: usize) {
+        let pair = &mut self.pairs[number];
+        pair.arrived += 1;
+        let (peer, next) = (pair.peer, pair.next);
+        if self.hosts[self.flows[number].to].await_piece(peer, number as u32).is_err() {
+            self.progress[number].failed = true;
+        }
+        if let Some(next) = next {
+            self.post(next);
+            self.transmit(self.flows[next].from, 0);
         }
     }
 

@@ -4,6 +4,7 @@
 //! their [figures](Figure). It says where the figures were published; where ours differ, why. The
 //! language is on one page, `tests/labs/README.md`.
 
+mod completion;
 mod figures;
 mod setup;
 
@@ -12,6 +13,7 @@ use toml::{Table, Value};
 
 use crate::fabric::Fabric;
 
+pub use completion::{FlowTime, SizeBin, flows_csv};
 pub use figures::{Figure, Series};
 pub use setup::Setup;
 
@@ -87,6 +89,10 @@ pub struct RunResult {
     pub figures: Vec<Figure>,
     /// What was seen from time to time, in the first repeat.
     pub series: Series,
+    /// The flows that were done, of all repeats.
+    pub flows: Vec<FlowTime>,
+    /// How many hosts there were.
+    pub hosts: usize,
     /// Events of all repeats.
     pub events: u64,
 }
@@ -95,6 +101,11 @@ impl RunResult {
     /// A figure by its name.
     pub fn figure(&self, name: &str) -> Option<f64> {
         self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+
+    /// By how much longer than alone flows took, by their length.
+    pub fn slowdowns(&self) -> Vec<SizeBin> {
+        completion::bins(&self.flows)
     }
 }
 
@@ -204,7 +215,8 @@ fn in_run(name: &str, what: &str) -> String {
 fn run(name: &str, setup: &Setup, progress: &mut dyn FnMut(f64)) -> Result<RunResult, String> {
     let mut all: Vec<Vec<Figure>> = Vec::new();
     let mut first = None;
-    let mut events = 0;
+    let (mut events, mut hosts) = (0, 0);
+    let mut flows = Vec::new();
     for repeat in 0..setup.repeats {
         let mut fabric = Fabric::new(setup.fabric(repeat)?)?;
         let (from, until) = (setup.begin_ps(), setup.until_ps());
@@ -218,8 +230,10 @@ fn run(name: &str, setup: &Setup, progress: &mut dyn FnMut(f64)) -> Result<RunRe
             let done = step as f64 / STEPS as f64;
             progress((f64::from(repeat) + done) / f64::from(setup.repeats));
         }
-        events += fabric.count;
-        all.push(figures::of(&fabric, setup));
+        (events, hosts) = (events + fabric.count, fabric.hosts());
+        let done = completion::of(&fabric, setup, repeat);
+        all.push(figures::of(&fabric, setup, &done));
+        flows.extend(done);
         first.get_or_insert_with(|| Series::of(&fabric));
     }
     let median = |name: &str| {
@@ -233,7 +247,8 @@ fn run(name: &str, setup: &Setup, progress: &mut dyn FnMut(f64)) -> Result<RunRe
     let figures = figures
         .map(|figure| Figure { name: figure.name.clone(), value: median(&figure.name) })
         .collect();
-    Ok(RunResult { name: name.to_owned(), figures, series: first.unwrap_or_default(), events })
+    let (name, series) = (name.to_owned(), first.unwrap_or_default());
+    Ok(RunResult { name, figures, series, flows, hosts, events })
 }
 
 /// How often progress is told in one repeat.

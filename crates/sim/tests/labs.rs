@@ -41,9 +41,13 @@ macro_rules! labs {
 }
 
 labs! {
+    rings_are_as_fast_as_their_slowest_link "all-reduce"
+    all_to_all_shares_the_links_out "all-to-all"
+    hadoop_loses_nothing "hadoop"
     the_queue_of_many_to_one_is_bounded "incast-64"
     eight_to_one_is_fair "incast-8"
     hpcc_keeps_the_queue_near_zero "incast-hpcc"
+    tensors_between_random_hosts_arrive "ml"
     pauses_are_unfair_and_dcqcn_is_not "parking-lot"
     many_hosts_lose_nothing "scale"
     dcqcn_saves_the_spines_their_pauses "storage"
@@ -51,4 +55,5 @@ labs! {
     two_flows_share_a_link_by_a_target_of_delay "two-flows-swift"
     two_flows_share_a_link_by_the_gradient_of_delay "two-flows-timely"
     who_shares_no_link_is_not_slowed_down "victim-flow"
+    web_search_loses_nothing "web-search"
 }

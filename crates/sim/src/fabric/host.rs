@@ -15,12 +15,13 @@ use roxe_transport::conduct::Conduct;
 use roxe_transport::congestion::hpcc::Hop;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, Data, PostError, Remote, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, Completion, Data, PostError, ReceiveRequest, Remote, SendOperation,
+    SendRequest, Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
-    AckTimeout, Addressing, Body, Gid, GidType, ICRC_LEN, Instant, LKey, MAX_HEADERS_LEN, Mtu,
-    PKey, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, TrafficClass,
+    AckTimeout, Addressing, Body, Gid, GidType, ICRC_LEN, ImmDt, Instant, LKey, MAX_HEADERS_LEN,
+    Mtu, PKey, Psn, QKey, Qpn, RKey, Received, RnrTimer, Room, TrafficClass,
 };
 
 use super::telemetry::Which;
@@ -215,7 +216,7 @@ impl Host {
             receive_cq: self.cq,
             srq: None,
             send: SendCapacity { depth: POSTED, max_sge: 1, max_inline: 0 },
-            receive: ReceiveCapacity { depth: 1, max_sge: 1 },
+            receive: ReceiveCapacity { depth: RECEIVES, max_sge: 1 },
             signal_all: true,
         })?;
         Ok((qpn, self.key))
@@ -270,19 +271,25 @@ impl Host {
         Ok(())
     }
 
-    /// A message of a flow, to the peer's memory.
+    /// A message of a flow, to the peer's memory. Whoever is `told` of it has a receive for it.
     pub(super) fn write(
         &mut self,
         qpn: Qpn,
         flow: u32,
         len: u32,
         peer_key: LKey,
+        told: bool,
     ) -> Result<(), PostError> {
         let sges = [Sge { va: 0, len, l_key: self.key }];
         let remote = Remote { va: 0, r_key: RKey(peer_key.0) };
+        let operation = if told {
+            SendOperation::WriteWithImm(remote, ImmDt(flow))
+        } else {
+            SendOperation::Write(remote)
+        };
         let request = SendRequest {
             wr_id: flow.into(),
-            operation: SendOperation::Write(remote),
+            operation,
             data: Data::Regions(&sges),
             signaled: true,
             solicited: false,
@@ -290,6 +297,12 @@ impl Host {
             target: None,
         };
         self.device.post_send(qpn, &request)
+    }
+
+    /// A receive for what the peer tells of a flow.
+    pub(super) fn await_piece(&mut self, qpn: Qpn, flow: u32) -> Result<(), PostError> {
+        let request = ReceiveRequest { wr_id: flow.into(), sges: &[] };
+        self.device.post_receive(qpn, &request)
     }
 
     /// Completions, as many as there is room for.
@@ -378,6 +391,9 @@ const ASK_AFTER: u32 = 64;
 
 /// Messages that a queue pair may have posted.
 const POSTED: u32 = 16;
+
+/// Receives that a queue pair has posted: more pieces than come before the next one is.
+pub(super) const RECEIVES: u32 = 4;
 
 /// Completions that may wait: all of what any host has posted.
 const COMPLETIONS: u32 = 1 << 16;

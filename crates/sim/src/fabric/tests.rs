@@ -59,6 +59,27 @@ fn one_message_alone_takes_the_time_of_its_bytes_and_cables() {
     }
 }
 
+/// Each step of a ring begins when the piece before has arrived, and not when it is acknowledged.
+#[test]
+fn a_ring_takes_as_many_steps_as_pieces_are_handed_on() {
+    for (bytes, rounds) in [(400_000, 1), (400, 5)] {
+        let flows = flow::all_reduce(4, 1, bytes, rounds, false, &mut Rng::new(1));
+        let piece = bytes / 4;
+        let mut fabric = fabric(Topology::star(4, &LIKE), flows.clone(), CongestionControl::None);
+        let step = fabric.arrival_ps(&flows[0], piece, 1024);
+        let answer = fabric.alone_ps(&flows[0], piece, 1024) - step;
+        fabric.run(10 * MILLISECOND);
+        let least = step * 6 * rounds + answer;
+        for progress in &fabric.progress {
+            assert_eq!((progress.delivered, progress.failed), (piece * 6 * rounds, false));
+            let took = progress.finished_ps.unwrap();
+            // In each step RETH, immediate data, and answers that take turns with data.
+            let more = 50_000 * 6 * rounds;
+            assert!((least..least + more).contains(&took), "{took} ps, not {least} ps");
+        }
+    }
+}
+
 #[test]
 fn two_flows_without_control_fill_the_link_and_lose_nothing() {
     let flows = vec![Flow::endless(0, 2), Flow::endless(1, 3)];

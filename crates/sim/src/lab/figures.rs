@@ -3,6 +3,7 @@
 use crate::fabric::{Fabric, Sample};
 
 use super::Setup;
+use super::completion::FlowTime;
 
 /// A figure of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,23 +24,30 @@ pub struct Series {
 }
 
 impl Series {
-    /// Queue and rates over time.
+    /// Queue, pauses, fairness and rates over time.
     pub(super) fn of(fabric: &Fabric) -> Self {
         let flows = fabric.samples.first().map_or(0, |sample| sample.delivered.len());
-        let names = ["time_us", "queue_kb", "pauses"].map(str::to_owned);
+        let names = ["time_us", "queue_kb", "pauses", "paused_ports", "jain"].map(str::to_owned);
         let rates = (0..flows).map(|flow| format!("flow{flow}_gbps"));
         let columns = names.into_iter().chain(rates).collect();
-        let zero = Sample { delivered: vec![0; flows], ..Sample::default() };
-        let before = std::iter::once(&zero).chain(&fabric.samples);
-        let rows = before.zip(&fabric.samples).map(|(before, sample)| {
+        let mut samples = vec![Sample { delivered: vec![0; flows], ..Sample::default() }];
+        samples.extend_from_slice(&fabric.samples);
+        let row = |at: usize| {
+            let (before, sample) = (&samples[at - 1], &samples[at]);
+            let time = (sample.at_ps - before.at_ps).max(1) as f64;
+            let long_ago = sample.at_ps.saturating_sub(FAIR_PS);
+            let first = samples[..at].partition_point(|sample| sample.at_ps < long_ago);
+            let first = &samples[first.min(at - 1)];
             let head = [
                 sample.at_ps as f64 / 1e6,
                 sample.waiting as f64 / 1e3,
                 (sample.pauses - before.pauses) as f64,
+                (sample.paused_ps - before.paused_ps) as f64 / time,
+                jain(&rates_of_those_there(fabric, first, sample)),
             ];
             head.into_iter().chain(rates_between(before, sample)).collect()
-        });
-        Self { rows: rows.collect(), columns }
+        };
+        Self { rows: (1..samples.len()).map(row).collect(), columns }
     }
 
     /// The table as CSV.
@@ -61,6 +69,16 @@ fn rates_between(before: &Sample, after: &Sample) -> Vec<f64> {
     pairs.map(|(before, after)| (after - before) as f64 * 8000.0 / time).collect()
 }
 
+/// The same of those flows alone that were there all the time.
+fn rates_of_those_there(fabric: &Fabric, before: &Sample, after: &Sample) -> Vec<f64> {
+    let rates = rates_between(before, after).into_iter();
+    let flows = rates.zip(fabric.flows()).zip(&fabric.progress);
+    let there = flows.filter(|((_, flow), progress)| {
+        flow.start_ps <= before.at_ps && progress.finished_ps.is_none_or(|end| end >= after.at_ps)
+    });
+    there.map(|((rate, _), _)| rate).collect()
+}
+
 /// Jain's index: 1 when all are equal, 1/n when one has everything.
 fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
@@ -69,13 +87,13 @@ fn jain(rates: &[f64]) -> f64 {
 }
 
 /// The value that so many percent are not above; they are sorted.
-fn percentile(sorted: &[f64], percent: usize) -> f64 {
+pub(super) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()
 }
 
 /// All figures of a run.
-pub(super) fn of(fabric: &Fabric, setup: &Setup) -> Vec<Figure> {
+pub(super) fn of(fabric: &Fabric, setup: &Setup, flows: &[FlowTime]) -> Vec<Figure> {
     let mut figures = Vec::new();
     let mut put = |name: &str, value: f64| figures.push(Figure { name: name.to_owned(), value });
     let first = fabric.samples.iter().rposition(|sample| sample.at_ps <= setup.begin_ps());
@@ -106,6 +124,8 @@ pub(super) fn of(fabric: &Fabric, setup: &Setup) -> Vec<Figure> {
     put("pauses", (heard.hosts + switches) as f64);
     put("host_pauses", heard.hosts as f64);
     put("switch_pauses", switches as f64);
+    put("edge_pauses", heard.edge as f64);
+    put("aggregation_pauses", heard.aggregation as f64);
     put("spine_pauses", heard.spine as f64);
     let totals = fabric.totals();
     put("paused_ms", totals.paused_ps as f64 / 1e9);
@@ -115,7 +135,8 @@ pub(super) fn of(fabric: &Fabric, setup: &Setup) -> Vec<Figure> {
     put("deadlocks", f64::from(u8::from(fabric.deadlock.is_some())));
     put("failed", fabric.progress.iter().filter(|flow| flow.failed).count() as f64);
     for (name, from, below) in SIZES {
-        let mut slowdowns = slowdowns(fabric, setup, *from, *below);
+        let of_it = flows.iter().filter(|flow| (*from..*below).contains(&flow.bytes));
+        let mut slowdowns: Vec<f64> = of_it.map(FlowTime::slowdown).collect();
         if !slowdowns.is_empty() {
             slowdowns.sort_by(f64::total_cmp);
             put(&format!("slowdown_{name}_p50"), percentile(&slowdowns, 50));
@@ -127,18 +148,28 @@ pub(super) fn of(fabric: &Fabric, setup: &Setup) -> Vec<Figure> {
         let finished = fabric.progress.iter().filter(|flow| flow.finished_ps.is_some()).count();
         put("finished", finished as f64 / finite as f64);
     }
+    if let Some((round_us, alone_us)) = all_reduce(fabric, setup) {
+        put("all_reduce_us", round_us);
+        put("all_reduce_slowdown", round_us / alone_us);
+        let ranks = (fabric.hosts() / setup.rings) as f64;
+        let bytes = setup.bytes.unwrap_or_default() as f64;
+        put("bus_gbps", 2.0 * (ranks - 1.0) / ranks * bytes * 8e-3 / round_us);
+    }
     figures
 }
 
-/// By how much longer than alone messages of so many bytes took.
-fn slowdowns(fabric: &Fabric, setup: &Setup, from: u64, below: u64) -> Vec<f64> {
-    let flows = fabric.flows().iter().zip(&fabric.progress);
-    let slowdown = flows.filter_map(|(flow, progress)| {
-        let bytes = flow.bytes.filter(|bytes| (from..below).contains(bytes))?;
-        let took = progress.finished_ps?.saturating_sub(flow.start_ps);
-        Some(took as f64 / fabric.alone_ps(flow, bytes, setup.mtu.into()) as f64)
-    });
-    slowdown.collect()
+/// How long a round of all rings took, and how long it takes at least: as many steps as pieces,
+/// one after the other, each as long as the longest way of a ring takes. Microseconds.
+fn all_reduce(fabric: &Fabric, setup: &Setup) -> Option<(f64, f64)> {
+    let mut flows = fabric.flows().iter().filter_map(|flow| Some((flow, flow.pieces?.bytes)));
+    let longest = |(flow, bytes)| fabric.arrival_ps(flow, bytes, setup.mtu.into());
+    let (first, piece) = flows.clone().next()?;
+    let steps = first.bytes? / piece;
+    let alone = flows.by_ref().map(longest).max()? * steps;
+    let ends = fabric.progress.iter().map(|flow| flow.finished_ps);
+    let end = ends.collect::<Option<Vec<u64>>>()?.into_iter().max()?;
+    let round = |ps: u64| ps as f64 / 1e6 / setup.rounds as f64;
+    Some((round(end), round(alone)))
 }
 
 /// By which lengths messages are told apart: bytes, from and below.
@@ -148,6 +179,9 @@ const SIZES: &[(&str, u64, u64)] = &[
     ("medium", 10_000, 1_000_000),
     ("large", 1_000_000, u64::MAX),
 ];
+
+/// Over so long rates are compared, in picoseconds: 1 ms, in which slow flows send many packets.
+const FAIR_PS: u64 = 1_000_000_000;
 
 /// Of so many flows each has its own figure.
 const SHOWN: usize = 16;

@@ -66,6 +66,9 @@ pub struct Setup {
     pub list: Vec<(usize, usize)>,
     pub bytes: Option<u64>,
     pub stagger_us: f64,
+    pub rings: usize,
+    pub rounds: u64,
+    pub shuffled: bool,
     pub sizes: String,
     pub load: f64,
     pub burst_degree: usize,
@@ -145,6 +148,8 @@ pub enum Workload {
     Permutation,
     /// Each to each other.
     AllToAll,
+    /// Rings that add up what all have.
+    AllReduce,
     /// Any to any, at any time.
     Random,
 }
@@ -193,6 +198,9 @@ impl Default for Setup {
             list: Vec::new(),
             bytes: None,
             stagger_us: 0.0,
+            rings: 1,
+            rounds: 1,
+            shuffled: false,
             sizes: "storage".to_owned(),
             load: 0.3,
             burst_degree: 0,
@@ -224,6 +232,7 @@ impl Setup {
             ("edges", self.edges),
             ("aggregations", self.aggregations),
             ("k", self.k),
+            ("rings", self.rings),
         ];
         if let Some((name, count)) = counts.iter().find(|(_, count)| !(1..=4096).contains(count)) {
             return Err(format!("{name} = {count}: 1 to 4096 are possible"));
@@ -257,7 +266,21 @@ impl Setup {
             return Err(format!("mtu = {}: 256, 512, 1024, 2048 or 4096", self.mtu));
         }
         self.congestion()?;
-        Sizes::by_name(&self.sizes).map(|_| ()).ok_or_else(|| format!("no sizes {:?}", self.sizes))
+        if self.workload == Workload::AllReduce {
+            let hosts = self.topology().hosts;
+            if hosts < 2 * self.rings {
+                return Err(format!("{hosts} hosts are too few for {} rings", self.rings));
+            }
+            if !self.bytes.is_some_and(|bytes| (1..=1 << 40).contains(&bytes)) {
+                return Err("all-reduce wants bytes: how many each host has, to 2^40".to_owned());
+            }
+            is_between("rounds", self.rounds as f64, 1.0, 1e6)?;
+        }
+        if Sizes::by_name(&self.sizes).is_none() {
+            let known: Vec<&str> = Sizes::names().collect();
+            return Err(format!("no sizes {:?}: {}", self.sizes, known.join(", ")));
+        }
+        Ok(())
     }
 
     const fn mbps(&self) -> u64 {
@@ -346,6 +369,12 @@ impl Setup {
             }
             Workload::Permutation => flow::permutation(hosts, &mut chance.fork(3)),
             Workload::AllToAll => flow::all_to_all(hosts),
+            Workload::AllReduce => {
+                let bytes = self.bytes.unwrap_or_default();
+                let mut chance = chance.fork(6);
+                let (rings, rounds) = (self.rings, self.rounds);
+                flow::all_reduce(hosts, rings, bytes, rounds, self.shuffled, &mut chance)
+            }
             Workload::Random => {
                 let sizes = Sizes::by_name(&self.sizes).unwrap_or(Sizes::STORAGE);
                 let (mbps, until) = (self.mbps(), self.until_ps());
@@ -353,7 +382,7 @@ impl Setup {
             }
         };
         let stagger = (self.stagger_us * 1e6) as u64;
-        if self.workload != Workload::Random {
+        if !matches!(self.workload, Workload::Random | Workload::AllReduce) {
             for (number, flow) in flows.iter_mut().enumerate() {
                 flow.bytes = self.bytes;
                 flow.start_ps = stagger * number as u64;
@@ -368,7 +397,7 @@ impl Setup {
                 let from = (to + 1 + chance.below(hosts as u64 - 1) as usize) % hosts;
                 let start_ps = (number as f64 * self.burst_every_us * 1e6) as u64;
                 let bytes = Some(self.burst_bytes);
-                flows.push(Flow { from, to, bytes, start_ps, stop_ps: None });
+                flows.push(Flow { bytes, start_ps, ..Flow::endless(from, to) });
             }
         }
         flows
