@@ -74,8 +74,8 @@ impl Series {
 
     /// How long something is sent.
     fn seconds(&self) -> f64 {
-        let busy = self.0.iter().filter(|it| it.gbps.iter().any(|gbps| *gbps > 0.001));
-        busy.last().map_or(0.0, |it| it.seconds)
+        let busy = self.0.iter().rfind(|it| it.gbps.iter().any(|gbps| *gbps > 0.001));
+        busy.map_or(0.0, |it| it.seconds)
     }
 
     fn longest_queue(&self) -> f64 {

@@ -50,7 +50,8 @@ impl Setup {
         let words = lab.get("setup").and_then(|it| it.as_table()).context("no [setup]")?;
         let number = |name: &str| {
             let value = words.get(name);
-            let number = value.and_then(|it| it.as_float().or(it.as_integer().map(|it| it as f64)));
+            let number =
+                value.and_then(|it| it.as_float().or_else(|| Some(it.as_integer()? as f64)));
             number.with_context(|| format!("{name} is no number"))
         };
         let kilobytes = |name: &str| number(name).map(|it| (it * 1000.0) as u32);
