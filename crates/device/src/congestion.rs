@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use roxe_transport::Outlet;
-use roxe_transport::congestion::notification_point::CnpScope;
 use roxe_transport::congestion::hpcc::Hop;
+use roxe_transport::congestion::notification_point::CnpScope;
 use roxe_transport::congestion::{
     Burst, CongestionControl, Controller, NotificationPoint, ParameterError, Rate, ReactionPoint,
     write_cnp,

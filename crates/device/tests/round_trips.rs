@@ -9,9 +9,7 @@ use core::time::Duration;
 use pair::{End, pair, remote, settle};
 use roxe_device::Congestion;
 use roxe_transport::congestion::hpcc::Hop;
-use roxe_transport::congestion::{
-    Burst, CongestionControl, Controller, Hpcc, Rate, Swift, Timely,
-};
+use roxe_transport::congestion::{Burst, CongestionControl, Controller, Hpcc, Rate, Swift, Timely};
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{CompletionStatus, SendOperation};
 use roxe_wire::{Ecn, Frame, Instant, Mtu, Packet, Qpn, RawFrame};

@@ -8,9 +8,7 @@ use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet, Psn};
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
 use crate::congestion::hpcc::Hop;
-use crate::congestion::{
-    Burst, CongestionControl, Controller, Limits, Paced, Rate, ReactionPoint,
-};
+use crate::congestion::{Burst, CongestionControl, Controller, Limits, Paced, Rate, ReactionPoint};
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::failure::{Failure, Heard};
@@ -179,8 +177,8 @@ impl QueuePair {
         }
     }
 
-    /// What an answer says of the network: what it acknowledged and what it showed to be lost, since
-    /// these were the oldest packet unacknowledged and the next to send.
+    /// What an answer says of the network: what it acknowledged and what it showed to be lost,
+    /// since these were the oldest packet unacknowledged and the next to send.
     fn learn(&mut self, now: Instant, (unacknowledged, next): (Psn, Psn)) {
         let Some(paced) = &mut self.paced else { return };
         let Requester { unacknowledged: after, send_next, rc, .. } = &self.requester;

@@ -188,7 +188,8 @@ mod tests {
         let text = "[a]\nport = \"memory:x\"\ncc = \"dcqcn\"\nrate = 0.5\ncnp = false\n";
         let entries = parse(text).unwrap_or_else(|fault| panic!("{}", fault.what));
         assert_eq!(entries[0].device, "memory:x,cc=dcqcn,rate=0.5,cnp=off".parse().unwrap());
-        let text = "[a]\nport = \"memory:x\"\ncc = \"timely\"\nbeta = 0.5\ndelta = \"20M\"\nn = 3\n";
+        let text =
+            "[a]\nport = \"memory:x\"\ncc = \"timely\"\nbeta = 0.5\ndelta = \"20M\"\nn = 3\n";
         let entries = parse(text).unwrap_or_else(|fault| panic!("{}", fault.what));
         let same = "memory:x,cc=timely,beta=0.5,delta=20M,n=3";
         assert_eq!(entries[0].device, same.parse().unwrap());

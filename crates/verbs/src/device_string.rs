@@ -44,7 +44,9 @@ use std::str::FromStr;
 
 use roxe_device::Congestion;
 use roxe_net::{fault, udp};
-use roxe_transport::congestion::{Burst, CongestionControl, NotificationPoint, Rate, UnknownControl};
+use roxe_transport::congestion::{
+    Burst, CongestionControl, NotificationPoint, Rate, UnknownControl,
+};
 
 use crate::error::NO_TELEMETRY;
 

@@ -110,10 +110,8 @@ pub struct Control {
 }
 
 impl Control {
-    const PAPER: Self = Self {
-        control: CongestionControl::Dcqcn(Dcqcn::PAPER),
-        point: NotificationPoint::PAPER,
-    };
+    const PAPER: Self =
+        Self { control: CongestionControl::Dcqcn(Dcqcn::PAPER), point: NotificationPoint::PAPER };
 }
 
 impl TryFrom<String> for Control {

@@ -46,7 +46,7 @@ impl Limits {
 const ASKS_IN_WINDOW: u32 = 16;
 
 /// The nearest number of packets, one at the least.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in bounds")]
+#[expect(clippy::cast_possible_truncation, reason = "it is in bounds")]
 const fn whole(packets: f64) -> u32 {
     packets.clamp(1.0, u32::MAX as f64) as u32
 }
@@ -59,9 +59,7 @@ impl Controller {
             CongestionControl::None => return None,
             CongestionControl::Dcqcn(dcqcn) => Self::Dcqcn(ReactionPoint::new(dcqcn, line_rate)),
             CongestionControl::Timely(it) => Self::Timely(timely::RateEngine::new(it, line_rate)),
-            CongestionControl::Swift(it) => {
-                Self::Swift(swift::Window::new(it, line_rate, packet))
-            }
+            CongestionControl::Swift(it) => Self::Swift(swift::Window::new(it, line_rate, packet)),
             CongestionControl::Hpcc(it) => Self::Hpcc(hpcc::Sender::new(it, line_rate)),
         })
     }

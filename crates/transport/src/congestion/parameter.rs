@@ -43,20 +43,25 @@ pub(crate) enum Slot<'a> {
 /// A parameter of `P`: a row of its table.
 pub(crate) struct Parameter<P> {
     pub(crate) name: &'static str,
-    slot: fn(&mut P) -> Slot<'_>,
-    least: f64,
-    most: f64,
+    /// In the unit of a number alone.
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) slot: fn(&mut P) -> Slot<'_>,
 }
 
-/// A row.
-pub(crate) const fn row<P>(
-    name: &'static str,
-    least: f64,
-    most: f64,
-    slot: fn(&mut P) -> Slot<'_>,
-) -> Parameter<P> {
-    Parameter { name, slot, least, most }
+/// The row of a field, which has the parameter's name.
+macro_rules! row {
+    ($name:ident, $slot:ident, $least:expr, $most:expr) => {
+        $crate::congestion::parameter::Parameter {
+            name: stringify!($name),
+            least: $least,
+            most: $most,
+            slot: |it| $crate::congestion::parameter::Slot::$slot(&mut it.$name),
+        }
+    };
 }
+
+pub(crate) use row;
 
 /// Sets the parameter `name` of `to`, of which `table` has all; `whose` are they.
 pub(crate) fn set<P>(
@@ -101,15 +106,8 @@ struct Unit {
 /// What may stand behind a number, and what it is multiplied by.
 type Suffixes = &'static [(&'static str, f64)];
 
-const RATES: Suffixes = &[
-    ("", 1.0),
-    ("kb/s", 1e-3),
-    ("Mb/s", 1.0),
-    ("Gb/s", 1e3),
-    ("k", 1e-3),
-    ("M", 1.0),
-    ("G", 1e3),
-];
+const RATES: Suffixes =
+    &[("", 1.0), ("kb/s", 1e-3), ("Mb/s", 1.0), ("Gb/s", 1e3), ("k", 1e-3), ("M", 1.0), ("G", 1e3)];
 const TIMES: Suffixes = &[("", 1.0), ("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)];
 const BYTES: Suffixes = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 const NONE: Suffixes = &[("", 1.0)];
@@ -154,7 +152,6 @@ impl Slot<'_> {
 
     /// Stores what is in its range; `None` when it should be whole and is not.
     #[expect(clippy::cast_possible_truncation, reason = "ranges are within the types'")]
-    #[expect(clippy::cast_sign_loss, reason = "ranges begin at 0")]
     fn store(self, value: f64) -> Option<()> {
         let whole = value.fract() == 0.0;
         match self {
