@@ -2,10 +2,10 @@
 //!
 //! Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter"
 //! (SIGCOMM 2020), algorithm 1 and section 3. Below the target the window grows by [`Swift::ai`]
-//! packets in a round trip; above, it is cut by how far above, once in a round trip at the most. The
-//! target is longer the more switches are on the way (topology scaling) and the smaller the window
-//! is (flow scaling): a small window is one of many flows, whose queue is longer. A window below one
-//! packet is a packet now and then: one in rtt/cwnd.
+//! packets in a round trip; above, it is cut by how far above, once in a round trip at the most.
+//! The target is longer the more switches are on the way (topology scaling) and the smaller the
+//! window is (flow scaling): a small window is one of many flows, whose queue is longer. A window
+//! below one packet is a packet now and then: one in rtt/cwnd.
 //!
 //! The paper takes the delay of the network and that of the hosts apart, by stamps of the adapter,
 //! with a window for each. An acknowledgement of RoCEv2 carries no stamps: the delay is the whole
