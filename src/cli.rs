@@ -673,6 +673,7 @@ Device strings:
   auto:eth1      the first where it is allowed, else the second
   memory:NAME    joined with all of the same name in the same program
   and behind each of them [,capture=FILE][,fault=RULES]
+      [,cc=none|dcqcn|dcqcn-paper|timely|swift][,PARAMETER=VALUE]…[,rate=GBPS][,cnp=on|off]
 
 A file (--config FILE, ROXE_CONFIG):
   [roxe0]                  # a table for each device, the options by their names

@@ -177,8 +177,8 @@ impl QueuePair {
         }
     }
 
-    /// What an answer says of the network: what it acknowledged and what it showed to be lost, since
-    /// these were the oldest packet unacknowledged and the next to send.
+    /// What an answer says of the network: what it acknowledged and what it showed to be lost,
+    /// since these were the oldest packet unacknowledged and the next to send.
     fn learn(&mut self, now: Instant, (unacknowledged, next): (Psn, Psn)) {
         let Some(paced) = &mut self.paced else { return };
         let Requester { unacknowledged: after, send_next, rc, .. } = &self.requester;

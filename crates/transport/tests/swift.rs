@@ -71,7 +71,10 @@ fn line(swift: &Swift, line_rate: Rate, packet: f64, events: &[(u64, Event)]) ->
     let events: Vec<String> = events.iter().map(event).collect();
     let Swift { ai, beta, max_mdf, hops, fs_min_cwnd, fs_max_cwnd, min_cwnd, max_cwnd, .. } = swift;
     format!(
-        r#"{{"line_rate": {:?}, "packet": {packet:?}, "ai": {ai:?}, "beta": {beta:?}, "max_mdf": {max_mdf:?}, "base_target": {}, "h": {}, "hops": {hops}, "fs_range": {}, "fs_min_cwnd": {fs_min_cwnd:?}, "fs_max_cwnd": {fs_max_cwnd:?}, "min_cwnd": {min_cwnd:?}, "max_cwnd": {max_cwnd:?}, "retx_reset_threshold": {}, "events": [{}]}}"#,
+        r#"{{"line_rate": {:?}, "packet": {packet:?}, "ai": {ai:?}, "beta": {beta:?},
+"max_mdf": {max_mdf:?}, "base_target": {}, "h": {}, "hops": {hops}, "fs_range": {},
+"fs_min_cwnd": {fs_min_cwnd:?}, "fs_max_cwnd": {fs_max_cwnd:?}, "min_cwnd": {min_cwnd:?},
+"max_cwnd": {max_cwnd:?}, "retx_reset_threshold": {}, "events": [{}]}}"#,
         line_rate.bits_per_second() / 1e6,
         swift.base_target.as_nanos(),
         swift.h.as_nanos(),
@@ -79,6 +82,7 @@ fn line(swift: &Swift, line_rate: Rate, packet: f64, events: &[(u64, Event)]) ->
         swift.retx_reset_threshold,
         events.join(", "),
     )
+    .replace('\n', " ")
 }
 
 #[test]

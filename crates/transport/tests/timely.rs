@@ -48,7 +48,9 @@ fn line(timely: &Timely, line_rate: Rate, rtts: &[u64]) -> String {
     let mbps = |rate: Rate| rate.bits_per_second() / 1e6;
     let Timely { alpha, beta, delta, t_low, t_high, min_rtt, n, hai_thresh, min_rate, .. } = timely;
     format!(
-        r#"{{"line_rate": {:?}, "alpha": {alpha:?}, "beta": {beta:?}, "delta": {:?}, "t_low": {}, "t_high": {}, "min_rtt": {}, "n": {n}, "hai_thresh": {hai_thresh}, "min_rate": {:?}, "rtts": {rtts:?}}}"#,
+        r#"{{"line_rate": {:?}, "alpha": {alpha:?}, "beta": {beta:?}, "delta": {:?},
+"t_low": {}, "t_high": {}, "min_rtt": {}, "n": {n}, "hai_thresh": {hai_thresh},
+"min_rate": {:?}, "rtts": {rtts:?}}}"#,
         mbps(line_rate),
         mbps(*delta),
         t_low.as_nanos(),
@@ -56,6 +58,7 @@ fn line(timely: &Timely, line_rate: Rate, rtts: &[u64]) -> String {
         min_rtt.as_nanos(),
         mbps(*min_rate),
     )
+    .replace('\n', " ")
 }
 
 #[test]

@@ -188,6 +188,11 @@ mod tests {
         let text = "[a]\nport = \"memory:x\"\ncc = \"dcqcn\"\nrate = 0.5\ncnp = false\n";
         let entries = parse(text).unwrap_or_else(|fault| panic!("{}", fault.what));
         assert_eq!(entries[0].device, "memory:x,cc=dcqcn,rate=0.5,cnp=off".parse().unwrap());
+        let text =
+            "[a]\nport = \"memory:x\"\ncc = \"timely\"\nbeta = 0.5\ndelta = \"20M\"\nn = 3\n";
+        let entries = parse(text).unwrap_or_else(|fault| panic!("{}", fault.what));
+        let same = "memory:x,cc=timely,beta=0.5,delta=20M,n=3";
+        assert_eq!(entries[0].device, same.parse().unwrap());
         for wrong in ["rate = 0", "rate = nan", "rate = -1.5", "cc = \"fast\"", "cnp = 3"] {
             let (line, key, _) = why(&format!("[a]\nport = \"memory:x\"\n{wrong}\n"));
             assert_eq!(

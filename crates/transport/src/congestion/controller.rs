@@ -46,7 +46,7 @@ impl Limits {
 const ASKS_IN_WINDOW: u32 = 16;
 
 /// The nearest number of packets, one at the least.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in bounds")]
+#[expect(clippy::cast_possible_truncation, reason = "it is in bounds")]
 const fn whole(packets: f64) -> u32 {
     packets.clamp(1.0, u32::MAX as f64) as u32
 }

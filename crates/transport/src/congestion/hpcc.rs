@@ -14,7 +14,7 @@ use core::time::Duration;
 use roxe_wire::Psn;
 
 use super::Rate;
-use super::parameter::{MOST_MBPS, MOST_US, Parameter, Slot, row};
+use super::parameter::{MOST_MBPS, MOST_US, Parameter, row};
 
 /// What a switch says of the link that a packet is about to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -57,13 +57,12 @@ impl Hpcc {
         min_rate: Rate::from_mbps(10),
     };
 
-    #[rustfmt::skip]
     pub(super) const PARAMETERS: &[Parameter<Self>] = &[
-        row("eta",       0.1, 1.0,       |it| Slot::Real(&mut it.eta)),
-        row("max_stage", 0.0, 1000.0,    |it| Slot::Count(&mut it.max_stage)),
-        row("t",         0.1, MOST_US,   |it| Slot::Time(&mut it.t)),
-        row("n",         1.0, 1e6,       |it| Slot::Count(&mut it.n)),
-        row("min_rate",  0.1, MOST_MBPS, |it| Slot::Rate(&mut it.min_rate)),
+        row!(eta, Real, 0.1, 1.0),
+        row!(max_stage, Count, 0.0, 1000.0),
+        row!(t, Time, 0.1, MOST_US),
+        row!(n, Count, 1.0, 1e6),
+        row!(min_rate, Rate, 0.1, MOST_MBPS),
     ];
 
     /// T, in seconds.
@@ -290,8 +289,8 @@ mod tests {
         let mut windows = Vec::new();
         for trip in 1..=6 {
             // A tenth of the link.
-            let hop = hop(trip * 10, trip * 1_250, 0);
-            sender.acknowledged(psn(2 * trip as u32), psn(2 * trip as u32 + 1), &[hop]);
+            let hop = hop(u64::from(trip) * 10, u64::from(trip) * 1_250, 0);
+            sender.acknowledged(psn(2 * trip), psn(2 * trip + 1), &[hop]);
             windows.push(sender.window());
         }
         let additive: Vec<f64> = (1..=5).map(|trip| 1_000.0 + 6.25 * f64::from(trip)).collect();

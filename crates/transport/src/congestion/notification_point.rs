@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use roxe_wire::{Instant, TrafficClass};
 
-use super::parameter::{self, Parameter, ParameterError, Slot, row};
+use super::parameter::{self, Parameter, ParameterError, row};
 
 /// Among what one notification an interval is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,11 +44,8 @@ impl NotificationPoint {
     pub const PAPER: Self =
         Self { np_min_time_between_cnps: Duration::from_micros(50), ..Self::DEFAULT };
 
-    #[rustfmt::skip]
-    const PARAMETERS: &[Parameter<Self>] = &[
-        row("np_min_time_between_cnps", 0.0, 4095.0, |it| Slot::Time(&mut it.np_min_time_between_cnps)),
-        row("np_cnp_dscp",              0.0, 63.0,   |it| Slot::Small(&mut it.np_cnp_dscp)),
-    ];
+    const PARAMETERS: &[Parameter<Self>] =
+        &[row!(np_min_time_between_cnps, Time, 0.0, 4095.0), row!(np_cnp_dscp, Small, 0.0, 63.0)];
 
     /// Whether this is the name of a parameter of notification points.
     pub fn has(name: &str) -> bool {

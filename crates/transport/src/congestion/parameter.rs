@@ -43,20 +43,25 @@ pub(crate) enum Slot<'a> {
 /// A parameter of `P`: a row of its table.
 pub(crate) struct Parameter<P> {
     pub(crate) name: &'static str,
-    slot: fn(&mut P) -> Slot<'_>,
-    least: f64,
-    most: f64,
+    /// In the unit of a number alone.
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+    pub(crate) slot: fn(&mut P) -> Slot<'_>,
 }
 
-/// A row.
-pub(crate) const fn row<P>(
-    name: &'static str,
-    least: f64,
-    most: f64,
-    slot: fn(&mut P) -> Slot<'_>,
-) -> Parameter<P> {
-    Parameter { name, slot, least, most }
+/// The row of a field, which has the parameter's name.
+macro_rules! row {
+    ($name:ident, $slot:ident, $least:expr, $most:expr) => {
+        $crate::congestion::parameter::Parameter {
+            name: stringify!($name),
+            least: $least,
+            most: $most,
+            slot: |it| $crate::congestion::parameter::Slot::$slot(&mut it.$name),
+        }
+    };
 }
+
+pub(crate) use row;
 
 /// Sets the parameter `name` of `to`, of which `table` has all; `whose` are they.
 pub(crate) fn set<P>(
@@ -147,7 +152,6 @@ impl Slot<'_> {
 
     /// Stores what is in its range; `None` when it should be whole and is not.
     #[expect(clippy::cast_possible_truncation, reason = "ranges are within the types'")]
-    #[expect(clippy::cast_sign_loss, reason = "ranges begin at 0")]
     fn store(self, value: f64) -> Option<()> {
         let whole = value.fract() == 0.0;
         match self {

@@ -14,7 +14,7 @@ use core::time::Duration;
 use roxe_wire::Instant;
 
 use super::Rate;
-use super::parameter::{MOST_MBPS, MOST_US, Parameter, Slot, row};
+use super::parameter::{MOST_MBPS, MOST_US, Parameter, row};
 
 /// Parameters of a reaction point; in every duration and count zero means "never".
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,24 +104,23 @@ impl Dcqcn {
         ..Self::MLX5
     };
 
-    #[rustfmt::skip]
     pub(super) const PARAMETERS: &[Parameter<Self>] = &[
-        row("rp_dce_tcp_g",                  0.0, 1024.0,    |it| Slot::Count(&mut it.rp_dce_tcp_g)),
-        row("rp_dce_tcp_rtt",                0.0, MOST_US,   |it| Slot::Time(&mut it.rp_dce_tcp_rtt)),
-        row("rp_time_reset",                 0.0, MOST_US,   |it| Slot::Time(&mut it.rp_time_reset)),
-        row("rp_byte_reset",                 0.0, 1e12,      |it| Slot::Bytes(&mut it.rp_byte_reset)),
-        row("rp_threshold",                  0.0, 1000.0,    |it| Slot::Count(&mut it.rp_threshold)),
-        row("rp_ai_rate",                    0.0, MOST_MBPS, |it| Slot::Rate(&mut it.rp_ai_rate)),
-        row("rp_hai_rate",                   0.0, MOST_MBPS, |it| Slot::Rate(&mut it.rp_hai_rate)),
-        row("rp_min_rate",                   0.1, MOST_MBPS, |it| Slot::Rate(&mut it.rp_min_rate)),
-        row("rp_max_rate",                   0.0, MOST_MBPS, |it| Slot::Rate(&mut it.rp_max_rate)),
-        row("rp_initial_alpha_value",        0.0, 1023.0,    |it| Slot::Count(&mut it.rp_initial_alpha_value)),
-        row("rp_min_dec_fac",                0.0, 100.0,     |it| Slot::Count(&mut it.rp_min_dec_fac)),
-        row("rp_rate_reduce_monitor_period", 0.0, MOST_US,   |it| Slot::Time(&mut it.rp_rate_reduce_monitor_period)),
-        row("rp_rate_to_set_on_first_cnp",   0.0, MOST_MBPS, |it| Slot::Rate(&mut it.rp_rate_to_set_on_first_cnp)),
-        row("rp_clamp_tgt_rate",             0.0, 1.0,       |it| Slot::Switch(&mut it.rp_clamp_tgt_rate)),
-        row("rp_clamp_tgt_rate_ati",         0.0, 1.0,       |it| Slot::Switch(&mut it.rp_clamp_tgt_rate_ati)),
-        row("rp_gd",                         10.0, 15.0,     |it| Slot::Count(&mut it.rp_gd)),
+        row!(rp_dce_tcp_g, Count, 0.0, 1024.0),
+        row!(rp_dce_tcp_rtt, Time, 0.0, MOST_US),
+        row!(rp_time_reset, Time, 0.0, MOST_US),
+        row!(rp_byte_reset, Bytes, 0.0, 1e12),
+        row!(rp_threshold, Count, 0.0, 1000.0),
+        row!(rp_ai_rate, Rate, 0.0, MOST_MBPS),
+        row!(rp_hai_rate, Rate, 0.0, MOST_MBPS),
+        row!(rp_min_rate, Rate, 0.1, MOST_MBPS),
+        row!(rp_max_rate, Rate, 0.0, MOST_MBPS),
+        row!(rp_initial_alpha_value, Count, 0.0, 1023.0),
+        row!(rp_min_dec_fac, Count, 0.0, 100.0),
+        row!(rp_rate_reduce_monitor_period, Time, 0.0, MOST_US),
+        row!(rp_rate_to_set_on_first_cnp, Rate, 0.0, MOST_MBPS),
+        row!(rp_clamp_tgt_rate, Switch, 0.0, 1.0),
+        row!(rp_clamp_tgt_rate_ati, Switch, 0.0, 1.0),
+        row!(rp_gd, Count, 10.0, 15.0),
     ];
 
     /// 1 - g.

@@ -1,11 +1,11 @@
 //! Swift: a window that keeps the delay at a target.
 //!
 //! Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter"
-//! (SIGCOMM 2020), algorithm 1 and section 3. Below the target the window grows by
-//! [`Swift::ai`] packets in a round trip; above, it is cut by how far above, once in a round trip at
-//! the most. The target is longer the more switches are on the way (topology scaling) and the
-//! smaller the window is (flow scaling): a small window is one of many flows, whose queue is longer.
-//! A window below one packet is a packet now and then: one in rtt/cwnd.
+//! (SIGCOMM 2020), algorithm 1 and section 3. Below the target the window grows by [`Swift::ai`]
+//! packets in a round trip; above, it is cut by how far above, once in a round trip at the most.
+//! The target is longer the more switches are on the way (topology scaling) and the smaller the
+//! window is (flow scaling): a small window is one of many flows, whose queue is longer. A window
+//! below one packet is a packet now and then: one in rtt/cwnd.
 //!
 //! The paper takes the delay of the network and that of the hosts apart, by stamps of the adapter,
 //! with a window for each. An acknowledgement of RoCEv2 carries no stamps: the delay is the whole
@@ -20,7 +20,7 @@ use core::time::Duration;
 use roxe_wire::Instant;
 
 use super::Rate;
-use super::parameter::{MOST_US, Parameter, Slot, row};
+use super::parameter::{MOST_US, Parameter, row};
 
 /// Parameters, by the paper's names; ħ is `h`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,20 +70,19 @@ impl Swift {
         retx_reset_threshold: 5,
     };
 
-    #[rustfmt::skip]
     pub(super) const PARAMETERS: &[Parameter<Self>] = &[
-        row("ai",                   0.0,  1000.0,  |it| Slot::Real(&mut it.ai)),
-        row("beta",                 0.0,  1.0,     |it| Slot::Real(&mut it.beta)),
-        row("max_mdf",              0.0,  1.0,     |it| Slot::Real(&mut it.max_mdf)),
-        row("base_target",          0.1,  MOST_US, |it| Slot::Time(&mut it.base_target)),
-        row("h",                    0.0,  MOST_US, |it| Slot::Time(&mut it.h)),
-        row("hops",                 0.0,  255.0,   |it| Slot::Count(&mut it.hops)),
-        row("fs_range",             0.0,  MOST_US, |it| Slot::Time(&mut it.fs_range)),
-        row("fs_min_cwnd",          1e-4, 1e6,     |it| Slot::Real(&mut it.fs_min_cwnd)),
-        row("fs_max_cwnd",          1e-4, 1e6,     |it| Slot::Real(&mut it.fs_max_cwnd)),
-        row("min_cwnd",             1e-4, 1e6,     |it| Slot::Real(&mut it.min_cwnd)),
-        row("max_cwnd",             1.0,  1e6,     |it| Slot::Real(&mut it.max_cwnd)),
-        row("retx_reset_threshold", 1.0,  1000.0,  |it| Slot::Count(&mut it.retx_reset_threshold)),
+        row!(ai, Real, 0.0, 1000.0),
+        row!(beta, Real, 0.0, 1.0),
+        row!(max_mdf, Real, 0.0, 1.0),
+        row!(base_target, Time, 0.1, MOST_US),
+        row!(h, Time, 0.0, MOST_US),
+        row!(hops, Count, 0.0, 255.0),
+        row!(fs_range, Time, 0.0, MOST_US),
+        row!(fs_min_cwnd, Real, 1e-4, 1e6),
+        row!(fs_max_cwnd, Real, 1e-4, 1e6),
+        row!(min_cwnd, Real, 1e-4, 1e6),
+        row!(max_cwnd, Real, 1.0, 1e6),
+        row!(retx_reset_threshold, Count, 1.0, 1000.0),
     ];
 
     /// The target of a window of so many packets, in seconds.

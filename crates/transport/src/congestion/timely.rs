@@ -1,10 +1,10 @@
 //! TIMELY: the rate follows how the round trip time changes.
 //!
 //! Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter" (SIGCOMM 2015), section
-//! 4.3 and algorithm 1. Each completion of a segment brings a round trip time. Below [`Timely::t_low`]
-//! the rate grows; above [`Timely::t_high`] it is cut by how far above. Between both its gradient
-//! decides: queues that shrink let it grow, the faster the longer they do (hyperactive increase);
-//! queues that grow cut it by how fast they do.
+//! 4.3 and algorithm 1. Each completion of a segment brings a round trip time. Below
+//! [`Timely::t_low`] the rate grows; above [`Timely::t_high`] it is cut by how far above. Between
+//! both its gradient decides: queues that shrink let it grow, the faster the longer they do
+//! (hyperactive increase); queues that grow cut it by how fast they do.
 //!
 //! A gradient of zero says nothing of how long a queue is, nor who has which share of it: there is
 //! no point to which rates are drawn, and two flows may stay unequal (Zhu et al., "ECN or Delay",
@@ -18,7 +18,7 @@
 use core::time::Duration;
 
 use super::Rate;
-use super::parameter::{MOST_MBPS, MOST_US, Parameter, Slot, row};
+use super::parameter::{MOST_MBPS, MOST_US, Parameter, row};
 
 /// Parameters, by the paper's names in small letters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,18 +62,17 @@ impl Timely {
         min_rate: Rate::from_mbps(100),
     };
 
-    #[rustfmt::skip]
     pub(super) const PARAMETERS: &[Parameter<Self>] = &[
-        row("alpha",      0.0, 1.0,       |it| Slot::Real(&mut it.alpha)),
-        row("beta",       0.0, 1.0,       |it| Slot::Real(&mut it.beta)),
-        row("delta",      0.0, MOST_MBPS, |it| Slot::Rate(&mut it.delta)),
-        row("t_low",      0.0, MOST_US,   |it| Slot::Time(&mut it.t_low)),
-        row("t_high",     0.0, MOST_US,   |it| Slot::Time(&mut it.t_high)),
-        row("min_rtt",    0.1, MOST_US,   |it| Slot::Time(&mut it.min_rtt)),
-        row("n",          1.0, 1000.0,    |it| Slot::Count(&mut it.n)),
-        row("hai_thresh", 1.0, 1000.0,    |it| Slot::Count(&mut it.hai_thresh)),
-        row("segment",    1.0, 1e9,       |it| Slot::Bytes(&mut it.segment)),
-        row("min_rate",   0.1, MOST_MBPS, |it| Slot::Rate(&mut it.min_rate)),
+        row!(alpha, Real, 0.0, 1.0),
+        row!(beta, Real, 0.0, 1.0),
+        row!(delta, Rate, 0.0, MOST_MBPS),
+        row!(t_low, Time, 0.0, MOST_US),
+        row!(t_high, Time, 0.0, MOST_US),
+        row!(min_rtt, Time, 0.1, MOST_US),
+        row!(n, Count, 1.0, 1000.0),
+        row!(hai_thresh, Count, 1.0, 1000.0),
+        row!(segment, Bytes, 1.0, 1e9),
+        row!(min_rate, Rate, 0.1, MOST_MBPS),
     ];
 }
 
