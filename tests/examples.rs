@@ -16,6 +16,27 @@ fn program(name: &str) -> PathBuf {
     roxe.with_file_name("examples").join(name)
 }
 
+/// Four namespaces, a bridge that marks, and all that two senders sent: 24 KiB each, 256 a packet.
+#[test]
+fn two_senders_over_the_kernel_are_recorded() {
+    if !is_root() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("roxe-two-senders-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("two.pcapng");
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/labs/two-senders.toml");
+    let path = file.to_str().expect("text");
+    printed(start("kernel_congestion", &[lab, "--capture", path]));
+    let check = Command::new(env!("CARGO_BIN_EXE_roxe")).arg("check").arg(&file).output();
+    let explain = Command::new(env!("CARGO_BIN_EXE_roxe")).arg("explain").arg(&file).output();
+    std::fs::remove_dir_all(&folder).expect("it is ours");
+    assert!(check.expect("roxe runs").status.success());
+    let text = String::from_utf8(explain.expect("roxe runs").stdout).expect("text");
+    assert_eq!(text.matches("ends message 12 ").count(), 2, "{text}");
+    assert_eq!(text.matches(", 12 WRITE, 24576 B").count(), 2, "{text}");
+}
+
 /// Starts an example that ends with the thread that started it.
 fn start(name: &str, arguments: &[&str]) -> Child {
     let mut command = Command::new("setpriv");
