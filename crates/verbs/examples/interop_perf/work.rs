@@ -69,17 +69,16 @@ pub(crate) enum Metric {
 
 #[rustfmt::skip]
 pub(crate) const ALL: &[Work] = &[
-    row("WRITE 64 KiB, path MTU 1024",         "write_bw -m 1024 -s 65536 -n 300",   Metric::Bandwidth),
-    row("WRITE 64 KiB, path MTU 2048",         "write_bw -m 2048 -s 65536 -n 300",   Metric::Bandwidth),
-    row("SEND 64 KiB, path MTU 1024",          "send_bw -m 1024 -s 65536 -n 300",    Metric::Bandwidth),
-    row("SEND 64 KiB, path MTU 2048",          "send_bw -m 2048 -s 65536 -n 300",    Metric::Bandwidth),
-    row("READ 64 KiB, path MTU 1024",          "read_bw -m 1024 -s 65536 -n 300",    Metric::Bandwidth),
-    row("READ 64 KiB, path MTU 2048",          "read_bw -m 2048 -s 65536 -n 300",    Metric::Bandwidth),
-    row("SEND 64 KiB, path MTU 1024, events",  "send_bw -m 1024 -s 65536 -n 300 -e", Metric::Bandwidth),
-    row("READ 64 KiB, path MTU 1024, events",  "read_bw -m 1024 -s 65536 -n 300 -e", Metric::Bandwidth),
-    row("8-byte WRITEs",                       "write_bw -m 1024 -s 8 -n 8000",      Metric::Rate),
-    row("8-byte SENDs",                        "send_bw -m 1024 -s 8 -n 8000",       Metric::Rate),
-    row("8-byte SENDs, events",                "send_bw -m 1024 -s 8 -n 8000 -e",    Metric::Rate),
+    row("WRITE 64 KiB, path MTU 1024",         "write_bw -m 1024 -s 65536 -n 200",   Metric::Bandwidth),
+    row("WRITE 64 KiB, path MTU 2048",         "write_bw -m 2048 -s 65536 -n 200",   Metric::Bandwidth),
+    row("SEND 64 KiB, path MTU 1024",          "send_bw -m 1024 -s 65536 -n 200",    Metric::Bandwidth),
+    row("SEND 64 KiB, path MTU 2048",          "send_bw -m 2048 -s 65536 -n 200",    Metric::Bandwidth),
+    row("READ 64 KiB, path MTU 1024",          "read_bw -m 1024 -s 65536 -n 200",    Metric::Bandwidth),
+    row("READ 64 KiB, path MTU 2048",          "read_bw -m 2048 -s 65536 -n 200",    Metric::Bandwidth),
+    row("SEND 64 KiB, path MTU 1024, events",  "send_bw -m 1024 -s 65536 -n 200 -e", Metric::Bandwidth),
+    row("8-byte WRITEs",                       "write_bw -m 1024 -s 8 -n 6000",      Metric::Rate),
+    row("8-byte SENDs",                        "send_bw -m 1024 -s 8 -n 6000",       Metric::Rate),
+    row("8-byte SENDs, events",                "send_bw -m 1024 -s 8 -n 6000 -e",    Metric::Rate),
     row("8-byte SEND, one way, events",        "send_lat -m 1024 -s 8 -n 1000 -e",   Metric::Latency),
     row("8-byte READ, there and back, events", "read_lat -m 1024 -s 8 -n 1000 -e",   Metric::Latency),
 ];
