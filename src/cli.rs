@@ -13,6 +13,7 @@ use roxe_verbs::{Context, DeviceEntry, Error, Mtu, devices_in, find_in};
 
 use crate::perf::arguments::PerfArguments;
 use crate::pingpong::arguments::PingpongArguments;
+use crate::rping::arguments::RpingArguments;
 
 /// An RDMA network adapter in software: RoCEv2 in userspace.
 ///
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Doctor(DoctorArguments),
     Perf(PerfArguments),
     Pingpong(PingpongArguments),
+    Rping(RpingArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
+use roxe_verbs::cm::CmError;
 use roxe_verbs::connect::{ConnectError, is_this_host, why_unreachable};
 use roxe_verbs::{Context, Error, Gid, PortState, ServiceType};
 use rustix::net::sockopt;
@@ -20,9 +21,9 @@ use crate::side_channel::here::Here;
 
 pub(crate) mod here;
 
-/// What every program that measures is told: its adapter, and how the other side is met.
+/// The adapter of a program that measures.
 #[derive(Debug, Args)]
-pub(crate) struct SideArguments {
+pub(crate) struct AdapterArguments {
     /// The adapter: a name, or a device string (see `roxe devinfo --help`)
     ///
     /// Without it, the first that a file or ROXE_DEVICES names.
@@ -30,6 +31,13 @@ pub(crate) struct SideArguments {
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
+}
+
+/// What every program is told that meets the other side over TCP: its adapter, and how.
+#[derive(Debug, Args)]
+pub(crate) struct SideArguments {
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArguments,
     /// The TCP port over which the two sides tell each other their queue pairs
     #[arg(short, long, default_value_t = 18515, value_parser = value_parser!(u16).range(1..))]
     pub(crate) port: u16,
@@ -48,6 +56,16 @@ impl SideArguments {
         Duration::from_secs(self.patience)
     }
 
+    /// [`AdapterArguments::with_adapter`].
+    pub(crate) fn with_adapter(
+        &self,
+        act: impl FnOnce(&Context) -> Result<Outcome, Failure>,
+    ) -> Result<Outcome, Failure> {
+        self.adapter.with_adapter(act)
+    }
+}
+
+impl AdapterArguments {
     /// Opens the adapter that is named, or the first that a file or ROXE_DEVICES names. By its port
     /// packets must come and go.
     fn open(&self) -> Result<Context, Failure> {
@@ -161,7 +179,15 @@ impl From<Error> for Failure {
             | Error::NoAddress(_)
             | Error::NoRoute(_)
             | Error::Resolve(_)
-            | Error::Capture(_) => Self::lacking(error),
+            | Error::Capture(_)
+            | Error::Cm(
+                CmError::NoWay(_)
+                | CmError::NoSource(_)
+                | CmError::NotOurs(_)
+                | CmError::AddressInUse(_)
+                | CmError::Unreachable
+                | CmError::Rejected { .. },
+            ) => Self::lacking(error),
             #[cfg(feature = "af_xdp")]
             Error::OpenXdp(_) => Self::lacking(why_not_open(&error)),
             Error::System(_) => Self::lacking(why_not_open(&error)),

@@ -132,8 +132,8 @@ fn impatient(times: u8) -> CmOptions {
 
 #[test]
 fn messages_that_are_lost_are_sent_again() {
-    let pair = ["one", "other"].map(|_| roxe_verbs::open("memory:lossy,fault=drop 40%").unwrap());
-    for _ in 0..5 {
+    let pair = ["one", "other"].map(|_| roxe_verbs::open("memory:lossy,fault=drop 15%").unwrap());
+    for _ in 0..8 {
         let [(_asking, connected), (_answering, answered)] = joined_with(&pair, impatient(15));
         connected.disconnect(PATIENCE).unwrap();
         answered.wait_disconnected(PATIENCE).unwrap();
