@@ -17,6 +17,7 @@ mod perf;
 mod pingpong;
 mod progress;
 mod replay;
+mod run;
 mod script;
 mod side_channel;
 mod sim;
@@ -88,5 +89,6 @@ fn run(command: &Command) -> Result<Outcome> {
         Command::Capture(arguments) => capture_live::run(arguments),
         Command::Perf(arguments) => perf::run(arguments),
         Command::Pingpong(arguments) => pingpong::run(arguments),
+        Command::Run(arguments) => run::run(arguments),
     }
 }

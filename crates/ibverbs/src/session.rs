@@ -129,6 +129,11 @@ impl Session {
         if session.life.goes_on() { Ok(session) } else { Err(libc::EIO) }
     }
 
+    /// Whether it was not opened by a process that forked.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.life.goes_on()
+    }
+
     pub(crate) fn objects(&self) -> MutexGuard<'_, Objects> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
