@@ -1,5 +1,6 @@
 //! The command line as one type.
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::num::ParseIntError;
 use std::path::PathBuf;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Perf(PerfArguments),
     Pingpong(PingpongArguments),
     Rping(RpingArguments),
+    Run(RunArguments),
 }
 
 /// Explains captures: a line a frame, and what it means for its conversation.
@@ -601,6 +603,36 @@ pub(crate) struct DoctorArguments {
     /// JSON Lines: a flat object a check
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Runs a program that was made for a card, with adapters of ours.
+///
+/// The program gets our libibverbs.so.1 by LD_LIBRARY_PATH, its adapters by ROXE_DEVICES, and, where
+/// this may be done (as root), a view of /dev/infiniband and /sys/class/infiniband that nobody else
+/// has. Signals go to the program. When it fails, a sentence is said for each of its queue pairs
+/// that ended badly.
+///
+/// Exit status: that of the program, 128 and the signal that ended it; 2 a usage error; 3 a library,
+/// an interface or the program is missing.
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Which adapters, separated by `;`: device strings such as `xdp:eth1`, or NAME=STRING
+    #[arg(short, long, value_name = "DEVICES", conflicts_with = "config")]
+    pub(crate) devices: Option<String>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// Record what the adapters send and receive, as pcapng; of several the others get a number
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
+    /// Make the network a bad one, such as `drop 1%`
+    #[arg(long, value_name = "RULES")]
+    pub(crate) fault: Option<String>,
+    /// Say nothing of queue pairs that ended
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
 }
 
 /// A path MTU in bytes.

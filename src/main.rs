@@ -18,6 +18,7 @@ mod pingpong;
 mod progress;
 mod replay;
 mod rping;
+mod run;
 mod script;
 mod side_channel;
 mod sim;
@@ -90,5 +91,6 @@ fn run(command: &Command) -> Result<Outcome> {
         Command::Perf(arguments) => perf::run(arguments),
         Command::Pingpong(arguments) => pingpong::run(arguments),
         Command::Rping(arguments) => rping::run(arguments),
+        Command::Run(arguments) => run::run(arguments),
     }
 }

@@ -9,13 +9,14 @@ use crate::errno::{self, Done};
 use crate::layout::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_pd, ibv_wc,
 };
-use crate::session::{Object, Session};
+use crate::session::{Object, Session, Use};
 
 /// An address handle.
 #[repr(C)]
 pub(crate) struct Ah {
     public: ibv_ah,
     pub(crate) handle: Option<AddressHandle>,
+    _domain: Use,
 }
 
 impl Object for Ah {
@@ -85,10 +86,10 @@ unsafe fn create(pd: *mut ibv_pd, attr: *const ibv_ah_attr) -> Done<*mut ibv_ah>
         let domain = Pd::of(pd)?;
         let vector = vector_of(attr.as_ref().ok_or(libc::EINVAL)?)?;
         let handle = domain.domain()?.create_ah(&vector).map_err(errno::of)?;
-        domain.users.acquire();
         let context = (*pd).context;
         let public = ibv_ah { context, pd, handle: 0 };
-        Ok(Ah { public, handle: Some(handle) }.publish(Session::of(context)?).cast())
+        let ah = Ah { public, handle: Some(handle), _domain: domain.users.one_more() };
+        Ok(ah.publish(Session::of(context)?).cast())
     }
 }
 
@@ -97,9 +98,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     let done = unsafe {
         match Ah::of(ah) {
             Ok(_) => {
-                if let Ok(domain) = Pd::of(Ah::take(ah).public.pd) {
-                    domain.users.release();
-                }
+                drop(Ah::take(ah));
                 Ok(())
             }
             Err(libc::EIO) => Ok(()),

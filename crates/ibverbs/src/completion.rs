@@ -20,7 +20,7 @@ use crate::layout::{
     IBV_WC_WITH_INV, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
     ibv_poll_cq_attr, ibv_wc,
 };
-use crate::session::{Acknowledged, Object, Session, Users, waits};
+use crate::session::{Acknowledged, Object, Session, Use, Users, waits};
 use crate::stories;
 
 /// A completion channel.
@@ -52,6 +52,7 @@ pub(crate) struct Cq {
     pub(crate) queue: Option<CompletionQueue>,
     /// The queue pairs that complete here.
     pub(crate) users: Users,
+    _channel: Option<Use>,
     /// Events of completions, and others, that the program was given.
     told: u32,
     pub(crate) told_async: AtomicU32,
@@ -224,14 +225,11 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
         read_completion_wallclock_ns: asked(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
             .then_some(read_wallclock as _),
     };
-    if let Some(channel) = channel {
-        channel.users.acquire();
-        channel.public.refcnt += 1;
-    }
     let cq = Cq {
         public,
         queue: Some(queue),
         users: Users::default(),
+        _channel: channel.map(|channel| channel.users.one_more()),
         told: 0,
         told_async: AtomicU32::new(0),
         current: Completion::BLANK,
@@ -273,10 +271,6 @@ unsafe fn destroy(cq: *mut ibv_cq) -> Done {
         let (told, told_async) = (ours.told, ours.told_async.load(Ordering::Relaxed));
         ours.of_completions().wait_for(told);
         ours.acknowledged().wait_for(told_async);
-        if let Ok(channel) = Channel::of(ours.public.channel) {
-            channel.users.release();
-            channel.public.refcnt -= 1;
-        }
         drop(Cq::take(cq));
     }
     Ok(())

@@ -57,7 +57,7 @@ impl Device {
             dev_path: c_text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
             ibdev_path: c_text(&format!("/sys/class/infiniband/{name}")),
         };
-        let guid = guid(&entry.device.to_string());
+        let guid = u64::from_ne_bytes(entry.guid());
         let entry = DeviceEntry { name, ..entry };
         let (provider, open) = ([0; 8], Mutex::default());
         Self { public, provider, entry, index: number, guid, open }
@@ -247,20 +247,6 @@ fn memory_file() -> io::Result<OwnedFd> {
     let fd = unsafe { libc::memfd_create(c"roxe".as_ptr(), libc::MFD_CLOEXEC) };
     // SAFETY: it was just made.
     if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
-}
-
-/// An identifier that is the same each time: a hash of what the adapter is, marked as one that no
-/// authority gave. In the order of the network, as all of them are.
-fn guid(device: &str) -> u64 {
-    let [port, ..] = device.split(',').collect::<Vec<_>>()[..] else { return 0 };
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let bytes = host.trim().bytes().chain(port.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let mut guid = hash.to_be_bytes();
-    guid[0] = guid[0] & !1 | 2;
-    u64::from_ne_bytes(guid)
 }
 
 /// A text as C has it; what is too long is cut off.

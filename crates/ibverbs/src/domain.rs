@@ -9,7 +9,7 @@ use crate::layout::{
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, ibv_context,
     ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
 };
-use crate::session::{Object, Session, Users};
+use crate::session::{Object, Session, Use, Users};
 
 /// A protection domain.
 #[repr(C)]
@@ -18,8 +18,8 @@ pub(crate) struct Pd {
     domain: Option<ProtectionDomain>,
     /// What stands on it.
     pub(crate) users: Users,
-    /// The domain that this one is a view of, and whose threads use it.
-    parent: Option<(*mut Self, *mut Td)>,
+    /// The domain that this one is a view of, and the threads that use it.
+    _parents: Vec<Use>,
 }
 
 impl Object for Pd {
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
     // SAFETY: the program has opened it.
     let made = unsafe { Session::of(context) }.and_then(|session| {
         let domain = session.context.alloc_pd().map_err(errno::of)?;
-        Ok(publish(session, context, domain, None))
+        Ok(publish(session, context, domain, Vec::new()))
     });
     errno::pointer(made)
 }
@@ -54,10 +54,11 @@ fn publish(
     session: &Session,
     context: *mut ibv_context,
     domain: ProtectionDomain,
-    parent: Option<(*mut Pd, *mut Td)>,
+    parents: Vec<Use>,
 ) -> *mut ibv_pd {
     let public = ibv_pd { context, handle: 0 };
-    let pd = Pd { public, domain: Some(domain), users: Users::default(), parent };
+    let users = Users::default();
+    let pd = Pd { public, domain: Some(domain), users, _parents: parents };
     let pd = pd.publish(session);
     // SAFETY: it was just made. By the handle who imports it finds it.
     unsafe { (*pd).public.handle = session.number_of(pd) };
@@ -72,7 +73,7 @@ impl Pd {
         domain: ProtectionDomain,
         handle: u32,
     ) -> *mut ibv_pd {
-        let pd = publish(session, context, domain, None);
+        let pd = publish(session, context, domain, Vec::new());
         // SAFETY: it was just made.
         unsafe { (*pd).handle = handle };
         pd
@@ -91,12 +92,7 @@ unsafe fn dealloc(pd: *mut ibv_pd) -> Done {
             return Ok(());
         }
         Pd::of(pd)?.users.none_left()?;
-        if let Some((parent, thread)) = Pd::take(pd).parent {
-            (*parent).users.release();
-            if let Some(thread) = thread.as_ref() {
-                thread.users.release();
-            }
-        }
+        drop(Pd::take(pd));
     }
     Ok(())
 }
@@ -167,10 +163,8 @@ unsafe fn parent_domain(
         }
         let parent = Pd::of(attr.pd)?;
         let domain = parent.domain()?.clone();
-        parent.users.acquire();
-        if let Ok(thread) = Td::of(attr.td) {
-            thread.users.acquire();
-        }
-        Ok(publish(session, context, domain, Some((parent, attr.td.cast()))))
+        let thread = Td::of(attr.td).ok().map(|thread| thread.users.one_more());
+        let parents = [parent.users.one_more()].into_iter().chain(thread).collect();
+        Ok(publish(session, context, domain, parents))
     }
 }

@@ -28,6 +28,19 @@ fn sessions<R>(call: impl FnOnce(&mut Vec<usize>) -> R) -> R {
     call(&mut SESSIONS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Does something with each that is of this process.
+pub(crate) fn each(mut call: impl FnMut(&Session)) {
+    sessions(|all| {
+        for &address in &*all {
+            // SAFETY: it is in the list, so that nobody has closed it.
+            let session = unsafe { &*ptr::with_exposed_provenance::<Session>(address) };
+            if session.is_ours() {
+                call(session);
+            }
+        }
+    });
+}
+
 /// Which file a descriptor is of.
 fn file_of(fd: c_int) -> Done<(u64, u64)> {
     // SAFETY: all of it being zero is a value that it may have, and the kernel fills it.

@@ -28,7 +28,7 @@ macro_rules! c_structs {
                 vec![$((
                     stringify!($field),
                     std::mem::offset_of!($name, $field),
-                    size_of::<$type>(),
+                    tests::size_of_field(|it: &$name| &it.$field),
                 ),)*],
             ),)*]
         }
@@ -37,6 +37,8 @@ macro_rules! c_structs {
 
 // Programs fill these, or read them, or both.
 c_structs! {
+    /// Also a pair of 64-bit numbers.
+    #[repr(align(8))]
     struct ibv_gid {
         raw: [u8; 16],
     }
@@ -809,3 +811,6 @@ c_numbers! {
     IBV_VALUES_MASK_RAW_CLOCK = 1,
     IBV_FORK_UNNEEDED = 2,
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,13 +14,14 @@ use crate::layout::{
     IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION,
     ibv_context, ibv_mr, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_sge,
 };
-use crate::session::{Object, Session};
+use crate::session::{Object, Session, Use};
 
 /// A memory region.
 #[repr(C)]
 pub(crate) struct Mr {
     public: ibv_mr,
     region: Option<ProgramRegion>,
+    domain: Option<Use>,
 }
 
 impl Object for Mr {
@@ -80,9 +81,9 @@ unsafe fn register(
             lkey: region.l_key().0,
             rkey: region.r_key().0,
         };
-        domain.users.acquire();
         let session = Session::of(context)?;
-        let mr = Mr { public, region: Some(region) }.publish(session);
+        let domain = Some(domain.users.one_more());
+        let mr = Mr { public, region: Some(region), domain }.publish(session);
         (*mr).public.handle = session.number_of(mr);
         Ok(mr.cast())
     }
@@ -93,7 +94,7 @@ impl Mr {
     pub(crate) fn import(session: &Session, original: &Self, pd: *mut ibv_pd) -> *mut ibv_mr {
         // SAFETY: the program has made the domain.
         let public = ibv_mr { context: unsafe { (*pd).context }, pd, ..original.public };
-        Self { public, region: None }.publish(session).cast()
+        Self { public, region: None, domain: None }.publish(session).cast()
     }
 }
 
@@ -183,10 +184,7 @@ unsafe fn change(
             (region.public.addr, region.public.length) = (addr, length);
         }
         if let Some(domain) = domain {
-            domain.users.acquire();
-            if let Ok(old) = Pd::of(region.public.pd) {
-                old.users.release();
-            }
+            region.domain = Some(domain.users.one_more());
             region.public.pd = pd;
         }
     }
@@ -211,9 +209,7 @@ unsafe fn deregister(mr: *mut ibv_mr) -> Done {
             region.region = Some(handle);
             return Err(errno::of(error));
         }
-        if let Ok(domain) = Pd::of(Mr::take(mr).public.pd) {
-            domain.users.release();
-        }
+        drop(Mr::take(mr));
     }
     Ok(())
 }
@@ -236,6 +232,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
 pub(crate) struct Mw {
     public: ibv_mw,
     window: Option<MemoryWindow>,
+    _domain: Use,
 }
 
 impl Object for Mw {
@@ -268,8 +265,8 @@ unsafe fn window(pd: *mut ibv_pd, kind: c_int) -> Done<*mut ibv_mw> {
         let window = domain.domain()?.alloc_mw(wanted).map_err(errno::of)?;
         let context = (*pd).context;
         let public = ibv_mw { context, pd, rkey: window.r_key().0, handle: 0, r#type: kind };
-        domain.users.acquire();
-        Ok(Mw { public, window: Some(window) }.publish(Session::of(context)?).cast())
+        let mw = Mw { public, window: Some(window), _domain: domain.users.one_more() };
+        Ok(mw.publish(Session::of(context)?).cast())
     }
 }
 
@@ -278,9 +275,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     let done = unsafe {
         match Mw::of(mw) {
             Ok(_) => {
-                if let Ok(domain) = Pd::of(Mw::take(mw).public.pd) {
-                    domain.users.release();
-                }
+                drop(Mw::take(mw));
                 Ok(())
             }
             Err(libc::EIO) => Ok(()),

@@ -20,7 +20,7 @@ use crate::layout::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp,
     ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
-use crate::session::{Acknowledged, Object, Session};
+use crate::session::{Acknowledged, Object, Session, Use, Users};
 use crate::shared_receive::Srq;
 use crate::stories;
 use crate::work_ex::{self, Batch};
@@ -38,6 +38,8 @@ pub(crate) struct Qp {
     /// Groups that it is in.
     groups: u32,
     pub(crate) told_async: AtomicU32,
+    /// Domain and queues.
+    _parts: Vec<Use>,
     /// It was made for `ibv_wr_start` and what follows.
     pub(crate) batch: Option<Box<Batch>>,
 }
@@ -195,14 +197,13 @@ unsafe fn create(context: *mut ibv_context, wanted: &mut ibv_qp_init_attr_ex) ->
         path: None,
         groups: 0,
         told_async: AtomicU32::new(0),
+        _parts: [&domain.users, &send_cq.users, &receive_cq.users]
+            .into_iter()
+            .chain(srq.as_deref().map(|srq| &srq.users))
+            .map(Users::one_more)
+            .collect(),
         batch,
     };
-    domain.users.acquire();
-    send_cq.users.acquire();
-    receive_cq.users.acquire();
-    if let Some(srq) = srq {
-        srq.users.acquire();
-    }
     let qp = qp.publish(session);
     session.objects().queue_pairs.insert(qpn, qp);
     Ok(qp.cast())
@@ -237,18 +238,7 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Done {
             stories::of_end(session, &pair);
         }
         ours.acknowledged().wait_for(ours.told_async.load(Ordering::Relaxed));
-        let ibv_qp { pd, send_cq, recv_cq, srq, .. } = Qp::take(qp).public.qp_base;
-        if let Ok(domain) = Pd::of(pd) {
-            domain.users.release();
-        }
-        for cq in [send_cq, recv_cq] {
-            if let Ok(queue) = Cq::of(cq) {
-                queue.users.release();
-            }
-        }
-        if let Ok(shared) = Srq::of(srq) {
-            shared.users.release();
-        }
+        drop(Qp::take(qp));
     }
     Ok(())
 }

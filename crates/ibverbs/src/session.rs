@@ -12,7 +12,7 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roxe_verbs::{AsyncEvents, Context};
 
@@ -129,6 +129,11 @@ impl Session {
         if session.life.goes_on() { Ok(session) } else { Err(libc::EIO) }
     }
 
+    /// Whether it was not opened by a process that forked.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.life.goes_on()
+    }
+
     pub(crate) fn objects(&self) -> MutexGuard<'_, Objects> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -226,21 +231,28 @@ pub(crate) trait Object: Sized {
     }
 }
 
-/// How many objects use another, which then cannot be destroyed.
+/// Who uses an object, which then cannot be destroyed.
 #[derive(Default)]
-pub(crate) struct Users(AtomicU32);
+pub(crate) struct Users(Arc<AtomicU32>);
+
+/// An object uses another, as long as this is there.
+pub(crate) struct Use(Arc<AtomicU32>);
 
 impl Users {
-    pub(crate) fn acquire(&self) {
+    /// There is one more.
+    pub(crate) fn one_more(&self) -> Use {
         self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn release(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        Use(Arc::clone(&self.0))
     }
 
     pub(crate) fn none_left(&self) -> Done {
         if self.0.load(Ordering::Relaxed) == 0 { Ok(()) } else { Err(libc::EBUSY) }
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::layout::{
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::session::{Acknowledged, Object, Session, Users};
+use crate::session::{Acknowledged, Object, Session, Use, Users};
 
 /// A shared receive queue.
 #[repr(C)]
@@ -21,6 +21,7 @@ pub(crate) struct Srq {
     /// The queue pairs that take from it.
     pub(crate) users: Users,
     pub(crate) told_async: AtomicU32,
+    _domain: Use,
 }
 
 impl Object for Srq {
@@ -107,9 +108,14 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
-    domain.users.acquire();
-    let (users, told_async) = (Users::default(), AtomicU32::new(0));
-    let srq = Srq { public, queue: Some(queue), users, told_async }.publish(session);
+    let srq = Srq {
+        public,
+        queue: Some(queue),
+        users: Users::default(),
+        told_async: AtomicU32::new(0),
+        _domain: domain.users.one_more(),
+    };
+    let srq = srq.publish(session);
     session.objects().shared_receives.insert(id, srq);
     Ok(srq.cast())
 }
@@ -165,9 +171,7 @@ unsafe fn destroy(srq: *mut ibv_srq) -> Done {
         Session::of(ours.public.context)?.objects().shared_receives.remove(&ours.public.handle);
         ours.queue = None;
         ours.acknowledged().wait_for(ours.told_async.load(Ordering::Relaxed));
-        if let Ok(domain) = Pd::of(Srq::take(srq).public.pd) {
-            domain.users.release();
-        }
+        drop(Srq::take(srq));
     }
     Ok(())
 }

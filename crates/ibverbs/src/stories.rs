@@ -9,6 +9,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use roxe_verbs::{Completion, CompletionStatus, QueuePair};
 
+use crate::import;
 use crate::layout::ibv_context;
 use crate::queue_pair;
 use crate::session::Session;
@@ -30,6 +31,22 @@ pub(crate) fn begin() {
         };
         let opened = OpenOptions::new().append(true).open(path);
         *stories() = opened.ok().map(|file| Stories { file, told: BTreeSet::new() });
+        // SAFETY: the function is there as long as the process. That it may not be called is no
+        // harm.
+        let _ = unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// Many programs end without destroying anything.
+extern "C" fn at_exit() {
+    import::each(|session| {
+        let objects = session.objects();
+        for &pair in objects.queue_pairs.values() {
+            // SAFETY: it is in the list, and the list is locked.
+            if let Some(pair) = unsafe { &(*pair).pair } {
+                of_end(session, pair);
+            }
+        }
     });
 }
 

@@ -1,13 +1,14 @@
 //! Which adapters there are: those that `ROXE_DEVICES` or a file names, or one for each interface.
 
 use std::env;
+use std::net::IpAddr;
 #[cfg(feature = "config")]
 use std::path::Path;
 
 use roxe_net::neighbor::{Interface, Netlink};
 
 use crate::context::Context;
-use crate::device_string::{DeviceString, DeviceStringError, begins_with_port};
+use crate::device_string::{DeviceString, DeviceStringError, PortString, begins_with_port};
 use crate::error::Error;
 
 /// An adapter that can be opened.
@@ -28,6 +29,51 @@ impl DeviceEntry {
     /// [`Error`] says what is missing.
     pub fn open(&self) -> Result<Context, Error> {
         Context::open_device(&self.name, &self.device)
+    }
+
+    /// An EUI-64 that is the same each time, `node_guid`: of what the adapter is and of this host,
+    /// and marked as one that no authority gave.
+    pub fn guid(&self) -> [u8; 8] {
+        let device = self.device.to_string();
+        let port = device.split(',').next().unwrap_or_default();
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        // FNV-1a.
+        let bytes = host.trim().bytes().chain(port.bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let mut guid = hash.to_be_bytes();
+        guid[0] = guid[0] & !1 | 2;
+        guid
+    }
+
+    /// The name of the network interface it is on, and the addresses that it will have, as far as
+    /// that can be seen without opening it.
+    pub fn place(&self) -> (Option<String>, Vec<IpAddr>) {
+        let interfaces = Netlink::open().and_then(|mut netlink| netlink.interfaces());
+        let interfaces = interfaces.unwrap_or_default();
+        let addresses_of = |interface: &Interface| -> Vec<IpAddr> {
+            interface.addresses.iter().map(|assigned| assigned.address).collect()
+        };
+        let on = |name: &str| {
+            let interface = interfaces.iter().find(|interface| interface.name == name);
+            (Some(name.to_owned()), interface.map(addresses_of).unwrap_or_default())
+        };
+        match &self.device.port {
+            #[cfg(feature = "af_xdp")]
+            PortString::Xdp(name, _, own) if !own.addresses.is_empty() => {
+                let own = own.addresses.iter().map(|assigned| assigned.address).collect();
+                (Some(name.clone()), own)
+            }
+            #[cfg(feature = "af_xdp")]
+            PortString::Xdp(name, ..) => on(name),
+            PortString::Auto(name) => on(name),
+            PortString::Udp(address, _) => {
+                let has_it = |it: &&Interface| addresses_of(it).contains(address);
+                (interfaces.iter().find(has_it).map(|it| it.name.clone()), vec![*address])
+            }
+            PortString::Memory(_) => (None, Vec::new()),
+        }
     }
 }
 
@@ -55,6 +101,14 @@ pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
         Some(_) => Err(Error::NoConfig),
         None => Ok(of_interfaces(&Netlink::open()?.interfaces()?)),
     }
+}
+
+/// The adapters that a text names as `ROXE_DEVICES` does. One without a name has its string for one.
+///
+/// # Errors
+/// [`Error::DeviceString`].
+pub fn devices_named(text: &str) -> Result<Vec<DeviceEntry>, Error> {
+    read(text)
 }
 
 /// The adapters that a TOML file names, in its order: a table for each, with the port and the

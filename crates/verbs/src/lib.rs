@@ -85,7 +85,7 @@ pub use completion_queue::CompletionQueue;
 pub use config::ConfigError;
 pub use connection::{Connection, Op, Wait};
 pub use context::{Context, PortAttr, PortState};
-pub use device_list::{DeviceEntry, devices, find, open};
+pub use device_list::{DeviceEntry, devices, devices_named, find, open};
 #[cfg(feature = "config")]
 pub use device_list::{devices_in, find_in, open_in};
 pub use device_string::{DeviceString, DeviceStringError, PortString};

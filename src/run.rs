@@ -1,0 +1,179 @@
+//! `roxe run`: a program that was made for a card, with our libraries, our adapters, and what such
+//! programs look for in the file system.
+//!
+//! The libraries lie in `../lib/roxe` beside this program where it is installed, and in `lib` where
+//! it was built.
+
+mod view;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, exit, id};
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use roxe_verbs::{DeviceEntry, DeviceString, Error};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
+
+use crate::cli::RunArguments;
+use crate::outcome::{Outcome, complain};
+
+/// The command. It ends as the program does.
+pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
+    let (program, rest) = arguments.program.split_first().expect("clap asks for one");
+    let entries = match devices(arguments) {
+        Ok(entries) => entries,
+        Err(error) => return Ok(Outcome::usage(error)),
+    };
+    if entries.is_empty() {
+        complain("no interface is up and has an address: `ip address`, or name devices with -d");
+        return Ok(Outcome::Lacking);
+    }
+    let Some(libraries) = libraries()? else {
+        complain(format_args!(
+            "{LIBRARY} is neither in ../lib/roxe nor in lib beside this program: \
+             `cargo build -p roxe-ibverbs` makes it"
+        ));
+        return Ok(Outcome::Lacking);
+    };
+    // Only root may, and most programs do without.
+    let _ = view::make(&entries);
+    let mut command = Command::new(program);
+    command
+        .args(rest)
+        .env("LD_LIBRARY_PATH", before(libraries, env::var_os("LD_LIBRARY_PATH")))
+        .env("ROXE_DEVICES", in_variable(&entries));
+    let stories = if arguments.quiet { None } else { stories() };
+    if let Some(stories) = &stories {
+        command.env("ROXE_STORIES", format!("/proc/{}/fd/{}", id(), stories.as_raw_fd()));
+    }
+    let signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).context("signals")?;
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            complain(format_args!("{}: {error}", program.to_string_lossy()));
+            return Ok(Outcome::Lacking);
+        }
+    };
+    let status = wait(child, signals)?;
+    if let Some(stories) = stories.filter(|_| !status.success()) {
+        tell(stories);
+    }
+    exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()))
+}
+
+/// The adapters that the program shall have, each with a name.
+fn devices(arguments: &RunArguments) -> Result<Vec<DeviceEntry>, Error> {
+    let entries = match &arguments.devices {
+        Some(named) => roxe_verbs::devices_named(named)?,
+        None => arguments.config.devices()?,
+    };
+    let changed = |(index, entry): (usize, DeviceEntry)| {
+        let mut text = entry.device.to_string();
+        let name = if entry.name == text { format!("roxe{index}") } else { entry.name };
+        if let Some(file) = &arguments.capture {
+            text += &format!(",capture={}", numbered(file, index).display());
+        }
+        if let Some(rules) = &arguments.fault {
+            text += &format!(",fault={rules}");
+        }
+        let device: DeviceString = text.parse()?;
+        Ok(DeviceEntry { name, device, interface: entry.interface })
+    };
+    entries.into_iter().enumerate().map(changed).collect()
+}
+
+/// The recording of the first adapter is the file; others have their number in it.
+fn numbered(file: &Path, index: usize) -> PathBuf {
+    if index == 0 {
+        return file.to_owned();
+    }
+    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("_{index}"));
+    if let Some(extension) = file.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    file.with_file_name(name)
+}
+
+fn in_variable(entries: &[DeviceEntry]) -> String {
+    let named = |entry: &DeviceEntry| format!("{}={}", entry.name, entry.device);
+    entries.iter().map(named).collect::<Vec<_>>().join(";")
+}
+
+/// The folder of the libraries.
+fn libraries() -> io::Result<Option<PathBuf>> {
+    let program = env::current_exe()?.canonicalize()?;
+    let beside = program.parent().unwrap_or(Path::new("/"));
+    let places = [beside.join("../lib/roxe"), beside.join("lib")];
+    Ok(places.into_iter().find(|place| place.join(LIBRARY).exists()))
+}
+
+fn before(first: PathBuf, others: Option<OsString>) -> OsString {
+    let mut path = first.into_os_string();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    path
+}
+
+/// Room for why queue pairs ended: a file without a place.
+fn stories() -> Option<File> {
+    memfd_create("roxe-stories", MemfdFlags::CLOEXEC).ok().map(File::from)
+}
+
+fn tell(mut stories: File) {
+    let mut text = String::new();
+    if stories.rewind().and_then(|()| stories.read_to_string(&mut text)).is_ok() {
+        text.lines().for_each(complain);
+    }
+}
+
+/// Waits for the end of the program, and passes on what comes for it meanwhile.
+fn wait(mut child: Child, mut signals: SignalsInfo<WithOrigin>) -> io::Result<ExitStatus> {
+    let pid = Pid::from_child(&child);
+    let handle = signals.handle();
+    let passing = thread::spawn(move || {
+        for origin in signals.forever() {
+            // What is typed goes to the program too, without us.
+            let was_typed = matches!(origin.cause, Cause::Kernel);
+            if let Some(signal) = Signal::from_named_raw(origin.signal)
+                && !was_typed
+            {
+                let _ = kill_process(pid, signal); // It may have ended.
+            }
+        }
+    });
+    let status = child.wait();
+    handle.close();
+    let _ = passing.join();
+    status
+}
+
+/// What the program shall get that is sent to us.
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+const LIBRARY: &str = "libibverbs.so.1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_adapter_has_a_recording_of_its_own() {
+        let names = [0, 1].map(|index| numbered(Path::new("dir/x.pcapng"), index));
+        assert_eq!(names, ["dir/x.pcapng", "dir/x_1.pcapng"].map(PathBuf::from));
+    }
+}
