@@ -344,11 +344,11 @@ impl Fabric {
         self.longest = 0;
     }
 
-    /// Lets everything happen up to a moment, or until nothing but looking happens any more.
+    /// Lets everything happen up to a moment, or until all flows are done and nothing is on its way.
     pub fn run(&mut self, until_ps: u64) {
         while let Some(event) = self.events.peek().filter(|event| event.at <= until_ps) {
-            let idle = matches!(event.what, Happening::Sample) && self.events.len() == 1;
-            if idle && self.frames.len() == 0 && self.is_done() {
+            let looks = matches!(event.what, Happening::Sample);
+            if looks && self.frames.len() == 0 && self.is_done() {
                 break;
             }
             if let Some(Event { at, what, .. }) = self.events.pop() {

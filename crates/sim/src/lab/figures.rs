@@ -1,5 +1,6 @@
 //! What a run is judged by.
 
+use crate::fabric::flow::Pieces;
 use crate::fabric::{Fabric, Sample};
 
 use super::Setup;
@@ -159,13 +160,20 @@ pub(super) fn of(fabric: &Fabric, setup: &Setup, flows: &[FlowTime]) -> Vec<Figu
 }
 
 /// How long a round of all rings took, and how long it takes at least: as many steps as pieces,
-/// one after the other, each as long as the longest way of a ring takes. Microseconds.
+/// one after the other around the ring, each as long as a piece takes to arrive. Microseconds.
 fn all_reduce(fabric: &Fabric, setup: &Setup) -> Option<(f64, f64)> {
-    let mut flows = fabric.flows().iter().filter_map(|flow| Some((flow, flow.pieces?.bytes)));
-    let longest = |(flow, bytes)| fabric.arrival_ps(flow, bytes, setup.mtu.into());
-    let (first, piece) = flows.clone().next()?;
-    let steps = first.bytes? / piece;
-    let alone = flows.by_ref().map(longest).max()? * steps;
+    let mut rings: Vec<Vec<u64>> = Vec::new();
+    let mut steps = 0;
+    for (number, flow) in fabric.flows().iter().enumerate() {
+        let Some(Pieces { bytes, after }) = flow.pieces else { continue };
+        // The first of a ring comes after its last.
+        if after > number {
+            rings.push(Vec::new());
+        }
+        rings.last_mut()?.push(fabric.arrival_ps(flow, bytes, setup.mtu.into()));
+        steps = flow.bytes? / bytes;
+    }
+    let alone = rings.iter().map(|ring| longest_chain(ring, steps)).max()?;
     let ends = fabric.progress.iter().map(|flow| flow.finished_ps);
     let end = ends.collect::<Option<Vec<u64>>>()?.into_iter().max()?;
     let round = |ps: u64| ps as f64 / 1e6 / setup.rounds as f64;
@@ -179,6 +187,14 @@ const SIZES: &[(&str, u64, u64)] = &[
     ("medium", 10_000, 1_000_000),
     ("large", 1_000_000, u64::MAX),
 ];
+
+/// The most that so many steps take, one after the other around a ring, wherever they begin.
+fn longest_chain(ring: &[u64], steps: u64) -> u64 {
+    let count = ring.len();
+    let (rounds, rest) = (steps / count as u64, steps as usize % count);
+    let from = |first: usize| (first..first + rest).map(|at| ring[at % count]).sum::<u64>();
+    rounds * ring.iter().sum::<u64>() + (0..count).map(from).max().unwrap_or_default()
+}
 
 /// Over so long rates are compared, in picoseconds: 1 ms, in which slow flows send many packets.
 const FAIR_PS: u64 = 1_000_000_000;
@@ -197,6 +213,14 @@ mod tests {
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!([50, 99, 100].map(|at| percentile(&hundred, at)), [50.0, 99.0, 100.0]);
         assert_eq!((percentile(&[7.0], 50), percentile(&[], 50)), (7.0, 0.0));
+    }
+
+    #[test]
+    fn steps_around_a_ring_take_each_way_in_turn() {
+        assert_eq!(longest_chain(&[1, 10, 100], 3), 111);
+        assert_eq!(longest_chain(&[1, 10, 100], 4), 211);
+        assert_eq!(longest_chain(&[1, 10, 100], 8), 332, "two around, then 100 and 10");
+        assert_eq!(longest_chain(&[5, 7], 2), 12);
     }
 
     #[test]
