@@ -115,7 +115,7 @@ fn in_variable(entries: &[DeviceEntry]) -> String {
 /// The folder of the libraries.
 fn libraries() -> io::Result<Option<PathBuf>> {
     let program = env::current_exe()?.canonicalize()?;
-    let beside = program.parent().unwrap_or(Path::new("/"));
+    let beside = program.parent().unwrap_or_else(|| Path::new("/"));
     let places = [beside.join("../lib/roxe"), beside.join("lib")];
     Ok(places.into_iter().find(|place| place.join(LIBRARY).exists()))
 }

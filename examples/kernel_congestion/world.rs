@@ -131,7 +131,7 @@ fn lane(
     let mut congestion = context.congestion();
     (congestion.control, congestion.line_rate) = (CongestionControl::Dcqcn(setup.dcqcn), port);
     congestion.burst = setup.burst;
-    context.set_congestion(congestion);
+    context.set_congestion(congestion)?;
     let (connection, there) = (Connection::new(&context)?, Connection::new(receiver)?);
     let (here, at) = (connection.endpoint()?, there.endpoint()?);
     // A full queue is not silence.
