@@ -131,7 +131,7 @@ fn how_fast_congestion_control_lets_queue_pairs_send_is_shown() {
     let qpn = a.queue_pair().qpn().get();
     let shown = || said(&["stat", "-d", &pid, "--qp"]).lines().nth(2).unwrap().to_owned();
     assert!(!shown().contains("Gb/s"), "{}", shown());
-    a.queue_pair().set_congestion_control(CongestionControl::Dcqcn(Dcqcn::MLX5));
+    a.queue_pair().set_congestion_control(CongestionControl::Dcqcn(Dcqcn::MLX5)).unwrap();
     assert!(shown().trim_end().ends_with("  10.000 Gb/s  0.000"), "{}", shown());
     let of_one = |json: &[&str]| {
         let name = format!("--qp={qpn:#x}");
