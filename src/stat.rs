@@ -178,9 +178,13 @@ impl Look<'_> {
         if let Some(why) = &it.why {
             ink.display(format_args!("  {why}\n"));
         }
-        if let (Some(rate), Some(target), Some(ppm)) = (it.rate_bps, it.target_bps, it.alpha_ppm) {
-            let (rate, target, alpha) = (gigabits(rate), gigabits(target), alpha(ppm));
-            ink.display(format_args!("  may send {rate} Gb/s, target {target}, alpha {alpha}\n"));
+        if let Some(rate) = it.rate_bps {
+            ink.display(format_args!("  may send {} Gb/s", gigabits(rate)));
+            if let (Some(target), Some(ppm)) = (it.target_bps, it.alpha_ppm) {
+                let (target, alpha) = (gigabits(target), alpha(ppm));
+                ink.display(format_args!(", target {target}, alpha {alpha}"));
+            }
+            ink.display("\n");
         }
         let before = self.before.and_then(|before| before.queue_pair(it.qpn));
         let nanos = self.before.map_or(0, |before| self.now.since(before));

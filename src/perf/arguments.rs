@@ -96,8 +96,9 @@ pub(crate) struct PerfArguments {
     /// The traffic class of packets: DSCP in the upper six bits
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) tclass: u8,
-    /// What controls how fast queue pairs of this side send: none, dcqcn, dcqcn-paper [default:
-    /// what the device's option `cc=` says]. Once a second, and at the end, their rate is shown
+    /// What controls how fast queue pairs of this side send: none, dcqcn, dcqcn-paper, timely or
+    /// swift [default: what the device's option `cc=` says]. Once a second, and at the end, their
+    /// rate is shown
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     pub(crate) cc: Option<Control>,
     /// Which atomic operation
@@ -141,7 +142,7 @@ Columns:
   MsgRate               millions of messages a second
   t_min … 99.9%         microseconds of one way, half of there and back; of READ and atomics, which
                         are there and back, the whole; without the first. t_typical is the median
-  # 1.0 s: rate …       with --cc: what the queue pairs may send and the rate they go back to, in
+  # 1.0 s: rate …       with --cc: what the queue pairs may send, by DCQCN the rate they go back to, in
                         Gb/s, and alpha, each the mean, with -q (least … most); CNPs obeyed so far
 
 Examples:

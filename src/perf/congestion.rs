@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use roxe_verbs::congestion::CongestionControl;
+use roxe_verbs::congestion::{CongestionControl, Rate};
 use roxe_verbs::{Context, DeviceString, QueuePair};
 
 use crate::outcome::complain;
@@ -79,10 +79,10 @@ impl Spread {
 pub(crate) struct Look {
     /// Since the measurement began.
     pub(crate) time: Duration,
-    /// How fast they may send, and which rate they go back to, in Gb/s.
+    /// How fast they may send, in Gb/s.
     pub(crate) rate: Spread,
-    pub(crate) target: Spread,
-    pub(crate) alpha: Spread,
+    /// By DCQCN: the rate that they go back to, in Gb/s, and alpha.
+    pub(crate) dcqcn: Option<[Spread; 2]>,
     /// Notifications that they have obeyed since the measurement began.
     pub(crate) handled: u64,
 }
@@ -90,12 +90,14 @@ pub(crate) struct Look {
 impl Look {
     /// `None` if nothing controls them.
     fn at(time: Duration, queue_pairs: &[QueuePair], handled: u64) -> Option<Self> {
+        let gigabits = |rate: Rate| rate.bits_per_second() / 1e9;
+        let controllers: Vec<_> = queue_pairs.iter().filter_map(QueuePair::controller).collect();
+        let rate = Spread::of(controllers.iter().map(|it| gigabits(it.rate())))?;
         let points: Vec<_> = queue_pairs.iter().filter_map(QueuePair::reaction_point).collect();
-        let gigabits = 1e9;
-        let rate = Spread::of(points.iter().map(|it| it.rate().bits_per_second() / gigabits))?;
-        let target = Spread::of(points.iter().map(|it| it.target().bits_per_second() / gigabits))?;
-        let alpha = Spread::of(points.iter().map(|it| it.alpha()))?;
-        Some(Self { time, rate, target, alpha, handled })
+        let target = Spread::of(points.iter().map(|it| gigabits(it.target())));
+        let alpha = Spread::of(points.iter().map(|it| it.alpha()));
+        let dcqcn = target.zip(alpha).map(|(target, alpha)| [target, alpha]);
+        Some(Self { time, rate, dcqcn, handled })
     }
 }
 

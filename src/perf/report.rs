@@ -144,8 +144,9 @@ impl Printer {
         let mut ink = Ink::new(false);
         let mut object = self.object(&mut ink, plan, size.into());
         object.decimal("seconds", look.time.as_secs_f64());
-        let values =
-            [("rate_gbps", look.rate), ("target_gbps", look.target), ("alpha", look.alpha)];
+        let of_dcqcn =
+            look.dcqcn.map(|[target, alpha]| [("target_gbps", target), ("alpha", alpha)]);
+        let values = [("rate_gbps", look.rate)].into_iter().chain(of_dcqcn.into_iter().flatten());
         for (name, Spread { mean, min, max }) in values {
             object.decimal(name, mean);
             object.decimal(&format!("{name}_min"), min);
@@ -399,14 +400,11 @@ fn looked(look: &Look, several: bool) -> String {
         true => format!("{:.3} ({:.3} … {:.3})", it.mean, it.min, it.max),
         false => format!("{:.3}", it.mean),
     };
-    format!(
-        " # {:.1} s: rate {} Gb/s, target {}, alpha {}, {} CNPs\n",
-        look.time.as_secs_f64(),
-        shown(look.rate),
-        shown(look.target),
-        shown(look.alpha),
-        look.handled
-    )
+    let (time, rate) = (look.time.as_secs_f64(), shown(look.rate));
+    let of_dcqcn = look.dcqcn.map_or_else(String::new, |[target, alpha]| {
+        format!(", target {}, alpha {}, {} CNPs", shown(target), shown(alpha), look.handled)
+    });
+    format!(" # {time:.1} s: rate {rate} Gb/s{of_dcqcn}\n")
 }
 
 /// What latencies are like, in microseconds.

@@ -92,7 +92,7 @@ pub struct QueuePairStatus {
     pub why: Option<String>,
     /// How fast it may send, in bits a second, if congestion control decides that.
     pub rate_bps: Option<u64>,
-    /// Which rate it goes back to.
+    /// Which rate it goes back to, by DCQCN.
     pub target_bps: Option<u64>,
     /// How much is marked, by its estimate, in millionths.
     pub alpha_ppm: Option<u32>,

@@ -434,7 +434,7 @@ fn queue_pair(engine: &Engine, driver: &Driver, place: u32) -> Option<QueuePairS
         peer_qpn: connected.map(|_| info.attributes.dest_qp.get()),
         peer: connected.map(|path| path.addressing.destination),
         why: story.map(|story| engine.with_port(&story, story.sentence())),
-        rate_bps: point.map(|point| bits(point.rate())),
+        rate_bps: device.controller(qpn).map(|it| bits(it.rate())),
         target_bps: point.map(|point| bits(point.target())),
         alpha_ppm: point.map(|point| (point.alpha() * 1e6) as u32),
         counters: some.map(|(name, value)| (name.to_owned(), value)).collect(),
