@@ -71,6 +71,7 @@ mod umem;
 
 pub use error::OpenError;
 use program::{Attached, Attachment, Loaded};
+use socket::Bound;
 pub use support::{Support, support};
 use umem::{Frames, RxFrame};
 
@@ -216,7 +217,9 @@ impl AfXdp {
         let (mut storage, mut linear_storage) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         let loaded = Loaded::load(&mut storage, &mut linear_storage)?;
         let (mut program, attachment) = loaded.attach(&interface, settings.mode)?;
-        let (frames, zero_copy) = bind(&interface, &settings, ring, &attachment)?;
+        let (bound, zero_copy) = bind(&interface, &settings, ring, &attachment)?;
+        let Bound { frames, several_buffers } = bound;
+        let path_mtu = if several_buffers { path_mtu } else { path_mtu.min(MTU_OF_ONE_BUFFER) };
         program.direct(settings.queue, frames.fd())?;
         let others = bind_others(&interface, &settings, &program, zero_copy)?;
         let any = (!others.is_empty()).then(|| any_of(&frames, &others)).transpose()?;
@@ -668,7 +671,7 @@ fn bind(
     settings: &Settings,
     ring: QueueSize,
     attachment: &Attachment,
-) -> Result<(Frames, bool), OpenError> {
+) -> Result<(Bound, bool), OpenError> {
     let bind = |zero_copy| socket::bind(interface, settings.queue, ring, zero_copy);
     let worth_a_try = attachment.native && attachment.offers_zero_copy;
     match settings.zero_copy {
@@ -693,7 +696,7 @@ fn bind_others(
     let ring = (settings.ring / count).next_power_of_two().max(BATCH as u32 * 4);
     let ring = QueueSize::new(ring).expect("it is a power of two");
     let bind = |queue| {
-        let frames = socket::bind(interface, queue, ring, zero_copy)?;
+        let frames = socket::bind(interface, queue, ring, zero_copy)?.frames;
         program.direct(queue, frames.fd())?;
         Ok(Other { frames, arrived: Vec::with_capacity(BATCH + 1) })
     };
@@ -770,6 +773,12 @@ const FRAMES_PER_PACKET: usize = 2;
 const _: () = assert!(
     crate::framing::MAX_AROUND_PAYLOAD + Mtu::B4096.bytes() as usize
         <= FRAMES_PER_PACKET * umem::CHUNK_ROOM
+);
+
+/// The longest path MTU where a packet with its headers has to lie in one chunk.
+const MTU_OF_ONE_BUFFER: Mtu = Mtu::B2048;
+const _: () = assert!(
+    crate::framing::MAX_AROUND_PAYLOAD + MTU_OF_ONE_BUFFER.bytes() as usize <= umem::CHUNK_ROOM
 );
 
 /// What a frame may be longer than the MTU: Ethernet header and VLAN tag.

@@ -4,6 +4,7 @@ mod archive;
 mod image;
 mod kernel;
 mod page;
+mod perf;
 mod scripts;
 
 use std::fs;
@@ -32,10 +33,10 @@ const PAGE: &str = "docs/interop.md";
 
 /// The command.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    if let Some((word, rest)) = arguments.split_first()
-        && word == "scripts"
-    {
-        return scripts::run(rest);
+    match arguments.split_first() {
+        Some((word, rest)) if word == "scripts" => return scripts::run(rest),
+        Some((word, rest)) if word == "perf" => return perf::run(rest),
+        _ => {}
     }
     let chosen = read(arguments)?;
     if chosen.page {

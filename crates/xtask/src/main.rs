@@ -58,7 +58,7 @@ const COMMANDS: &[Command] = &[
     Command("mutants", "[--shard K/N] [--since COMMIT] [FILE…]", "changes the code; some test must notice", mutants::run),
     Command("bench", "[FILTER…] [--short | --pairs N] [--json] [--markdown]", "measures every crate with benches; with options adapters alone", bench::run),
     Command("soak",  "[--minutes N] [--seed N]",                 "mixed traffic over a bad network, verified", soak::run),
-    Command("interop", "[scripts] [--kernel SERIES]… | --peer HOST[:PORT] --via DEVICE [--reduced] [--keep] [WORD…] | --page", "against Linux's own adapter in a virtual machine, or any other", interop::run),
+    Command("interop", "[scripts | perf] [--kernel SERIES]… | --peer HOST[:PORT] --via DEVICE [--reduced] [--keep] [WORD…] | --page", "against Linux's own adapter in a virtual machine, or any other", interop::run),
     Command("labs",  "[NAME|FILE.toml…] [--csv FOLDER] [--plot FOLDER] [-v]", "experiments of congestion control, in full", labs::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
 ];

@@ -165,6 +165,7 @@ fn cache() -> PathBuf {
         .join("roxe/tools")
 }
 
-fn is_root() -> bool {
+/// Whether this is root's process.
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }

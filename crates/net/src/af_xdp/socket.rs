@@ -16,38 +16,51 @@ use super::{OpenError, system_error};
 use crate::neighbor::Interface;
 use crate::port::BATCH;
 
+/// A socket that is bound.
+pub(super) struct Bound {
+    pub(super) frames: Frames,
+    /// Whether packets may lie in several frames: since Linux 6.6.
+    pub(super) several_buffers: bool,
+}
+
 /// Makes a socket over new frame memory and binds it.
 pub(super) fn bind(
     interface: &Interface,
     queue: u32,
     ring: QueueSize,
     zero_copy: bool,
-) -> Result<Frames, OpenError> {
+) -> Result<Bound, OpenError> {
     let memory = Memory::new(ring)?;
     let copying = if zero_copy { BindFlags::XDP_ZEROCOPY } else { BindFlags::XDP_COPY };
-    let config = SocketConfig::builder()
-        .rx_queue_size(ring)
-        .tx_queue_size(to_kernel(ring))
-        // libxdp's own program would take every frame of the queue.
-        .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-        .bind_flags(copying | BindFlags::XDP_USE_NEED_WAKEUP | BindFlags::XDP_USE_SG)
-        .build();
+    let config = |flags| {
+        SocketConfig::builder()
+            .rx_queue_size(ring)
+            .tx_queue_size(to_kernel(ring))
+            // libxdp's own program would take every frame of the queue.
+            .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+            .bind_flags(copying | BindFlags::XDP_USE_NEED_WAKEUP | flags)
+            .build()
+    };
     let name: Name = interface.name.parse().expect("the kernel's names have no zero in them");
 
     let mut waited = Duration::ZERO;
+    let mut several_buffers = true;
     let rings = loop {
+        let flags = if several_buffers { BindFlags::XDP_USE_SG } else { BindFlags::empty() };
         // SAFETY: the memory's rings are used with this memory alone; both live in `Frames`.
-        match unsafe { Socket::new(config, &memory.umem, &name, queue) } {
+        let error = match unsafe { Socket::new(config(flags), &memory.umem, &name, queue) } {
             Ok(rings) => break rings,
-            Err(error) => {
-                let error = system_error(&error);
-                // A socket closed a moment ago has the queue until a worker of the kernel came by.
-                if Errno::from_io_error(&error) != Some(Errno::BUSY) || waited >= BUSY_FOR {
-                    return Err(explain(interface, queue, error));
-                }
+            Err(error) => system_error(&error),
+        };
+        match Errno::from_io_error(&error) {
+            // A kernel that does not know the flag says so, as one without the queue does.
+            Some(Errno::INVAL) if several_buffers => several_buffers = false,
+            // A socket closed a moment ago has the queue until a worker of the kernel came by.
+            Some(Errno::BUSY) if waited < BUSY_FOR => {
                 thread::sleep(BUSY_PAUSE);
                 waited += BUSY_PAUSE;
             }
+            _ => return Err(explain(interface, queue, error)),
         }
     };
     let (tx, rx, Some((fill, completion))) = rings else {
@@ -60,7 +73,7 @@ pub(super) fn bind(
     // With the ordinary limit the kernel refuses kicks while a receiver is slow. Without
     // CAP_NET_ADMIN it stays, and sending is slower.
     let _ = sockopt::set_socket_send_buffer_size_force(frames.fd(), SEND_BUFFER);
-    Ok(frames)
+    Ok(Bound { frames, several_buffers })
 }
 
 /// How many queues the interface spreads what it receives over; 1 where its driver does not say.
@@ -118,7 +131,7 @@ mod tests {
             bind(&loopback, 0, QueueSize::new(128).expect("a power of two"), false)
         };
         namespace.run(|| {
-            let first = bind().expect("the queue is free");
+            let first = bind().expect("the queue is free").frames;
             let flags = rustix::io::fcntl_getfd(first.fd()).expect("it is open");
             assert!(flags.contains(FdFlags::CLOEXEC), "programs that are started have it too");
             let second = bind().err().expect("it is taken").to_string();
