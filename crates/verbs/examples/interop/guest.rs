@@ -1,4 +1,4 @@
-//! The guest, and the network that it shares with roxe.
+//! Guests, and the network: of one with roxe, or of two with each other.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -20,11 +20,27 @@ const MTU: u32 = 4200;
 #[allow(dead_code, reason = "scripts have a path MTU of their own")]
 pub(crate) const PATH_MTU: u64 = 4096;
 
-/// The guest's address on the way that is not under test.
-pub(crate) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 10, 0, 2));
+/// What the interfaces of two guests carry: path MTU 2048 with all headers. With more than 3506
+/// bytes virtio-net runs no XDP program in its driver.
+const MTU_OF_TWO: u32 = 2304;
 
-/// Where its agent listens.
-pub(crate) const AGENT: SocketAddr = SocketAddr::new(HOST, agent::PORT);
+/// The processor of a guest: all that QEMU emulates.
+const CPU: &str = "max";
+
+/// That of two which are compared. CRC by PCLMULQDQ and copying by REP MOVSB, quick in hardware, are
+/// emulated bit by bit and byte by byte: they would be most of what is measured.
+const CPU_OF_TWO: &str = "max,pclmulqdq=off,erms=off,fsrm=off";
+
+/// The address of the guest with this number.
+const fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 10, 0, number)
+}
+
+/// The number of the one guest, or of the first of two.
+const FIRST: u8 = 2;
+
+/// Where the agent of the one guest listens.
+pub(crate) const AGENT: SocketAddr = SocketAddr::new(IpAddr::V4(address(FIRST)), agent::PORT);
 
 /// Our interface.
 pub(crate) const INTERFACE: &str = "roxe0";
@@ -42,6 +58,8 @@ pub(crate) struct Guest {
     /// Takes commands for the machine itself.
     monitor: Mutex<ChildStdin>,
     console: PathBuf,
+    /// Its address on the way that is not under test.
+    pub(crate) address: Ipv4Addr,
     /// The guest's kernel.
     pub(crate) kernel: String,
     /// How long it took to boot.
@@ -61,22 +79,51 @@ impl Guest {
         // The thread that starts the guest lasts as long as all.
         switch.run(|| {
             let start = Clock::now();
-            let console = folder.join("console.log");
-            let mut child = qemu(kernel, initrd, &console)?;
-            let monitor = child.stdin.take().ok_or("QEMU has no monitor")?;
-            let mut guest = Self {
-                child,
-                monitor: Mutex::new(monitor),
-                console,
-                kernel: String::new(),
-                booted: Duration::ZERO,
-            };
+            let machine = Machine { number: FIRST, mtu: MTU, cpu: CPU };
+            let mut guest = Self::start(kernel, initrd, folder.join("console.log"), machine)?;
             host.run(|| {
                 guest.wait_for_agent()?;
                 guest.booted = start.elapsed();
                 run(&mut guest)
             })
         })
+    }
+
+    /// Boots two guests on one bridge, and runs something beside them.
+    #[allow(dead_code, reason = "only who compares two pairs of adapters has two")]
+    pub(crate) fn pair<R: Send>(
+        kernel: &Path,
+        initrd: &Path,
+        folder: &Path,
+        run: impl FnOnce(&[Self; 2]) -> Outcome<R> + Send,
+    ) -> Outcome<R> {
+        let switch = Namespace::new();
+        switch.ip(&format!("link add br0 mtu {MTU_OF_TWO} type bridge mcast_snooping 0"));
+        switch.ip("address add 10.10.0.1/24 dev br0");
+        switch.ip("link set br0 up");
+        [FIRST, FIRST + 1].iter().for_each(|number| lay_tap(&switch, *number, MTU_OF_TWO));
+        switch.run(|| {
+            let start = Clock::now();
+            let boot = |number| {
+                let console = folder.join(format!("console-{number}.log"));
+                let machine = Machine { number, mtu: MTU_OF_TWO, cpu: CPU_OF_TWO };
+                Self::start(kernel, initrd, console, machine)
+            };
+            let mut guests = [boot(FIRST)?, boot(FIRST + 1)?];
+            for guest in &mut guests {
+                guest.wait_for_agent()?;
+                guest.booted = start.elapsed();
+            }
+            run(&guests)
+        })
+    }
+
+    /// Has a guest begin to boot.
+    fn start(kernel: &Path, initrd: &Path, console: PathBuf, machine: Machine) -> Outcome<Self> {
+        let mut child = qemu(kernel, initrd, &console, machine)?;
+        let monitor = Mutex::new(child.stdin.take().ok_or("QEMU has no monitor")?);
+        let (kernel, booted) = (String::new(), Duration::ZERO);
+        Ok(Self { child, monitor, console, address: address(machine.number), kernel, booted })
     }
 
     /// Until its adapter can be opened.
@@ -87,7 +134,7 @@ impl Guest {
             if let Some(status) = self.child.try_wait()? {
                 return Err(format!("QEMU ended: {status}\n{}", self.last_words()).into());
             }
-            let asked = Agent::connect(AGENT).and_then(|mut agent| {
+            let asked = self.agent().and_then(|mut agent| {
                 self.kernel = agent.ask("hello")?.text("kernel")?.to_owned();
                 agent.ask("open dev=rxe0")
             });
@@ -98,6 +145,10 @@ impl Guest {
             thread::sleep(Duration::from_millis(200));
         }
         Err(format!("the guest does not come up: {why}\n{}", self.last_words()).into())
+    }
+
+    fn agent(&self) -> Outcome<Agent> {
+        Agent::connect((self.address, agent::PORT).into())
     }
 
     /// Resets the guest as a loss of power would, whatever its kernel does, and waits until its
@@ -111,7 +162,7 @@ impl Guest {
         while start.elapsed() < BOOT {
             let now = which();
             let opened = |mut agent: Agent| agent.ask("open dev=rxe0");
-            if now.is_some() && now != before && Agent::connect(AGENT).and_then(opened).is_ok() {
+            if now.is_some() && now != before && self.agent().and_then(opened).is_ok() {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(200));
@@ -145,12 +196,21 @@ impl Guest {
 
     /// The same, if it does not take longer.
     pub(crate) fn shell_for(&self, patience: Duration, script: &str) -> Outcome<String> {
-        let mut stream = post(script)?;
+        let mut stream = self.post(script)?;
         stream.set_read_timeout(Some(patience))?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (_, said) = answer.split_once("\r\n\r\n").ok_or("the guest gave no answer")?;
         ended(said, script)
+    }
+
+    /// Hands the guest a script.
+    fn post(&self, script: &str) -> Outcome<TcpStream> {
+        let at = (self.address, 7000).into();
+        let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))?;
+        let len = script.len();
+        write!(stream, "POST /cgi-bin/run HTTP/1.0\r\nContent-Length: {len}\r\n\r\n{script}")?;
+        Ok(stream)
     }
 }
 
@@ -164,14 +224,6 @@ pub(crate) fn ended(said: &str, script: &str) -> Outcome<String> {
     }
 }
 
-/// Hands the guest a script.
-fn post(script: &str) -> Outcome<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&(HOST, 7000).into(), Duration::from_secs(3))?;
-    let len = script.len();
-    write!(stream, "POST /cgi-bin/run HTTP/1.0\r\nContent-Length: {len}\r\n\r\n{script}")?;
-    Ok(stream)
-}
-
 impl Drop for Guest {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -182,16 +234,12 @@ impl Drop for Guest {
 /// A bridge with a tap for the guest and a cable to the host, which has the addresses.
 fn lay_cables(switch: &Namespace, host: &Namespace) {
     switch.ip(&format!("link add br0 mtu {MTU} type bridge mcast_snooping 0"));
-    switch.ip("tuntap add tap0 mode tap");
     switch.ip(&format!(
         "link add up0 mtu {MTU} type veth peer name {INTERFACE} mtu {MTU} netns {}",
         host.path()
     ));
-    // A burst of answers waits here for a guest that is slow.
-    switch.ip(&format!("link set tap0 mtu {MTU} txqueuelen 20000"));
-    for end in ["tap0", "up0"] {
-        switch.ip(&format!("link set {end} master br0 up"));
-    }
+    lay_tap(switch, FIRST, MTU);
+    switch.ip("link set up0 master br0 up");
     // A tag has to be in the frame when XDP sees that.
     switch.command("ethtool", "-K up0 txvlan off");
     switch.ip("link set br0 up");
@@ -200,20 +248,38 @@ fn lay_cables(switch: &Namespace, host: &Namespace) {
     host.ip(&format!("link set {INTERFACE} up"));
 }
 
-fn qemu(kernel: &Path, initrd: &Path, console: &Path) -> Outcome<Child> {
+/// A tap for a guest, on the bridge.
+fn lay_tap(switch: &Namespace, number: u8, mtu: u32) {
+    switch.ip(&format!("tuntap add tap{number} mode tap"));
+    // A burst of answers waits here for a guest that is slow.
+    switch.ip(&format!("link set tap{number} mtu {mtu} txqueuelen 20000 master br0 up"));
+}
+
+/// In what guests differ.
+#[derive(Clone, Copy)]
+struct Machine {
+    /// The last part of its addresses.
+    number: u8,
+    mtu: u32,
+    cpu: &'static str,
+}
+
+fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outcome<Child> {
+    let Machine { number, mtu, cpu } = machine;
     // Without a filter of its own the guest hears of a group as soon as it has joined.
     let device = format!(
-        "virtio-net-pci,netdev=n0,mac=52:54:00:10:00:02,romfile=,csum=off,guest_csum=off,gso=off,\
-         guest_tso4=off,guest_tso6=off,guest_ufo=off,ctrl_rx=off,host_mtu={MTU}"
+        "virtio-net-pci,netdev=n0,mac=52:54:00:10:00:{number:02x},romfile=,csum=off,\
+         guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,ctrl_rx=off,host_mtu={mtu}"
     );
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check net.ifnames=0 \
-         roxe.ip={HOST}/24 roxe.ip6=fd10::2/64 roxe.vlan=10.10.100.2/24 roxe.mtu={MTU}"
+         roxe.ip={}/24 roxe.ip6=fd10::{number}/64 roxe.vlan=10.10.100.{number}/24 roxe.mtu={mtu}",
+        address(number)
     );
     let said = File::create(console.with_extension("qemu"))?;
     let child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
-        .args(["-accel", "tcg", "-cpu", "max", "-M", "q35", "-m", "384", "-smp", "1"])
+        .args(["-accel", "tcg", "-cpu", cpu, "-M", "q35", "-m", "384", "-smp", "1"])
         .args(["-display", "none", "-monitor", "stdio"])
         .args(["-serial", &format!("file:{}", console.display())])
         .arg("-kernel")
@@ -221,7 +287,7 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path) -> Outcome<Child> {
         .arg("-initrd")
         .arg(initrd)
         .args(["-append", &append, "-device", &device])
-        .args(["-netdev", "tap,id=n0,ifname=tap0,script=no,downscript=no"])
+        .args(["-netdev", &format!("tap,id=n0,ifname=tap{number},script=no,downscript=no")])
         .stdin(Stdio::piped())
         .stdout(said.try_clone()?)
         .stderr(said)
