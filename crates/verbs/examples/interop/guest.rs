@@ -268,8 +268,8 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outco
     let Machine { number, mtu, cpu } = machine;
     // Without a filter of its own the guest hears of a group as soon as it has joined.
     let device = format!(
-        "virtio-net-pci,netdev=n0,mac=52:54:00:10:00:{number:02x},romfile=,csum=off,guest_csum=off,gso=off,\
-         guest_tso4=off,guest_tso6=off,guest_ufo=off,ctrl_rx=off,host_mtu={mtu}"
+        "virtio-net-pci,netdev=n0,mac=52:54:00:10:00:{number:02x},romfile=,csum=off,\
+         guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,ctrl_rx=off,host_mtu={mtu}"
     );
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check net.ifnames=0 \

@@ -89,7 +89,7 @@ fn mode(guest: &Guest) -> Outcome<String> {
     mode.ok_or_else(|| format!("roxe devinfo names no mode: {said}").into())
 }
 
-/// One run. One that fails, as rxe's may that loses its way, is begun anew, twice at most.
+/// One run. One that fails is begun anew, twice at most; a guest whose kernel hangs is reset.
 fn measure(
     server: &Guest,
     client: &Guest,
@@ -105,6 +105,10 @@ fn measure(
         match go() {
             Ok(figure) => return Ok(figure),
             Err(why) => eprintln!("once more: {}, {}: {why}", work.name, adapter.name()),
+        }
+        for guest in [server, client].into_iter().filter(|guest| guest.hangs()) {
+            eprintln!("it hangs, and is reset:\n{}", guest.last_words());
+            guest.reset()?;
         }
     }
     go()
