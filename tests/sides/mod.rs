@@ -95,6 +95,11 @@ impl Place {
         self
     }
 
+    /// The address of the server's adapter.
+    pub(crate) fn address(&self) -> &str {
+        self.devices[0].strip_prefix("udp:").unwrap_or(&self.host)
+    }
+
     fn run<R: Send>(&self, which: usize, run: impl FnOnce() -> R + Send) -> R {
         match &self.namespaces {
             Some(namespaces) => namespaces[which].run(run),
@@ -141,6 +146,23 @@ impl Place {
         server
     }
 
+    /// Starts a server that says on standard error when it listens, and waits for that.
+    pub(crate) fn server_that_says_so(&self, words: &str) -> Server {
+        let child =
+            self.run(0, || self.command(&self.devices[0], words).spawn()).expect("roxe runs");
+        let mut server = Server { child: Some(child) };
+        let said = server.child().stderr.as_mut().expect("it is a pipe");
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while said.read(&mut byte).expect("it can be read") == 1 && byte != *b"\n" {
+            line.extend(byte);
+        }
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if !line.starts_with("roxe: listens at ") {
+            panic!("the server does not listen: {line}{}", server.end().err);
+        }
+        server
+    }
+
     /// Whether a process' network has a listener at our port, without disturbing it.
     fn is_listening(&self, process: u32) -> bool {
         ["tcp", "tcp6"].iter().any(|table| {
@@ -156,9 +178,13 @@ impl Place {
 
     /// Runs a client to its end.
     pub(crate) fn client(&self, words: &str) -> Ended {
-        let words = format!("{words} {}", self.host);
+        self.client_that_knows(&format!("{words} {}", self.host))
+    }
+
+    /// Runs one that is told by its words who the server is.
+    pub(crate) fn client_that_knows(&self, words: &str) -> Ended {
         let output =
-            self.run(1, || self.command(&self.devices[1], &words).output()).expect("roxe runs");
+            self.run(1, || self.command(&self.devices[1], words).output()).expect("roxe runs");
         Ended::new(&output)
     }
 

@@ -1,0 +1,77 @@
+//! `roxe rping` from outside: a server and a client, each a process, which find each other by the
+//! connection manager.
+
+mod sides;
+
+use sides::namespace::{Cable, is_root};
+use sides::{Ended, Place};
+
+/// Both sides, the server first.
+fn pinged(place: &Place, server: &str, client: &str) -> [Ended; 2] {
+    let mut server = place.server_that_says_so(&format!("rping -s {server}"));
+    let client = place.client_that_knows(&format!("rping -c -a {} {client}", place.address()));
+    [server.end(), client]
+}
+
+/// The pings that a side has printed.
+fn pings<'a>(ended: &'a Ended, begin: &str) -> Vec<&'a str> {
+    ended.out.lines().filter_map(|line| line.strip_prefix(begin)).collect()
+}
+
+fn run(place: &Place, words: &str, size: usize, count: usize) {
+    let ended = pinged(place, words, &format!("{words} -V -C {count}"));
+    for (which, ended) in ended.iter().enumerate() {
+        ended.is_right(&format!("side {which} of {words}"));
+    }
+    let [server, client] = &ended;
+    let came = pings(client, "ping data: ");
+    assert_eq!(came, pings(server, "server ping data: "), "{words}");
+    assert_eq!(came.len(), count, "{words}");
+    for (number, ping) in came.iter().enumerate() {
+        assert!(ping.starts_with(&format!("rdma-ping-{number}: ")), "{ping}");
+        assert_eq!(ping.len(), size - 1, "{ping}");
+    }
+}
+
+#[test]
+fn pings_come_back() {
+    let place = Place::on_one_host();
+    run(&place, "-v", 64, 10);
+    run(&place, "-v -q -S 27", 27, 3);
+    run(&place, "-v -S 65536", 65_536, 3);
+}
+
+#[test]
+fn they_go_over_af_xdp_between_two_hosts() {
+    if !is_root() {
+        return;
+    }
+    let Cable { a, b } = Cable::new(1500);
+    let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
+    run(&place, "-v -S 10000", 10_000, 20);
+}
+
+#[test]
+fn a_persistent_server_takes_one_client_after_another() {
+    let place = Place::on_one_host();
+    let server = place.server_that_says_so("rping -s -P");
+    for _ in 0..3 {
+        let words = format!("rping -c -a {} -V -C 2", place.address());
+        place.client_that_knows(&words).is_right("a client");
+    }
+    server.kill();
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let mut place = Place::on_one_host();
+    let [server, client] = pinged(&place, "-S 64", "-S 100 -C 1");
+    server.complains(1, "the client's pings have 100 bytes, here is room for 64");
+    client.complains(1, "the server has ended the connection");
+    let server = place.server_that_says_so("rping -s");
+    // Another port: the adapter is there, and refuses.
+    place.port += 1;
+    let words = format!("rping -c -a {} -C 1", place.address());
+    place.client_that_knows(&words).complains(3, "the peer refused: ");
+    server.kill();
+}
