@@ -354,6 +354,7 @@ fn tell_json_in_full(name: &str, report: &Report, ink: &mut Ink) {
             object.number("bytes", flow.bytes);
             object.decimal("start_us", flow.start_us);
             object.decimal("took_us", flow.took_us);
+            object.decimal("alone_us", flow.alone_us);
             object.decimal("slowdown", flow.slowdown());
             object.end();
         }
