@@ -1,7 +1,7 @@
 //! What congestion control does while something is measured: `--cc`.
 //!
-//! A thread looks at the queue pairs once a second, and when it is over; what is measured does not
-//! wait for it.
+//! A thread looks at the queue pairs, and tells once a second, and at the end, what it saw since it
+//! told last; what is measured does not wait for it.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -56,25 +56,31 @@ impl Counts {
     }
 }
 
-/// A value of all queue pairs.
+/// What a value was, of all queue pairs, as often as it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
-    pub(crate) mean: f64,
+    sum: f64,
+    count: u32,
     pub(crate) min: f64,
     pub(crate) max: f64,
 }
 
 impl Spread {
-    /// Of these; `None` of none.
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Option<Self> {
-        let min = values.clone().min_by(f64::total_cmp)?;
-        let max = values.clone().max_by(f64::total_cmp)?;
-        let mean = values.clone().sum::<f64>() / values.count() as f64;
-        Some(Self { mean, min, max })
+    /// Of nothing yet.
+    const NONE: Self = Self { sum: 0.0, count: 0, min: f64::INFINITY, max: 0.0 };
+
+    pub(crate) fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+        (self.min, self.max) = (self.min.min(value), self.max.max(value));
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count)
     }
 }
 
-/// One look at the queue pairs.
+/// What the queue pairs did for a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Look {
     /// Since the measurement began.
@@ -88,14 +94,22 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// `None` if nothing controls them.
-    fn at(time: Duration, queue_pairs: &[QueuePair], handled: u64) -> Option<Self> {
-        let points: Vec<_> = queue_pairs.iter().filter_map(QueuePair::reaction_point).collect();
+    pub(crate) const NONE: Self = Self {
+        time: Duration::ZERO,
+        rate: Spread::NONE,
+        target: Spread::NONE,
+        alpha: Spread::NONE,
+        handled: 0,
+    };
+
+    /// Looks once more.
+    fn add(&mut self, queue_pairs: &[QueuePair]) {
         let gigabits = 1e9;
-        let rate = Spread::of(points.iter().map(|it| it.rate().bits_per_second() / gigabits))?;
-        let target = Spread::of(points.iter().map(|it| it.target().bits_per_second() / gigabits))?;
-        let alpha = Spread::of(points.iter().map(|it| it.alpha()))?;
-        Some(Self { time, rate, target, alpha, handled })
+        for point in queue_pairs.iter().filter_map(QueuePair::reaction_point) {
+            self.rate.add(point.rate().bits_per_second() / gigabits);
+            self.target.add(point.target().bits_per_second() / gigabits);
+            self.alpha.add(point.alpha());
+        }
     }
 }
 
@@ -109,19 +123,21 @@ pub(crate) fn watched<R>(
     let (is_over, wakes) = (Mutex::new(false), Condvar::new());
     let watch = || {
         let (start, before) = (Instant::now(), Counts::of(context));
-        let mut next = SECOND;
-        let mut over = false;
+        let (mut look, mut next, mut over) = (Look::NONE, SECOND, false);
         while !over {
             let held = is_over.lock().unwrap_or_else(PoisonError::into_inner);
-            let rest = next.saturating_sub(start.elapsed());
-            let waited = wakes.wait_timeout_while(held, rest, |over| !*over);
+            let waited = wakes.wait_timeout_while(held, PAUSE, |over| !*over);
             over = *waited.unwrap_or_else(PoisonError::into_inner).0;
-            next += SECOND;
-            let handled = Counts::of(context).since(before).handled;
-            let look = Look::at(start.elapsed(), queue_pairs, handled);
-            if let Some(Err(error)) = look.map(|look| show(&look)) {
+            look.add(queue_pairs);
+            look.time = start.elapsed();
+            if look.rate.count == 0 || look.time < next && !over {
+                continue;
+            }
+            look.handled = Counts::of(context).since(before).handled;
+            if let Err(error) = show(&look) {
                 return complain(format_args!("rates cannot be shown: {error}"));
             }
+            (look, next) = (Look::NONE, next + SECOND);
         }
     };
     thread::scope(|scope| {
@@ -134,6 +150,9 @@ pub(crate) fn watched<R>(
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
@@ -151,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_spread_has_the_least_the_most_and_the_mean() {
-        let spread = Spread::of([3.0, 1.0, 2.0].into_iter());
-        assert_eq!(spread, Some(Spread { mean: 2.0, min: 1.0, max: 3.0 }));
-        assert_eq!(Spread::of(std::iter::empty()), None);
+        let mut spread = Spread::NONE;
+        [3.0, 1.0, 2.0].into_iter().for_each(|value| spread.add(value));
+        assert_eq!((spread.mean(), spread.min, spread.max), (2.0, 1.0, 3.0));
     }
 }

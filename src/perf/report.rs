@@ -136,20 +136,20 @@ impl Printer {
         print(ink.bytes())
     }
 
-    /// What the queue pairs do just now.
+    /// What the queue pairs do.
     pub(crate) fn look(&self, plan: &Plan, size: u32, look: &Look) -> io::Result<()> {
         if !self.json {
-            return print(looked(look, plan.queue_pairs > 1).as_bytes());
+            return print(looked(look).as_bytes());
         }
         let mut ink = Ink::new(false);
         let mut object = self.object(&mut ink, plan, size.into());
         object.decimal("seconds", look.time.as_secs_f64());
         let values =
             [("rate_gbps", look.rate), ("target_gbps", look.target), ("alpha", look.alpha)];
-        for (name, Spread { mean, min, max }) in values {
-            object.decimal(name, mean);
-            object.decimal(&format!("{name}_min"), min);
-            object.decimal(&format!("{name}_max"), max);
+        for (name, spread) in values {
+            object.decimal(name, spread.mean());
+            object.decimal(&format!("{name}_min"), spread.min);
+            object.decimal(&format!("{name}_max"), spread.max);
         }
         object.number("rp_cnp_handled", look.handled);
         object.end();
@@ -393,12 +393,9 @@ fn row(report: &Report, gbits: bool) -> String {
     )
 }
 
-/// A line of what queue pairs do; of several with the least and the most.
-fn looked(look: &Look, several: bool) -> String {
-    let shown = |it: Spread| match several {
-        true => format!("{:.3} ({:.3} … {:.3})", it.mean, it.min, it.max),
-        false => format!("{:.3}", it.mean),
-    };
+/// A line of what queue pairs do: the mean, the least and the most.
+fn looked(look: &Look) -> String {
+    let shown = |it: Spread| format!("{:.3} ({:.3} … {:.3})", it.mean(), it.min, it.max);
     format!(
         " # {:.1} s: rate {} Gb/s, target {}, alpha {}, {} CNPs\n",
         look.time.as_secs_f64(),
