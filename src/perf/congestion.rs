@@ -121,8 +121,9 @@ pub(crate) fn watched<R>(
     run: impl FnOnce() -> R,
 ) -> R {
     let (is_over, wakes) = (Mutex::new(false), Condvar::new());
+    // The thread may begin when it is over.
+    let (start, before) = (Instant::now(), Counts::of(context));
     let watch = || {
-        let (start, before) = (Instant::now(), Counts::of(context));
         let (mut look, mut next, mut over) = (Look::NONE, SECOND, false);
         while !over {
             let held = is_over.lock().unwrap_or_else(PoisonError::into_inner);

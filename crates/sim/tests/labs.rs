@@ -47,5 +47,6 @@ labs! {
     many_hosts_lose_nothing "scale"
     dcqcn_saves_the_spines_their_pauses "storage"
     two_flows_share_a_link "two-flows"
+    slow_links_overflow_unless_somebody_is_told "two-senders"
     who_shares_no_link_is_not_slowed_down "victim-flow"
 }
