@@ -142,8 +142,9 @@ Columns:
   MsgRate               millions of messages a second
   t_min … 99.9%         microseconds of one way, half of there and back; of READ and atomics, which
                         are there and back, the whole; without the first. t_typical is the median
-  # 1.0 s: rate …       with --cc: what the queue pairs may send, by DCQCN the rate they go back to, in
-                        Gb/s, and alpha, each the mean, with -q (least … most); CNPs obeyed so far
+  # 1.0 s: rate …       with --cc: what the queue pairs may send, in Gb/s, by DCQCN the rate that
+                        they go back to, and alpha: the mean of all in that second (least … most); CNPs
+                        obeyed so far
 
 Examples:
   roxe perf write_bw -d xdp:eth1                    on one host, the server

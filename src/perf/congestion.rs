@@ -1,7 +1,7 @@
 //! What congestion control does while something is measured: `--cc`.
 //!
-//! A thread looks at the queue pairs once a second, and when it is over; what is measured does not
-//! wait for it.
+//! A thread looks at the queue pairs, and tells once a second, and at the end, what it saw since it
+//! told last; what is measured does not wait for it.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -56,48 +56,67 @@ impl Counts {
     }
 }
 
-/// A value of all queue pairs.
+/// What a value was, of all queue pairs, as often as it was looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
-    pub(crate) mean: f64,
+    sum: f64,
+    count: u32,
     pub(crate) min: f64,
     pub(crate) max: f64,
 }
 
 impl Spread {
-    /// Of these; `None` of none.
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Option<Self> {
-        let min = values.clone().min_by(f64::total_cmp)?;
-        let max = values.clone().max_by(f64::total_cmp)?;
-        let mean = values.clone().sum::<f64>() / values.count() as f64;
-        Some(Self { mean, min, max })
+    /// Of nothing yet.
+    const NONE: Self = Self { sum: 0.0, count: 0, min: f64::INFINITY, max: 0.0 };
+
+    pub(crate) fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+        (self.min, self.max) = (self.min.min(value), self.max.max(value));
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count)
     }
 }
 
-/// One look at the queue pairs.
+/// What the queue pairs did for a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Look {
     /// Since the measurement began.
     pub(crate) time: Duration,
     /// How fast they may send, in Gb/s.
     pub(crate) rate: Spread,
-    /// By DCQCN: the rate that they go back to, in Gb/s, and alpha.
-    pub(crate) dcqcn: Option<[Spread; 2]>,
+    /// The rate that they go back to, in Gb/s, and alpha: of none that DCQCN does not control.
+    pub(crate) target: Spread,
+    pub(crate) alpha: Spread,
     /// Notifications that they have obeyed since the measurement began.
     pub(crate) handled: u64,
 }
 
 impl Look {
-    /// `None` if nothing controls them.
-    fn at(time: Duration, queue_pairs: &[QueuePair], handled: u64) -> Option<Self> {
+    pub(crate) const NONE: Self = Self {
+        time: Duration::ZERO,
+        rate: Spread::NONE,
+        target: Spread::NONE,
+        alpha: Spread::NONE,
+        handled: 0,
+    };
+
+    /// Looks once more.
+    fn add(&mut self, queue_pairs: &[QueuePair]) {
         let gigabits = |rate: Rate| rate.bits_per_second() / 1e9;
-        let controllers: Vec<_> = queue_pairs.iter().filter_map(QueuePair::controller).collect();
-        let rate = Spread::of(controllers.iter().map(|it| gigabits(it.rate())))?;
-        let points: Vec<_> = queue_pairs.iter().filter_map(QueuePair::reaction_point).collect();
-        let target = Spread::of(points.iter().map(|it| gigabits(it.target())));
-        let alpha = Spread::of(points.iter().map(|it| it.alpha()));
-        let dcqcn = target.zip(alpha).map(|(target, alpha)| [target, alpha]);
-        Some(Self { time, rate, dcqcn, handled })
+        for controller in queue_pairs.iter().filter_map(QueuePair::controller) {
+            self.rate.add(gigabits(controller.rate()));
+        }
+        for point in queue_pairs.iter().filter_map(QueuePair::reaction_point) {
+            self.target.add(gigabits(point.target()));
+            self.alpha.add(point.alpha());
+        }
     }
 }
 
@@ -109,21 +128,24 @@ pub(crate) fn watched<R>(
     run: impl FnOnce() -> R,
 ) -> R {
     let (is_over, wakes) = (Mutex::new(false), Condvar::new());
+    // The thread may begin when it is over.
+    let (start, before) = (Instant::now(), Counts::of(context));
     let watch = || {
-        let (start, before) = (Instant::now(), Counts::of(context));
-        let mut next = SECOND;
-        let mut over = false;
+        let (mut look, mut next, mut over) = (Look::NONE, SECOND, false);
         while !over {
             let held = is_over.lock().unwrap_or_else(PoisonError::into_inner);
-            let rest = next.saturating_sub(start.elapsed());
-            let waited = wakes.wait_timeout_while(held, rest, |over| !*over);
+            let waited = wakes.wait_timeout_while(held, PAUSE, |over| !*over);
             over = *waited.unwrap_or_else(PoisonError::into_inner).0;
-            next += SECOND;
-            let handled = Counts::of(context).since(before).handled;
-            let look = Look::at(start.elapsed(), queue_pairs, handled);
-            if let Some(Err(error)) = look.map(|look| show(&look)) {
+            look.add(queue_pairs);
+            look.time = start.elapsed();
+            if look.rate.is_empty() || look.time < next && !over {
+                continue;
+            }
+            look.handled = Counts::of(context).since(before).handled;
+            if let Err(error) = show(&look) {
                 return complain(format_args!("rates cannot be shown: {error}"));
             }
+            (look, next) = (Look::NONE, next + SECOND);
         }
     };
     thread::scope(|scope| {
@@ -136,6 +158,9 @@ pub(crate) fn watched<R>(
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
@@ -153,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_spread_has_the_least_the_most_and_the_mean() {
-        let spread = Spread::of([3.0, 1.0, 2.0].into_iter());
-        assert_eq!(spread, Some(Spread { mean: 2.0, min: 1.0, max: 3.0 }));
-        assert_eq!(Spread::of(std::iter::empty()), None);
+        let mut spread = Spread::NONE;
+        [3.0, 1.0, 2.0].into_iter().for_each(|value| spread.add(value));
+        assert_eq!((spread.mean(), spread.min, spread.max), (2.0, 1.0, 3.0));
     }
 }

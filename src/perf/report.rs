@@ -136,21 +136,20 @@ impl Printer {
         print(ink.bytes())
     }
 
-    /// What the queue pairs do just now.
+    /// What the queue pairs do.
     pub(crate) fn look(&self, plan: &Plan, size: u32, look: &Look) -> io::Result<()> {
         if !self.json {
-            return print(looked(look, plan.queue_pairs > 1).as_bytes());
+            return print(looked(look).as_bytes());
         }
         let mut ink = Ink::new(false);
         let mut object = self.object(&mut ink, plan, size.into());
         object.decimal("seconds", look.time.as_secs_f64());
-        let of_dcqcn =
-            look.dcqcn.map(|[target, alpha]| [("target_gbps", target), ("alpha", alpha)]);
-        let values = [("rate_gbps", look.rate)].into_iter().chain(of_dcqcn.into_iter().flatten());
-        for (name, Spread { mean, min, max }) in values {
-            object.decimal(name, mean);
-            object.decimal(&format!("{name}_min"), min);
-            object.decimal(&format!("{name}_max"), max);
+        let values =
+            [("rate_gbps", look.rate), ("target_gbps", look.target), ("alpha", look.alpha)];
+        for (name, spread) in values.into_iter().filter(|(_, spread)| !spread.is_empty()) {
+            object.decimal(name, spread.mean());
+            object.decimal(&format!("{name}_min"), spread.min);
+            object.decimal(&format!("{name}_max"), spread.max);
         }
         object.number("rp_cnp_handled", look.handled);
         object.end();
@@ -394,17 +393,16 @@ fn row(report: &Report, gbits: bool) -> String {
     )
 }
 
-/// A line of what queue pairs do; of several with the least and the most.
-fn looked(look: &Look, several: bool) -> String {
-    let shown = |it: Spread| match several {
-        true => format!("{:.3} ({:.3} … {:.3})", it.mean, it.min, it.max),
-        false => format!("{:.3}", it.mean),
-    };
+/// A line of what queue pairs do: the mean, the least and the most.
+fn looked(look: &Look) -> String {
+    let shown = |it: Spread| format!("{:.3} ({:.3} … {:.3})", it.mean(), it.min, it.max);
     let (time, rate) = (look.time.as_secs_f64(), shown(look.rate));
-    let of_dcqcn = look.dcqcn.map_or_else(String::new, |[target, alpha]| {
-        format!(", target {}, alpha {}, {} CNPs", shown(target), shown(alpha), look.handled)
-    });
-    format!(" # {time:.1} s: rate {rate} Gb/s{of_dcqcn}\n")
+    let mut line = format!(" # {time:.1} s: rate {rate} Gb/s");
+    if !look.target.is_empty() {
+        let (target, alpha) = (shown(look.target), shown(look.alpha));
+        line += &format!(", target {target}, alpha {alpha}, {} CNPs", look.handled);
+    }
+    line + "\n"
 }
 
 /// What latencies are like, in microseconds.

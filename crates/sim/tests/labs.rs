@@ -54,6 +54,7 @@ labs! {
     two_flows_share_a_link "two-flows"
     two_flows_share_a_link_by_a_target_of_delay "two-flows-swift"
     two_flows_share_a_link_by_the_gradient_of_delay "two-flows-timely"
+    slow_links_overflow_unless_somebody_is_told "two-senders"
     who_shares_no_link_is_not_slowed_down "victim-flow"
     web_search_loses_nothing "web-search"
 }
