@@ -1,6 +1,6 @@
 //! Programs as the distribution has them, on our libibverbs.so.1: one host each side, in network
-//! namespaces joined by a cable. A reduced matrix is a test like others; `cargo xtask programs` runs
-//! all of it and writes `docs/programs.md`.
+//! namespaces joined by a cable. A reduced matrix is a test like others; `cargo xtask programs`
+//! runs all of it and writes `docs/programs.md`.
 
 mod hosts;
 #[path = "../../../net/tests/namespace/mod.rs"]

@@ -65,15 +65,16 @@ impl Page {
         let said = if said.is_empty() { String::new() } else { format!("\n{said}") };
         format!(
             "# Programs that know nothing of roxe\n\n\
-             Programs of the distribution, unchanged, on our `libibverbs.so.1`: two hosts, which are \
-             network\nnamespaces joined by a cable. `cargo xtask programs` runs them (as root, with \
-             apt) and writes this\npage. Both sides must end with 0; with `-c` a pingpong looks at \
-             each byte. A cell is a run over\nAF_XDP, over a UDP socket, and over AF_XDP where one \
-             packet of a hundred is lost, each way.\n\n\
+             Programs of the distribution, unchanged, on our `libibverbs.so.1`: two hosts, which \
+             are network\nnamespaces joined by a cable. `cargo xtask programs --page` runs them \
+             (as root, with apt) and writes\nthis page. Both sides must end with 0; with `-c` a \
+             pingpong looks at each byte. A cell is a run over\nAF_XDP, over a UDP socket, and \
+             over AF_XDP where one packet of a hundred is lost, each way; a busy\nmachine has \
+             three goes.\n\n\
              {ran} runs and tests, {wrong} wrong. {versions}.\n\n\
              | program | asked | xdp | udp | xdp, 1 % lost |\n|---|---|---|---|---|\n{rows}\n\
-             The Python suite of rdma-core on the distribution's pyverbs, of it the tests that are \
-             about what\nsuch an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):\n\n\
+             The Python suite of rdma-core on the distribution's pyverbs, of it the tests that \
+             are about what\nsuch an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):\n\n\
              | port | passed | skipped | wrong |\n|---|---|---|---|\n{suite}{said}"
         )
     }
