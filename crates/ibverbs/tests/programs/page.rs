@@ -74,7 +74,8 @@ impl Page {
              {ran} runs and tests, {wrong} wrong. {versions}.\n\n\
              | program | asked | xdp | udp | xdp, 1 % lost |\n|---|---|---|---|---|\n{rows}\n\
              The Python suite of rdma-core on the distribution's pyverbs, of it the tests that \
-             are about what\nsuch an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):\n\n\
+             are about what\nsuch an adapter has \
+             (`crates/ibverbs/tests/programs/rdma-core.txt`):\n\n\
              | port | passed | skipped | wrong |\n|---|---|---|---|\n{suite}{said}"
         )
     }
