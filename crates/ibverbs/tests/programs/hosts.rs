@@ -29,8 +29,13 @@ impl Drop for Running {
 impl Hosts {
     /// With adapters of this kind and these options.
     pub(crate) fn new(port: &str, options: &str) -> Self {
-        let places = if port == "xdp" { ["va", "vb"] } else { ["192.0.2.1", "192.0.2.2"] };
-        let devices = places.map(|place| format!("{port}:{place}{options}"));
+        let (kind, places) = match port {
+            "xdp" => ("xdp", ["va", "vb"]),
+            "udp" => ("udp", ["192.0.2.1", "192.0.2.2"]),
+            "udp over IPv6" => ("udp", ["fd00::1", "fd00::2"]),
+            other => panic!("no port {other}"),
+        };
+        let devices = places.map(|place| format!("{kind}:{place}{options}"));
         Self { cable: Cable::new(4500), devices }
     }
 
