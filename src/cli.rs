@@ -607,13 +607,13 @@ pub(crate) struct DoctorArguments {
 
 /// Runs a program that was made for a card, with adapters of ours.
 ///
-/// The program gets our libibverbs.so.1 by LD_LIBRARY_PATH, its adapters by ROXE_DEVICES, and, where
-/// this may be done (as root), a view of /dev/infiniband and /sys/class/infiniband that nobody else
-/// has. Signals go to the program. When it fails, a sentence is said for each of its queue pairs
-/// that ended badly.
+/// The program gets our libibverbs.so.1 by LD_LIBRARY_PATH, its adapters by ROXE_DEVICES, and,
+/// where this may be done (as root), a view of /dev/infiniband and /sys/class/infiniband that
+/// nobody else has. Signals go to the program. When it fails, a sentence is said for each of its
+/// queue pairs that ended badly.
 ///
-/// Exit status: that of the program, 128 and the signal that ended it; 2 a usage error; 3 a library,
-/// an interface or the program is missing.
+/// Exit status: that of the program, or 128 and the signal that ended it; 2 a usage error; 3 a
+/// library, an interface or the program is missing.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// Which adapters, separated by `;`: device strings such as `xdp:eth1`, or NAME=STRING

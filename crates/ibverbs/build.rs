@@ -132,8 +132,8 @@ fn jumps_of(names: &Names) -> String {
             };
             let _ = writeln!(
                 code,
-                "\".globl {label}\", \".type {label},@function\", \"{label}: {jump} {{{target}}}\", \
-                 \".size {label}, . - {label}\","
+                "\".globl {label}\", \".type {label},@function\", \
+                 \"{label}: {jump} {{{target}}}\", \".size {label}, . - {label}\","
             );
             if last != 0 {
                 let at_sign = if at == last { "@@" } else { "@" };

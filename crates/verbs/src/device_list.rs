@@ -103,7 +103,8 @@ pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
     }
 }
 
-/// The adapters that a text names as `ROXE_DEVICES` does. One without a name has its string for one.
+/// The adapters that a text names as `ROXE_DEVICES` does. One without a name has its string for
+/// one.
 ///
 /// # Errors
 /// [`Error::DeviceString`].

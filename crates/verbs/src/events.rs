@@ -68,8 +68,8 @@ impl AsFd for AsyncEvents {
 
 /// A queue between threads with a descriptor that is readable exactly while something is in it.
 pub(crate) struct Mailbox<T> {
-    /// Its count is 1 while the queue holds something, else 0. Changed with the queue locked. Nobody
-    /// else reads it, so that whether it blocks is the application's to say.
+    /// Its count is 1 while the queue holds something, else 0. Changed with the queue locked.
+    /// Nobody else reads it, so that whether it blocks is the application's to say.
     event: OwnedFd,
     queue: Mutex<VecDeque<T>>,
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::child::{self, Listener};
 use crate::stop::Stop;
-use crate::tools::BUILD;
+use crate::tools::{BUILD, PROGRAMS};
 use crate::{bench as benches, fuzz, interop, no_std, say, tell, tidy, tools, trace as ledger};
 
 /// A stage: its name, what it checks, what it needs installed, and how it runs.
@@ -37,7 +37,7 @@ const STAGES: &[Stage] = &[
     stage("trace",    "each rule has its code, test and script",      &[],                  trace),
     stage("clippy",   "lints, with warnings as errors",              &[BUILD],             clippy),
     stage("licences", "licences, bans and sources of dependencies",  &[&["cargo-deny"]],   licences),
-    stage("tests",    "all tests",                                   &[BUILD, TESTS],      tests),
+    stage("tests",    "all tests",                                   &[BUILD, TESTS, PROGRAMS], tests),
     stage("doctests", "the examples in the documentation",           &[BUILD],             doc_tests),
     stage("docs",     "documentation builds without warnings",       &[BUILD],             docs),
     stage("no_std",   "roxe-wire links neither std nor alloc",       &[],                  no_std::run),
@@ -173,6 +173,9 @@ fn tests(listener: &Listener) -> Result<(Tally, String)> {
         "--status-level",
         "slow",
     ]);
+    if let Some(suite) = tools::suite() {
+        nextest.env("ROXE_PYVERBS", suite);
+    }
     let heard = listener.hear(nextest)?;
     Ok((read_nextest(&heard.output).given(heard.success), heard.output))
 }

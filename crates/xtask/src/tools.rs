@@ -27,16 +27,54 @@ const PACKAGES: &[Package] = &[
     Package("clang",      "compiles the XDP program",                  Sign::Program("clang")),
     Package("ethtool",    "keeps VLAN tags in frames",                 Sign::Program("ethtool")),
     Package("g++",        "compiles libFuzzer",                        Sign::Program("g++")),
+    Package("ibverbs-utils", "programs of libibverbs, for tests",      Sign::Program("ibv_rc_pingpong")),
     Package("iproute2",   "makes interfaces for tests",                Sign::Program("ip")),
     Package("libelf-dev", "linked by libbpf",                          Sign::File("/usr/include/libelf.h")),
+    Package("libibverbs-dev", "the structs that C programs have",      Sign::File("/usr/include/infiniband/verbs.h")),
     Package("m4",         "makes headers of libxdp",                   Sign::Program("m4")),
+    Package("perftest",   "programs that measure, for tests",          Sign::Program("ib_write_bw")),
     Package("pkg-config", "finds C libraries for build scripts",       Sign::Program("pkg-config")),
+    Package("python3-pyverbs", "the verbs for rdma-core's own tests",  Sign::File("/usr/lib/python3/dist-packages/pyverbs/__init__.py")),
     Package("qemu-system-x86", "runs guests with Linux's own adapter", Sign::Program("qemu-system-x86_64")),
     Package("tshark",     "second opinion on our packets in tests",    Sign::Program("tshark")),
     Package("xz-utils",   "unpacks kernels and modules of guests",     Sign::Program("xz")),
     Package("zlib1g-dev", "linked by libbpf",                          Sign::File("/usr/include/zlib.h")),
     Package("zstd",       "unpacks kernels and modules of guests",     Sign::Program("zstd")),
 ];
+
+/// What programs need that run on our libibverbs.so.1.
+pub(crate) const PROGRAMS: &[&str] =
+    &["ibverbs-utils", "iproute2", "libibverbs-dev", "perftest", "python3-pyverbs"];
+
+/// The folder of rdma-core's Python suite. The package has it among its documentation, which many
+/// machines leave out: then it is unpacked beside our target. Nothing where that does not work.
+pub(crate) fn suite() -> Option<PathBuf> {
+    const PLACE: &str = "usr/share/doc/rdma-core/tests";
+    let whole = |folder: PathBuf| Some(folder).filter(|it| it.join("test_qp.py").is_file());
+    let own = workspace::target().join("programs");
+    let unpacked = || whole(own.join(PLACE));
+    unpacked().or_else(|| unpack_suite(&own, PLACE).ok().and_then(|()| unpacked()))
+}
+
+fn unpack_suite(folder: &Path, place: &str) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let run = |program: &str, arguments: &[&str]| -> Result<()> {
+        let mut command = child::command(program);
+        command.args(arguments).current_dir(folder);
+        let heard = Listener { name: program.to_owned(), verbose: false }.hear(command)?;
+        ensure!(heard.success, "{program}: {}", heard.output);
+        Ok(())
+    };
+    run("apt-get", &["-qq", "download", "python3-pyverbs"])?;
+    let packages = fs::read_dir(folder)?.filter_map(|it| it.ok()?.file_name().into_string().ok());
+    for package in packages.filter(|name| name.ends_with(".deb")) {
+        run("dpkg-deb", &["-x", &package, "."])?;
+    }
+    let suite = folder.join(place);
+    let packed = fs::read_dir(&suite)?.filter_map(|it| it.ok()?.path().to_str().map(str::to_owned));
+    let packed: Vec<String> = packed.filter(|file| file.ends_with(".gz")).collect();
+    run("gunzip", &packed.iter().map(String::as_str).collect::<Vec<_>>())
+}
 
 /// Packages that the build scripts of the workspace need.
 pub(crate) const BUILD: &[&str] = &["clang", "libelf-dev", "m4", "pkg-config", "zlib1g-dev"];
