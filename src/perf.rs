@@ -157,7 +157,10 @@ impl Test<'_> {
         printer.end()?;
         if due.lost > 0 {
             // Some of it may have been on its way only.
-            outcome = self.tell_lost(self.missing(due.messages, true), due.messages);
+            due.lost = self.missing(due.messages, true);
+        }
+        if due.lost > 0 {
+            outcome = self.tell_lost(due.lost, due.messages);
         }
         let mut peer_saw = None;
         if plan.verb != Verb::Send && !plan.bidirectional {

@@ -3,6 +3,7 @@
 mod sides;
 
 use std::io::{Read as _, Write as _};
+use std::time::Duration;
 
 use serde_json::Value;
 use sides::namespace::{Cable, is_root};
@@ -298,6 +299,16 @@ fn a_hole_in_what_was_measured_is_told() {
     let [_, client] = place.both("perf write_lat -c UC -D 4");
     client.complains(0, " meanwhile: what was measured includes that");
     assert!(client.err.starts_with("roxe: nothing came for "), "{}", client.err);
+}
+
+#[test]
+fn who_only_receives_waits_for_a_sender_that_pauses() {
+    let place = Place::on_one_host();
+    let mut server = place.server("perf send_bw -c UD -n 2000000 -s 64");
+    let mut client = place.started_client("perf send_bw -c UD -n 2000000 -s 64 -N");
+    server.says(" #bytes");
+    client.pause(Duration::from_secs(4));
+    assert!(server.is_running(), "it gave up");
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
                     Seen::Busy => false,
                     Seen::Done => true,
                     // Each waits for the other's last ones, if these may be lost.
-                    Seen::Quiet => sent && self.plan.service != ServiceType::Rc,
+                    Seen::Quiet => self.sends && sent && self.plan.service != ServiceType::Rc,
                 };
                 if over && self.receives && !heard {
                     lost = if self.measure.by_time() { 0 } else { all - self.received };

@@ -188,6 +188,13 @@ impl Place {
         Ended::new(&output)
     }
 
+    /// Starts a client.
+    pub(crate) fn started_client(&self, words: &str) -> Server {
+        let words = format!("{words} {}", self.host);
+        let child = self.run(1, || self.command(&self.devices[1], &words).spawn());
+        Server { child: Some(child.expect("roxe runs")) }
+    }
+
     /// Runs one that ends by itself where the server is, with another device.
     pub(crate) fn beside_the_server(&self, words: &str, device: &str) -> Ended {
         let output = self.run(0, || self.command(device, words).output()).expect("roxe runs");
@@ -221,7 +228,7 @@ impl Place {
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// A server; it ends with whoever started it.
+/// A process that runs; it ends with whoever started it.
 pub(crate) struct Server {
     child: Option<Child>,
 }
@@ -235,6 +242,20 @@ impl Server {
     pub(crate) fn end(&mut self) -> Ended {
         let child = self.child.take().expect("it has not ended");
         Ended::new(&child.wait_with_output().expect("it can be waited for"))
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child().try_wait().expect("it can be waited for").is_none()
+    }
+
+    /// Stops it for so long.
+    pub(crate) fn pause(&mut self, time: Duration) {
+        let pid = rustix::process::Pid::from_child(self.child());
+        let signal = |signal| rustix::process::kill_process(pid, signal).expect("it runs");
+        signal(rustix::process::Signal::STOP);
+        thread::sleep(time);
+        signal(rustix::process::Signal::CONT);
     }
 
     /// Ends it at once.

@@ -162,7 +162,6 @@ impl Responder {
                 return Err(Lost);
             }
             check_remote(adapter, key, va, total, Access::Write).map_err(|_| Lost)?;
-            adapter.count(Count::WriteRequests);
         }
         if !write.fits(packet) {
             return Err(Lost);
@@ -177,6 +176,8 @@ impl Responder {
             return Ok(());
         }
         self.message = None;
+        // Nobody sends again what is missing: one that did not come whole did not come.
+        adapter.count(Count::WriteRequests);
         if let Some(imm) = packet.headers.imm_dt {
             let receive = self.spare.take().or_else(|| adapter.take_receive()).ok_or(Lost)?;
             let opcode = CompletionOpcode::RecvRdmaWithImm;
