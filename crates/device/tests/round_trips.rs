@@ -119,7 +119,7 @@ fn what_is_sent_again_is_not_measured() {
 #[test]
 fn a_segment_is_measured_by_its_last_packet_and_not_behind_a_read() {
     let timely = Timely { segment: 4_096, ..Timely::PAPER };
-    let (mut a, qa, mut b, _) = controlled(ServiceType::Rc, CongestionControl::Timely(timely));
+    let (mut a, qa, b, _) = controlled(ServiceType::Rc, CongestionControl::Timely(timely));
     write(&mut a, qa, 10 * 1024, b.key);
     let (_, asks) = frames(&mut a, at(0));
     let expected = [false, false, false, true, false, false, false, true, false, true];
@@ -188,7 +188,7 @@ fn a_window_that_shrinks_leaves_nobody_waiting_for_an_acknowledgement_that_nobod
 /// A window is of what is sent: answers are not.
 #[test]
 fn a_window_of_one_packet_holds_no_read_back() {
-    let (mut a, qa, mut b, _) = controlled(ServiceType::Rc, fixed(1.0));
+    let (mut a, qa, b, _) = controlled(ServiceType::Rc, fixed(1.0));
     for id in 0..4 {
         let sge = a.sge(0, 16 * 1024);
         a.post(qa, id, SendOperation::Read(remote(0, b.key)), sge);
