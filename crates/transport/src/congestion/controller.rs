@@ -37,7 +37,7 @@ impl Limits {
 
     /// A window of so many packets, of which some ask.
     fn of_window(packets: f64) -> Self {
-        let window = whole(packets.ceil());
+        let window = whole(packets);
         Self { window, ask_after: (window / ASKS_IN_WINDOW).max(1) }
     }
 }
@@ -45,10 +45,10 @@ impl Limits {
 /// So many packets of a window ask for an acknowledgement.
 const ASKS_IN_WINDOW: u32 = 16;
 
-/// The nearest number of packets, one at the least.
+/// So many packets, those begun included, one at the least.
 #[expect(clippy::cast_possible_truncation, reason = "it is in bounds")]
 const fn whole(packets: f64) -> u32 {
-    packets.clamp(1.0, u32::MAX as f64) as u32
+    packets.ceil().clamp(1.0, u32::MAX as f64) as u32
 }
 
 impl Controller {

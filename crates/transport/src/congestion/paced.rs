@@ -242,7 +242,7 @@ mod tests {
         let line_rate = Rate::from_mbps(10_000);
         let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
         assert!(!paced.notified(Instant::ZERO) && paced.may_send(Instant::ZERO));
-        assert_eq!(paced.limits(), Limits { ask_after: 15, ..Limits::NONE });
+        assert_eq!(paced.limits(), Limits { ask_after: 16, ..Limits::NONE });
         assert!(!paced.set(&CongestionControl::Dcqcn(Dcqcn::MLX5)));
         assert!(Paced::new(&CongestionControl::None, line_rate, Burst::DEFAULT, 1.0).is_none());
     }

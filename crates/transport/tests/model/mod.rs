@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 /// Numbers that look random, the same in every run: SplitMix64.
-pub struct Numbers(pub u64);
+pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut it = self.0;
         it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -15,17 +15,17 @@ impl Numbers {
         it ^ (it >> 31)
     }
 
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
 }
 
 /// What a model says of these lines, a line each.
-pub fn ask(model: &str, input: String) -> String {
+pub(crate) fn ask(model: &str, input: String) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/congestion");
     let mut python = Command::new("python3")
         .arg(format!("{folder}/{model}.py"))
@@ -42,7 +42,7 @@ pub fn ask(model: &str, input: String) -> String {
 }
 
 /// All numbers of a line.
-pub fn numbers(line: &str) -> Vec<f64> {
+pub(crate) fn numbers(line: &str) -> Vec<f64> {
     let words = line.split(['[', ']', ',', ' ']).filter(|word| !word.is_empty());
     words.map(|word| word.parse().unwrap()).collect()
 }
