@@ -296,7 +296,8 @@ impl Fabric {
         }
         for flow in 0..it.flows.len() {
             let Some(Pieces { after, .. }) = it.flows[flow].pieces else { continue };
-            let before = it.pairs.get_mut(after).ok_or(format!("flow {flow}: after none"))?;
+            let before =
+                it.pairs.get_mut(after).ok_or_else(|| format!("flow {flow}: after none"))?;
             before.next = Some(flow);
         }
         it.put(it.sample_ps, Happening::Sample);
