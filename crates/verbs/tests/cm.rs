@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use roxe_verbs::cm::{
-    self, Bits, CmError, CmEvent, CmEventKind, CmId, CmOptions, CmParameters, CmTimeout, Connected,
-    EventChannel, Listener, PortSpace, RejectReason, SidrStatus, Timing,
+    self, Bits, CallError, CmError, CmEvent, CmEventKind, CmId, CmOptions, CmParameters, CmTimeout,
+    Connected, EventChannel, Listener, PortSpace, RejectReason, SidrStatus, Timing,
 };
 use roxe_verbs::{
     AddressVector, Buffer, Connection, Context, Error, Op, QpState, QueuePair, ServiceType, Wait,
@@ -97,6 +97,14 @@ fn an_adapter_connects_to_itself() {
     let [one, _] = adapters::joined_by_memory();
     connects_and_parts(&[one.clone(), one]);
     let [one, _] = adapters::joined_by_udp();
+    connects_and_parts(&[one.clone(), one]);
+}
+
+#[test]
+fn addresses_may_be_of_ipv6() {
+    let settings = roxe_verbs::udp::Settings::default();
+    // A host may have no IPv6 at all.
+    let Ok(one) = Context::open_udp("::1".parse().unwrap(), settings) else { return };
     connects_and_parts(&[one.clone(), one]);
 }
 
@@ -357,6 +365,37 @@ fn requests_that_nobody_took_are_refused_with_their_listener() {
     // The port is free again.
     let again = CmId::new(&other, &there, PortSpace::Tcp);
     assert_eq!(again.bind(to).unwrap(), to);
+}
+
+/// Whoever asks and gives up again and again leaves nothing behind.
+#[test]
+fn a_request_that_was_given_up_is_not_told_any_more() {
+    let [one, other] = adapters::joined_by_memory();
+    let (here, there) = (EventChannel::new().unwrap(), EventChannel::new().unwrap());
+    let listener = CmId::new(&other, &there, PortSpace::Tcp);
+    let to = listener.bind(port_of(&other, 0)).unwrap();
+    listener.listen(1).unwrap();
+    let end = Connection::new(&one).unwrap();
+    let mut requests = Vec::new();
+    for _ in 0..3 {
+        let caller = CmId::new(&one, &here, PortSpace::Tcp);
+        caller.resolve_address(None, to, PATIENCE).unwrap();
+        assert_eq!(next(&here).kind, CmEventKind::AddressResolved);
+        caller.connect(&CmParameters::of(end.queue_pair())).unwrap();
+        requests.push(next(&there).request().unwrap());
+        drop(caller);
+        // The backlog of one has room again when that is heard.
+        let start = std::time::Instant::now();
+        while other.cm_counters().received < 2 * requests.len() as u64 {
+            assert!(start.elapsed() < PATIENCE, "nothing was heard");
+            thread::yield_now();
+        }
+    }
+    for request in requests {
+        let taken = listener.take(request).err();
+        assert!(matches!(taken, Some(Error::Cm(CmError::Call(CallError::Gone)))));
+    }
+    assert_eq!(there.try_next(), None);
 }
 
 #[test]
