@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roxe_cm::{
-    Accept, Answer, CallError, Connect, GidPair, Listen, PortSpace, RejectReason, Resolve, Service,
-    SidrStatus, Timing, TransportServiceType, multicast,
+    Accept, Agent, Answer, CallError, Connect, ConnectionId, GidPair, Listen, PortSpace,
+    RejectReason, Resolve, Service, SidrStatus, Timing, TransportServiceType, multicast,
 };
 use roxe_device::address_handle::AddressVector;
 use roxe_transport::qp_state::ServiceType;
@@ -443,7 +443,7 @@ impl CmId {
 
     fn of_connection(
         &self,
-        call: impl FnOnce(&mut roxe_cm::Agent, Instant, roxe_cm::ConnectionId) -> Result<(), CallError>,
+        call: impl FnOnce(&mut Agent, Instant, ConnectionId) -> Result<(), CallError>,
     ) -> Result<(), Error> {
         self.shared().with(|state, now| {
             let role = state.ids.get(&self.key).map(|record| record.role);
