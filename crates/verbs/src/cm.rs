@@ -37,6 +37,7 @@
 //! # Ok(())
 //! # }
 //! ```
+mod attributes;
 mod error;
 mod event;
 mod gsi;
@@ -46,9 +47,10 @@ mod manager;
 mod ports;
 mod tell;
 
+pub use attributes::QpStep;
 pub use error::CmError;
 pub use event::{CmEvent, CmEventKind, CmIdKey, DatagramPeer, EventChannel, MulticastGroup, Offer};
-pub use id::{CmId, CmOptions, CmParameters, QpStep};
+pub use id::{CmId, CmOptions, CmParameters};
 pub use listener::{Connected, ConnectionRequest, Listener, connect};
 pub(crate) use manager::{Audience, Manager, Notice};
 

@@ -119,11 +119,18 @@ struct Owned {
 
 impl Owned {
     fn of(parameters: &CmParameters<'_>) -> Self {
-        let private_data = parameters.private_data.into();
-        let CmParameters { qpn, service, .. } = *parameters;
-        let CmParameters { srq, flow_control, responder_resources, initiator_depth, .. } =
-            *parameters;
-        let CmParameters { retry_count, rnr_retry_count, q_key, .. } = *parameters;
+        let CmParameters {
+            qpn,
+            service,
+            srq,
+            flow_control,
+            responder_resources,
+            initiator_depth,
+            retry_count,
+            rnr_retry_count,
+            q_key,
+            private_data,
+        } = *parameters;
         let parameters = CmParameters {
             qpn,
             service,
@@ -136,7 +143,7 @@ impl Owned {
             q_key,
             private_data: &[],
         };
-        Self { parameters, private_data }
+        Self { parameters, private_data: private_data.into() }
     }
 
     fn lent(&self) -> CmParameters<'_> {

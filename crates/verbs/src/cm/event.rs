@@ -36,6 +36,17 @@ pub struct CmEvent {
     pub kind: CmEventKind,
 }
 
+impl CmEvent {
+    /// The identifier of the request, if it is one.
+    pub const fn request(&self) -> Option<CmIdKey> {
+        match self.kind {
+            CmEventKind::ConnectRequest { request, .. }
+            | CmEventKind::DatagramRequest { request, .. } => Some(request),
+            _ => None,
+        }
+    }
+}
+
 /// What happened: `rdma_cm_event_type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

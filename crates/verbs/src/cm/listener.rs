@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant as Clock};
 
-use roxe_cm::{PortSpace, RejectReason};
+use roxe_cm::{CallError, PortSpace, RejectReason};
 use roxe_transport::qp_state::{AttributeMask, QpState, ServiceType};
 use roxe_transport::work::Attributes;
 
@@ -71,7 +71,11 @@ impl Listener {
     fn request(&self, event: CmEvent) -> Result<Option<ConnectionRequest>, Error> {
         match event.kind {
             CmEventKind::ConnectRequest { request, service, offer } => {
-                let id = self.id.take(request)?;
+                let id = match self.id.take(request) {
+                    // It was given up meanwhile.
+                    Err(Error::Cm(CmError::Call(CallError::Gone))) => return Ok(None),
+                    taken => taken?,
+                };
                 let channel = EventChannel::new()?;
                 id.migrate(&channel);
                 Ok(Some(ConnectionRequest { id, channel, service, offer: *offer }))

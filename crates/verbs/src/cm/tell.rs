@@ -93,16 +93,23 @@ impl State {
         }
     }
 
-    /// Tells of a connection.
+    /// Tells of a connection. A request that is gone before anybody took it was never there: who
+    /// asks and gives up again and again leaves nothing behind.
     fn tell_of(&mut self, connection: ConnectionId, kind: CmEventKind) {
         let Some(&id) = self.whose.connections.get(&connection) else { return };
-        if self.agent.state(connection).is_none() {
+        let is_gone = self.agent.state(connection).is_none();
+        if is_gone {
             self.whose.connections.remove(&connection);
         }
-        if let Some(qpn) = self.ids.get_mut(&id).and_then(|it| it.qpn.take()) {
+        let Some(record) = self.ids.get_mut(&id) else { return };
+        if let Some(qpn) = record.qpn.take() {
             self.whose.accepted.remove(&qpn);
         }
-        self.put(id, kind);
+        if !is_gone || record.untaken_of.is_none() {
+            return self.put(id, kind);
+        }
+        record.channel.retain(|event| event.id != id && event.request() != Some(id));
+        self.ids.remove(&id);
     }
 
     /// An identifier for what somebody asks of a listener, and the listener's.
