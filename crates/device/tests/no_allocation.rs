@@ -146,6 +146,7 @@ impl Tables {
                 qpn: QPN,
                 source_qp: QPN,
                 grh: false,
+                ipv6: false,
                 solicited: false,
             });
         }
