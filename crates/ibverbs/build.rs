@@ -45,9 +45,9 @@ fn offer(out: &Path) {
     fs::create_dir_all(&folder).expect("the target folder can be written to");
     for name in ["libibverbs.so.1", "libibverbs.so"] {
         let link = folder.join(name);
-        if fs::symlink_metadata(&link).is_err() {
-            symlink("../libibverbs.so", link).expect("the target folder can be written to");
-        }
+        let _ = fs::remove_file(&link);
+        // There every build puts it, those for tests too.
+        symlink("../deps/libibverbs.so", link).expect("the target folder can be written to");
     }
 }
 

@@ -198,6 +198,7 @@ pub(crate) fn flushed(wr_id: u64, qpn: Qpn) -> Completion {
         qpn,
         source_qp: Qpn::default(),
         grh: false,
+        ipv6: false,
         solicited: false,
     }
 }

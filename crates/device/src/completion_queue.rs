@@ -191,6 +191,7 @@ mod tests {
             qpn: Qpn::new(wr_id as u32 % 2 + 100),
             source_qp: Qpn::new(0),
             grh: false,
+            ipv6: false,
             solicited: false,
         }
     }

@@ -148,6 +148,7 @@ impl Tables {
                 qpn: QPN,
                 source_qp: QPN,
                 grh: false,
+                ipv6: false,
                 solicited: false,
             });
         }

@@ -374,7 +374,7 @@ fn work_completion(completion: &Completion) -> ibv_wc {
         wc_flags: flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(completion),
         dlid_path_bits: 0,
     }
 }
@@ -395,6 +395,16 @@ const fn opcode(completion: &Completion) -> c_int {
         CompletionOpcode::RegMr | CompletionOpcode::Flush => IBV_WC_LOCAL_INV,
     };
     opcode.cast_signed()
+}
+
+/// Ethernet has none; which kind of addresses a datagram came with is said here, as mlx5 does:
+/// UCX drops it otherwise.
+const fn service_level(completion: &Completion) -> u8 {
+    match (completion.grh, completion.ipv6) {
+        (false, _) => 0,
+        (true, false) => 0xa,
+        (true, true) => 0x9,
+    }
 }
 
 /// Immediate data in the order of the network, or the key that was invalidated.
@@ -528,7 +538,9 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
 }
 
 unsafe extern "C" fn read_wallclock(cq: *mut ibv_cq_ex) -> u64 {
-    let ago = now_ns(libc::CLOCK_MONOTONIC).saturating_sub(unsafe { reader(cq).found_ns });
+    // SAFETY: this thread reads now.
+    let found_ns = unsafe { reader(cq).found_ns };
+    let ago = now_ns(libc::CLOCK_MONOTONIC).saturating_sub(found_ns);
     now_ns(libc::CLOCK_REALTIME).saturating_sub(ago)
 }
 

@@ -167,7 +167,8 @@ pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device)
 }
 
 pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    if device.is_null() { ptr::null() } else { unsafe { &raw const (*device).name }.cast() }
+    // SAFETY: the program has it from our list.
+    unsafe { device.as_ref() }.map_or(ptr::null(), |device| device.name.as_ptr())
 }
 
 pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {

@@ -125,7 +125,8 @@ pub(crate) unsafe extern "C" fn alloc_td(
 ) -> *mut ibv_td {
     // SAFETY: the program has opened it, and gives its wishes.
     let made = unsafe { Session::of(context) }.and_then(|session| {
-        if unsafe { (*attr).comp_mask } != 0 {
+        // SAFETY: as above.
+        if unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask != 0) {
             return Err(libc::EINVAL);
         }
         let public = ibv_td { context };

@@ -62,6 +62,11 @@ impl Qp {
         self.pair.as_ref().ok_or(libc::EIO)
     }
 
+    /// Whether it sends datagrams.
+    pub(crate) const fn is_ud(&self) -> bool {
+        self.public.qp_base.qp_type == IBV_QPT_UD.cast_signed()
+    }
+
     pub(crate) fn acknowledged(&mut self) -> Acknowledged {
         let public = &mut self.public.qp_base;
         Acknowledged {
@@ -136,9 +141,9 @@ unsafe fn create(context: *mut ibv_context, wanted: &mut ibv_qp_init_attr_ex) ->
         let (send, receive) = (Cq::of(wanted.send_cq)?, Cq::of(wanted.recv_cq)?);
         (Session::of(context)?, Pd::of(wanted.pd)?, send, receive)
     };
-    // SAFETY: as above.
     let srq = match wanted.srq.is_null() {
         true => None,
+        // SAFETY: as above.
         false => Some(unsafe { Srq::of(wanted.srq)? }),
     };
     let cap = &mut wanted.cap;

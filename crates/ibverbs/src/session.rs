@@ -287,7 +287,7 @@ impl Acknowledged {
         // SAFETY: the caller promises it.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
-            while *self.completed != given {
+            while AtomicU32::from_ptr(self.completed).load(Ordering::Relaxed) != given {
                 libc::pthread_cond_wait(self.cond, self.mutex);
             }
             libc::pthread_mutex_unlock(self.mutex);

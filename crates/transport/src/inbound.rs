@@ -143,6 +143,7 @@ pub(crate) fn received(
         qpn: attributes.qpn,
         source_qp: attributes.dest_qp,
         grh: false,
+        ipv6: false,
         solicited: packet.headers.bth.solicited,
     }
 }
@@ -163,6 +164,7 @@ pub(crate) fn failed(
         qpn: attributes.qpn,
         source_qp: Qpn::default(),
         grh: false,
+        ipv6: false,
         solicited: false,
     }
 }

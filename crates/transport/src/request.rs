@@ -154,6 +154,7 @@ pub(crate) fn completion(
         qpn: attributes.qpn,
         source_qp: Qpn::default(),
         grh: false,
+        ipv6: false,
         solicited: false,
     }
 }

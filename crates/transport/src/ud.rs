@@ -3,6 +3,8 @@
 //! IBA vol 1 §9.8.3. A receive buffer begins with 40 bytes for the header that tells where the
 //! datagram came from. PSNs are counted on the way out and not looked at on the way in.
 
+use core::net::IpAddr;
+
 use roxe_wire::opcode::{Header, Operation, Position, Service};
 use roxe_wire::{Bth, Deth, DropReason, Grh, Headers, Opcode, Packet, Payload, QKey};
 
@@ -50,6 +52,7 @@ pub(crate) fn handle_datagram(
     let extra = packet.headers.imm_dt.map_or(Extra::None, Extra::Imm);
     let mut completion = received(attributes, packet, &receive, opcode, byte_len, extra);
     completion.grh = true;
+    completion.ipv6 = matches!(grh.source(), Some(IpAddr::V6(_)));
     completion.source_qp = packet.headers.deth.map_or(completion.source_qp, |d| d.source_qp);
     if let Err(why) = placed {
         // The message is lost and its buffer too; the queue pair goes on. BC-074

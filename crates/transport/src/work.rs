@@ -477,6 +477,8 @@ pub struct Completion {
     pub source_qp: Qpn,
     /// Whether the first 40 bytes of the buffer are the GRH area; datagrams only.
     pub grh: bool,
+    /// Whether the area holds an IPv6 header, and not an IPv4 one; datagrams only.
+    pub ipv6: bool,
     /// Whether the sender asked for a solicited event; receives only.
     pub solicited: bool,
 }
@@ -492,6 +494,7 @@ impl Completion {
         qpn: Qpn::new(0),
         source_qp: Qpn::new(0),
         grh: false,
+        ipv6: false,
         solicited: false,
     };
 }

@@ -90,7 +90,7 @@ impl DeviceEntry {
 pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
     if let Some(named) = variable(VARIABLE).filter(|it| !it.to_string_lossy().trim().is_empty()) {
-        return read(&named.to_string_lossy());
+        return read(&named.to_string_lossy(), VARIABLE);
     }
     match variable(CONFIG_VARIABLE) {
         #[cfg(feature = "config")]
@@ -109,7 +109,7 @@ pub fn devices() -> Result<Vec<DeviceEntry>, Error> {
 /// # Errors
 /// [`Error::DeviceString`].
 pub fn devices_named(text: &str) -> Result<Vec<DeviceEntry>, Error> {
-    read(text)
+    read(text, "")
 }
 
 /// The adapters that a TOML file names, in its order: a table for each, with the port and the
@@ -189,7 +189,9 @@ const VARIABLE: &str = "ROXE_DEVICES";
 /// Where the file is named that names adapters.
 const CONFIG_VARIABLE: &str = "ROXE_CONFIG";
 
-fn read(named: &str) -> Result<Vec<DeviceEntry>, Error> {
+/// The adapters that a text names; where it stands is told with what is wrong in it.
+fn read(named: &str, place: &str) -> Result<Vec<DeviceEntry>, Error> {
+    let place = if place.is_empty() { String::new() } else { format!(" ({place})") };
     let mut texts: Vec<String> = Vec::new();
     for piece in named.split(';') {
         match texts.last_mut() {
@@ -204,12 +206,12 @@ fn read(named: &str) -> Result<Vec<DeviceEntry>, Error> {
     for text in &texts {
         let (name, device) = name_and_device(text.trim_end_matches([';', ' ']));
         let wrong = |what: String| DeviceStringError { device: text.trim().to_owned(), what };
-        let in_variable = |error: DeviceStringError| wrong(format!("{} ({VARIABLE})", error.what));
+        let in_variable = |error: DeviceStringError| wrong(format!("{}{place}", error.what));
         if name.is_empty() {
-            return Err(wrong(format!("a name is missing before `=` ({VARIABLE})")).into());
+            return Err(wrong(format!("a name is missing before `=`{place}")).into());
         }
         if entries.iter().any(|entry| entry.name == name) {
-            return Err(wrong(format!("there are two of the name {name} ({VARIABLE})")).into());
+            return Err(wrong(format!("there are two of the name {name}{place}")).into());
         }
         let device = device.parse().map_err(in_variable)?;
         entries.push(DeviceEntry { name: name.to_owned(), device, interface: None });
@@ -243,7 +245,7 @@ mod tests {
     use super::*;
 
     fn list(named: &str) -> Vec<(String, String)> {
-        let entries = read(named).unwrap_or_else(|error| panic!("{error}"));
+        let entries = read(named, VARIABLE).unwrap_or_else(|error| panic!("{error}"));
         entries.into_iter().map(|entry| (entry.name, entry.device.to_string())).collect()
     }
 
@@ -256,12 +258,12 @@ mod tests {
             ("c", "udp:127.0.0.1"),
         ];
         assert_eq!(list(named), expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
-        assert!(read("eth1").is_err() && read("a=tap:x").is_err());
+        assert!(read("eth1", VARIABLE).is_err() && read("a=tap:x", VARIABLE).is_err());
     }
 
     #[test]
     fn what_is_wrong_with_the_variable_is_told_with_its_name() {
-        let why = |named: &str| read(named).unwrap_err().to_string();
+        let why = |named: &str| read(named, VARIABLE).unwrap_err().to_string();
         assert_eq!(
             why("a=tap:x"),
             "device `a=tap:x`: `tap` is none of xdp, udp, auto, memory \
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_device_string_of_no_kind_is_told_so_and_not_looked_for() {
-        let find = |name| find_among(name, || read("a=memory:x"));
+        let find = |name| find_among(name, || read("a=memory:x", VARIABLE));
         assert_eq!(find("a").unwrap().device.to_string(), "memory:x");
         assert_eq!(find("memory:y").unwrap().name, "memory:y");
         assert!(matches!(find("xpd:eth1"), Err(Error::DeviceString(_))));

@@ -261,3 +261,37 @@ fn an_overrun_and_a_short_shared_queue_are_told() {
     }
     assert!(told.contains(&AsyncEvent::SrqLimitReached(srq.id())), "{told:?}");
 }
+
+#[test]
+fn a_handle_with_events_of_its_own_hears_of_its_objects_and_nobody_else_does() {
+    let [one, other] = joined_by_memory();
+    let own = one.with_own_events().unwrap();
+    let ends = [own.clone(), other];
+    let [(a, cq), (b, _)] = connected(&ends);
+    // The first packet in state RTR or later tells the receiver that the connection is there.
+    receive(&a, 1);
+    send_nothing(&b, 1, false);
+    cq.channel().unwrap().wait(Duration::ZERO);
+    // A right that the domain does not give: the peer is refused, and the queue pair ends.
+    let nowhere = SendOperation::Write(roxe_verbs::Remote { va: 0, r_key: roxe_verbs::RKey(1) });
+    let buffer = Buffer::new(8);
+    let region = ends[1].register(&buffer).unwrap();
+    b.post_send(&[SendRequest {
+        wr_id: 2,
+        operation: nowhere,
+        data: Data::Regions(&[region.sge(0, 8)]),
+        signaled: true,
+        solicited: false,
+        fence: false,
+        target: None,
+    }])
+    .unwrap();
+    let told = loop {
+        match own.async_events().next(PATIENCE).expect("it is told") {
+            AsyncEvent::QueuePair(_, QpEvent::CommunicationEstablished) => {}
+            event => break event,
+        }
+    };
+    assert_eq!(told, AsyncEvent::QueuePair(a.qpn(), QpEvent::AccessError));
+    assert_eq!(one.async_events().try_next(), None);
+}

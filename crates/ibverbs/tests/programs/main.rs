@@ -2,6 +2,7 @@
 //! namespaces joined by a cable. A reduced matrix is a test like others; `cargo xtask programs`
 //! runs all of it and writes `docs/programs.md`.
 
+mod c;
 mod hosts;
 #[path = "../../../net/tests/namespace/mod.rs"]
 mod namespace;
