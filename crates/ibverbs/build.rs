@@ -43,7 +43,7 @@ fn offer(out: &Path) {
     let Some(profile) = out.ancestors().nth(3) else { return };
     let folder = profile.join("lib");
     fs::create_dir_all(&folder).expect("the target folder can be written to");
-    for name in ["libibverbs.so.1", "libibverbs.so"] {
+    for name in ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"] {
         let link = folder.join(name);
         let _ = fs::remove_file(&link);
         // There every build puts it, those for tests too.
@@ -64,7 +64,7 @@ fn read(text: &str) -> Names {
         for name in words {
             let target = match target.contains("::") {
                 true => target.to_owned(),
-                false => format!("{target}::{name}"),
+                false => format!("{}::{name}", target.replace('/', "::")),
             };
             let mut add = |name: &str, versions: Vec<String>| {
                 let before = names.insert(name.to_owned(), (versions, target.clone()));
@@ -76,7 +76,9 @@ fn read(text: &str) -> Names {
                     .iter()
                     .for_each(|number| add(&format!("{name}{number}"), vec![private(number)])),
                 "PRIVATE" => add(name, PRIVATE.into_iter().map(private).collect()),
-                "ROXE" => add(name, vec!["ROXE".to_owned()]),
+                of_rdmacm if of_rdmacm.starts_with("RDMACM_") => {
+                    add(name, vec![of_rdmacm.to_owned()]);
+                }
                 number => add(name, vec![format!("IBVERBS_{number}")]),
             }
         }
@@ -84,19 +86,21 @@ fn read(text: &str) -> Names {
     names
 }
 
-/// Every version with the names that have it only. Public ones stand on each other.
+/// Every version with the names that have it only. Public ones of a library stand on each other.
 fn version_script(names: &Names) -> String {
-    let mut nodes: BTreeMap<(bool, u32, &str), Vec<&str>> = BTreeMap::new();
+    let mut nodes: BTreeMap<(bool, &str, u32, &str), Vec<&str>> = BTreeMap::new();
     for (name, (versions, _)) in names {
         for version in versions {
-            let minor = version.strip_prefix("IBVERBS_1.").map(|minor| minor.parse().ok());
-            let key = (minor.is_none(), minor.flatten().unwrap_or(0), version.as_str());
-            let node = nodes.entry(key).or_default();
+            let public = version.split_once("_1.");
+            let (library, minor) = public.unwrap_or((version, "0"));
+            let minor = minor.parse().expect("a version ends with its number");
+            let node = nodes.entry((public.is_none(), library, minor, version)).or_default();
             node.extend((versions.len() == 1).then_some(name.as_str()));
         }
     }
     let (mut script, mut below) = (String::new(), "");
-    for ((private, _, version), names) in nodes {
+    for ((private, library, _, version), names) in nodes {
+        below = if below.starts_with(library) { below } else { "" };
         let global = if names.is_empty() { "" } else { " global:" };
         let _ = write!(script, "{version} {{{global}");
         for name in names {

@@ -200,12 +200,6 @@ pub(crate) extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
     errno::pointer(import::device_of(fd).and_then(Device::open).map(publish))
 }
 
-/// The adapter of a context: for librdmacm of the same build.
-pub(crate) unsafe extern "C" fn roxe_adapter(context: *mut ibv_context) -> *const Context {
-    // SAFETY: the program has opened it.
-    unsafe { Session::of(context) }.map_or(ptr::null(), |session| &raw const session.context)
-}
-
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: the program has opened it.
     match unsafe { Session::of(context) } {

@@ -35,6 +35,8 @@ macro_rules! c_structs {
     };
 }
 
+pub(crate) use c_structs;
+
 // Programs fill these, or read them, or both.
 c_structs! {
     /// Also a pair of 64-bit numbers.

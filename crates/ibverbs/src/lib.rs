@@ -1,4 +1,5 @@
-//! libibverbs.so.1: the verbs for programs of C that were compiled for a card.
+//! libibverbs.so.1 and librdmacm.so.1: the verbs and the connection manager for programs of C that
+//! were compiled for a card.
 //!
 //! Chapter 11 of IBA volume 1, as rdma-core spells it. Each function here is a translation to
 //! [`roxe_verbs`] and back, and no more: no protocol, no state beyond what the structs of C need.
@@ -12,6 +13,7 @@
 //! | the functions that `verbs.h` calls by pointer | `table.rs` |
 //! | what lies behind a pointer that a program has; `fork` | `session.rs` |
 //! | which adapters there are | `device.rs` |
+//! | connections by address and port: librdmacm.so.1, and why it is in the same file | `rdmacm.rs` |
 //! | everything else: one family of verbs a file | |
 //!
 //! Callers promise what C promises: pointers are to what the function made or asks for, and nobody
@@ -31,6 +33,7 @@ mod memory;
 mod private;
 mod query;
 mod queue_pair;
+mod rdmacm;
 mod session;
 mod shared_receive;
 mod stories;

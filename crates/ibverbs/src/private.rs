@@ -24,5 +24,11 @@ pub(crate) extern "C" fn unsupported_negative() -> c_int {
     -1
 }
 
+/// The same for what says -1 in a `long`.
+pub(crate) extern "C" fn unsupported_long() -> isize {
+    errno::set(libc::EOPNOTSUPP);
+    -1
+}
+
 /// What may pass unnoticed: another adapter's library makes itself known, something is logged.
 pub(crate) extern "C" fn nothing() {}

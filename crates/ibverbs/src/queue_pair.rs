@@ -319,7 +319,7 @@ fn take<T>(given: AttributeMask, attribute: A, value: &mut T, new: T) {
     }
 }
 
-fn state(number: c_int) -> Done<QpState> {
+pub(crate) fn state(number: c_int) -> Done<QpState> {
     Ok(match number.cast_unsigned() {
         IBV_QPS_RESET => QpState::Reset,
         IBV_QPS_INIT => QpState::Init,
@@ -332,7 +332,7 @@ fn state(number: c_int) -> Done<QpState> {
     })
 }
 
-const fn number(state: QpState) -> c_int {
+pub(crate) const fn number(state: QpState) -> c_int {
     let number = match state {
         QpState::Reset => IBV_QPS_RESET,
         QpState::Init => IBV_QPS_INIT,

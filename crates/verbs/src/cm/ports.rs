@@ -51,7 +51,10 @@ impl Ports {
 
     fn is_taken(&self, space: PortSpace, port: u16, ip: IpAddr) -> bool {
         let owners = self.bound.get(&(space, port)).into_iter().flatten();
-        owners.into_iter().any(|own| *own == ip || own.is_unspecified() || ip.is_unspecified())
+        owners
+            .into_iter()
+            .filter(|own| own.is_ipv4() == ip.is_ipv4())
+            .any(|own| *own == ip || own.is_unspecified() || ip.is_unspecified())
     }
 }
 
@@ -75,6 +78,8 @@ mod tests {
         assert!(!bind(PortSpace::Tcp, "0.0.0.0:7174"));
         assert!(bind(PortSpace::Tcp, "10.0.0.2:7174"));
         assert!(bind(PortSpace::Udp, "0.0.0.0:7174"));
+        assert!(bind(PortSpace::Udp, "[::]:7174"));
+        assert!(!bind(PortSpace::Udp, "[fe80::1]:7174"));
         ports.release(PortSpace::Tcp, address("10.0.0.1:7174"));
         assert!(ports.bind(PortSpace::Tcp, address("10.0.0.1:7174")).is_some());
     }
