@@ -117,7 +117,9 @@ fn xdp(interface: &Interface, all: &[Interface]) -> Vec<Check> {
         Some(false) => Check::new(Level::Warning, what, "generic XDP only: slower")
             .advise("a driver with native XDP, such as veth, virtio_net, mlx5, ice, i40e"),
         None => Check::new(Level::Warning, what, "generic XDP, as far as the kernel says: slower")
-            .advise("drivers without native XDP do not say, nor any before kernel 6.3: it is tried all the same"),
+            .advise(
+                "drivers without native XDP do not say, nor any before kernel 6.3: it is tried",
+            ),
     });
     if let Some(program) = program {
         let check = |level, found| Check::new(level, "XDP program", found);

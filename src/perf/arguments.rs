@@ -143,8 +143,8 @@ Columns:
   t_min … 99.9%         microseconds of one way, half of there and back; of READ and atomics, which
                         are there and back, the whole; without the first. t_typical is the median
   # 1.0 s: rate …       with --cc: what the queue pairs may send, in Gb/s, by DCQCN the rate that
-                        they go back to, and alpha: the mean of all in that second (least … most); CNPs
-                        obeyed so far
+                        they go back to, and alpha: the mean of all in that second (least … most);
+                        CNPs obeyed so far
 
 Examples:
   roxe perf write_bw -d xdp:eth1                    on one host, the server

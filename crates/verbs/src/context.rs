@@ -235,8 +235,8 @@ impl Context {
         Ok(())
     }
 
-    /// Sets a parameter of congestion control by name, for queue pairs that are made from now on and
-    /// for how marked packets are answered: `rp_ai_rate` to `5M`. Names are those of mlx5 with
+    /// Sets a parameter of congestion control by name, for queue pairs that are made from now on
+    /// and for how marked packets are answered: `rp_ai_rate` to `5M`. Names are those of mlx5 with
     /// DCQCN, those of the papers with others. A number without unit is in Mb/s, µs or bytes.
     ///
     /// # Errors

@@ -24,9 +24,9 @@
 //! `cc=dcqcn` has queue pairs slow down when switches say that their queues are long
 //! ([`Dcqcn::MLX5`]; `cc=dcqcn-paper` with [`Dcqcn::PAPER`]), up from `rate=`, the port's in Gb/s
 //! (10 unless it is said), where they begin. Senders of marked packets are told with any `cc`,
-//! unless `cnp=off`. `cc=timely` and `cc=swift` look at round trips instead ([`Timely`], [`Swift`]).
-//! Their parameters may stand there by name, `cc=dcqcn,rp_ai_rate=40M`; a number without unit is in
-//! Mb/s, µs or bytes.
+//! unless `cnp=off`. `cc=timely` and `cc=swift` look at round trips instead ([`Timely`],
+//! [`Swift`]). Their parameters may stand there by name, `cc=dcqcn,rp_ai_rate=40M`; a number
+//! without unit is in Mb/s, µs or bytes.
 //!
 //! [`Dcqcn::MLX5`]: roxe_transport::congestion::Dcqcn::MLX5
 //! [`Dcqcn::PAPER`]: roxe_transport::congestion::Dcqcn::PAPER
