@@ -501,7 +501,7 @@ fn sides_that_disagree_end_and_say_so() {
             ["same", "--verify", "its own message"].iter().any(|it| told.contains(it)),
             "{told}"
         );
-        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{told}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{told}");
     }
 }
 

@@ -251,8 +251,9 @@ impl<H: HostMemory> Device<H> {
         self.slot_of(qpn)?.qp.controller()
     }
 
-    /// The acknowledgement for a queue pair that was handled last brought telemetry of links, hop by
-    /// hop from here on. Only simulated networks have it: see [`roxe_transport::congestion::hpcc`].
+    /// The acknowledgement for a queue pair that was handled last brought telemetry of links, hop
+    /// by hop from here on. Only simulated networks have it: see
+    /// [`roxe_transport::congestion::hpcc`].
     pub fn handle_telemetry(&mut self, now: Instant, qpn: Qpn, hops: &[Hop]) {
         if let Some(index) = self.numbers.index_of(qpn) {
             self.with(index, |qp, _| qp.handle_telemetry(now, hops));
