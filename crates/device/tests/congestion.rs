@@ -213,6 +213,11 @@ fn datagrams_are_notified_and_believe_whom_they_send_to() {
     a.receive(at(5), &cnp);
     assert_eq!(count(&a, "rp_cnp_handled"), 1);
     assert!(a.device.reaction_point(qa).unwrap().is_limiting());
+    // What it does next is not held to what was learned before.
+    let values = pair::attributes(qa, qa, Mtu::B1024);
+    a.device.modify_queue_pair(qa, QpState::Reset, AttributeMask::NONE, &values, None).unwrap();
+    let point = a.device.reaction_point(qa).unwrap();
+    assert!(!point.is_limiting() && point.alpha() == 0.0, "{point:?}");
 }
 
 /// Lets two devices talk, time passing only while both wait. Says when the last frame went.

@@ -260,6 +260,10 @@ impl QueuePair {
         self.notify_drained = false;
         (self.answered, self.asked) = (None, None);
         self.ending = None;
+        if let Some(paced) = &mut self.paced {
+            paced.reset();
+        }
+        self.obey();
     }
 
     /// Keeps why the queue pair goes to a state. Neither what the application does with one that

@@ -51,6 +51,16 @@ impl Paced {
         &self.controller
     }
 
+    /// Begins anew: what was learned was of another connection.
+    pub(crate) fn reset(&mut self) {
+        let control = self.controller.control();
+        if let Some(fresh) = Controller::new(&control, self.line_rate, self.packet) {
+            self.controller = fresh;
+        }
+        self.pacer.refill();
+        (self.held, self.round_trips, self.acknowledged) = (None, RoundTrips::new(), 0);
+    }
+
     /// Other parameters from now on; rates stay what they are, as far as these allow. False when
     /// they are of another algorithm.
     pub(crate) fn set(&mut self, control: &CongestionControl) -> bool {

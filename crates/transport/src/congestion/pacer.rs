@@ -39,6 +39,11 @@ impl Pacer {
         Self { burst: f64::from(burst), bucket: f64::from(burst), at: Instant::ZERO }
     }
 
+    /// As if there had been a pause.
+    pub fn refill(&mut self) {
+        self.bucket = self.burst;
+    }
+
     /// Until now the rate was this.
     pub fn advance(&mut self, now: Instant, rate: Rate) {
         self.bucket = (self.bucket + rate.bytes_in(now.since(self.at))).min(self.burst);
