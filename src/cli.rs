@@ -439,7 +439,8 @@ pub(crate) struct LabArguments {
     #[arg(long)]
     pub(crate) json: bool,
     /// Write CSV into this folder: a file of all figures and one of flows by their length, and of
-    /// each run the watched queue, pauses, fairness and rates over time, and each flow that was done
+    /// each run the watched queue, pauses, fairness and rates over time, and each flow that was
+    /// done
     #[arg(long, value_name = "FOLDER")]
     pub(crate) csv: Option<PathBuf>,
     /// Draw the same into this folder, each picture as SVG and as PNG: of each run what was seen

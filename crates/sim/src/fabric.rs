@@ -339,7 +339,8 @@ impl Fabric {
         self.longest = 0;
     }
 
-    /// Lets everything happen up to a moment, or until all flows are done and nothing is on its way.
+    /// Lets everything happen up to a moment, or until all flows are done and nothing is on its
+    /// way.
     pub fn run(&mut self, until_ps: u64) {
         while let Some(event) = self.events.peek().filter(|event| event.at <= until_ps) {
             let looks = matches!(event.what, Happening::Sample);

@@ -105,8 +105,8 @@ impl Sizes {
     ]);
 
     /// Training: what each of 128 ranks sends of the tensors of a layer of Llama 7B, each by itself
-    /// (ZeRO stage 3), as a ring does: a 128th of 2 × 8,192 B, 4 × 33,554,432 B and 3 × 90,177,536 B.
-    /// The tensors are those of `L7B-D1-C02_Llama7B_zero3_mbs1.csv` of aliyun/aicb.
+    /// (ZeRO stage 3), as a ring does: a 128th of 2 × 8,192 B, 4 × 33,554,432 B and
+    /// 3 × 90,177,536 B. The tensors are those of `L7B-D1-C02_Llama7B_zero3_mbs1.csv` of aliyun/aicb.
     pub const ML: Self = Self(&[
         (64, 0.0),
         (64, 200.0 / 9.0),
@@ -188,7 +188,8 @@ pub fn permutation(hosts: usize, chance: &mut Rng) -> Vec<Flow> {
     order.iter().zip(next).map(|(from, to)| Flow::endless(*from, *to)).collect()
 }
 
-/// Rings, each of which adds up `bytes` of each of its hosts and hands out the sums, `rounds` times.
+/// Rings, each of which adds up `bytes` of each of its hosts and hands out the sums, `rounds`
+/// times.
 ///
 /// Host h is in ring h modulo `rings`. In a ring of n hosts each sends 2 (n - 1) pieces of a n-th
 /// of the bytes to the next one: first one of its own, then what it got of the one before, n - 1
