@@ -105,8 +105,9 @@ impl Sizes {
     ]);
 
     /// Training: what each of 128 ranks sends of the tensors of a layer of Llama 7B, each by itself
-    /// (ZeRO stage 3), as a ring does: a 128th of 2 × 8,192 B, 4 × 33,554,432 B and 3 × 90,177,536
-    /// B. The tensors are those of `L7B-D1-C02_Llama7B_zero3_mbs1.csv` of aliyun/aicb.
+    /// (ZeRO stage 3), as a ring does: a 128th of 2 × 8,192 B, 4 × 33,554,432 B and
+    /// 3 × 90,177,536 B. The tensors are those of `L7B-D1-C02_Llama7B_zero3_mbs1.csv` of
+    /// aliyun/aicb.
     pub const ML: Self = Self(&[
         (64, 0.0),
         (64, 200.0 / 9.0),
