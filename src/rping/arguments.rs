@@ -11,7 +11,11 @@ use crate::side_channel::AdapterArguments;
 /// The server READs what the client has, and WRITEs it back. The two find each other by an address
 /// of the adapter and a port, without TCP; rping may be at the other end.
 #[derive(Debug, Args)]
-#[command(after_long_help = LEGEND, group = ArgGroup::new("side").required(true))]
+#[command(
+    after_long_help = LEGEND,
+    disable_version_flag = true,
+    group = ArgGroup::new("side").required(true)
+)]
 pub(crate) struct RpingArguments {
     /// This is the server
     #[arg(short, long, group = "side")]
