@@ -180,11 +180,12 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
         // SAFETY: the caller promises it.
         false => Some(unsafe { Channel::of(wanted.channel)? }),
     };
+    let depth = depth_for(session, wanted.cqe);
     let queue = match &channel {
-        None => session.context.create_cq(wanted.cqe),
+        None => session.context.create_cq(depth),
         Some(channel) => {
             let channel = channel.channel.as_ref().ok_or(libc::EIO)?;
-            session.context.create_cq_on(channel, wanted.cqe)
+            session.context.create_cq_on(channel, depth)
         }
     };
     let queue = queue.map_err(errno::of)?;
@@ -196,7 +197,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
         channel: wanted.channel,
         cq_context: wanted.cq_context,
         handle: id,
-        cqe: c_int::try_from(wanted.cqe).map_err(|_| libc::EINVAL)?,
+        cqe: c_int::try_from(depth).map_err(|_| libc::EINVAL)?,
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
         cond: libc::PTHREAD_COND_INITIALIZER,
         comp_events_completed: 0,
@@ -241,9 +242,20 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
     Ok(cq.cast())
 }
 
+/// As many completions as asked for, and some more, as cards have it: programs count on that. They
+/// ask for one where two may be there when an acknowledgement was lost.
+fn depth_for(session: &Session, wanted: u32) -> u32 {
+    let most = session.context.query_device().max_cqe;
+    match wanted.checked_add(1).and_then(u32::checked_next_power_of_two) {
+        Some(rounded) if wanted <= most => rounded.max(FEWEST).min(most),
+        _ => wanted,
+    }
+}
+
 pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // SAFETY: the program has made it.
     let done = unsafe { Cq::of(cq) }.and_then(|ours| {
+        // Who asks for another depth means that one.
         let depth = u32::try_from(cqe).map_err(|_| libc::EINVAL)?;
         ours.queue()?.resize(depth).map_err(errno::of)?;
         ours.public.cqe = cqe;
@@ -550,6 +562,9 @@ pub(crate) fn now_ns(clock: libc::clockid_t) -> u64 {
     unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
+
+/// Entries that a completion queue has at least.
+const FEWEST: u32 = 64;
 
 /// Completions that are taken from a queue at once.
 const AT_ONCE: usize = 16;

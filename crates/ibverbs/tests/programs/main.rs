@@ -166,13 +166,12 @@ fn all_programs_in_every_way() {
             !(way.contains("-c U") || program.contains("_uc_") || program.contains("_ud_"));
         let bad = is_reliable.then(|| lossy.pair(program, &arguments));
         page.add(program, way, &results, bad);
+        page.write();
     }
     if let Some(folder) = env::var_os("ROXE_PYVERBS") {
         let results = PORTS.map(|port| suite::run(&Hosts::new(port, ""), folder.as_ref()));
         page.add_suite(&PORTS, &results);
     }
-    if let Some(file) = env::var_os("ROXE_PAGE") {
-        std::fs::write(file, page.text()).expect("the page can be written");
-    }
+    page.write();
     assert_eq!(page.wrong(), 0, "{} went wrong", page.wrong());
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::process::Command;
+use std::{env, fs};
 
 use crate::suite::Results;
 
@@ -59,7 +60,14 @@ impl Page {
         self.wrong
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// As far as it is made, if it is wanted.
+    pub(crate) fn write(&self) {
+        if let Some(file) = env::var_os("ROXE_PAGE") {
+            fs::write(file, self.text()).expect("the page can be written");
+        }
+    }
+
+    fn text(&self) -> String {
         let Self { rows, suite, ran, wrong, said } = self;
         let versions = versions();
         let said = if said.is_empty() { String::new() } else { format!("\n{said}") };
