@@ -37,11 +37,11 @@ fn main() {
     offer(Path::new(&out));
 }
 
-/// A folder beside the library, `target/debug/roxe` say, in which it has the names that programs
+/// A folder beside the library, `target/debug/lib` say, in which it has the names that programs
 /// look for, and no other library is.
 fn offer(out: &Path) {
     let Some(profile) = out.ancestors().nth(3) else { return };
-    let folder = profile.join("roxe");
+    let folder = profile.join("lib");
     fs::create_dir_all(&folder).expect("the target folder can be written to");
     for name in ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"] {
         let link = folder.join(name);

@@ -60,6 +60,11 @@ impl Qp {
         self.pair.as_ref().ok_or(libc::EIO)
     }
 
+    /// Whether it sends datagrams.
+    pub(crate) const fn is_ud(&self) -> bool {
+        self.public.qp_base.qp_type == IBV_QPT_UD.cast_signed()
+    }
+
     pub(crate) fn acknowledged(&mut self) -> Acknowledged {
         let public = &mut self.public.qp_base;
         Acknowledged {

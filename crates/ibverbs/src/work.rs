@@ -29,19 +29,20 @@ pub(crate) unsafe extern "C" fn post_send(
 ) -> c_int {
     let mut next = first;
     // SAFETY: the program has made it.
-    let pair = match unsafe { Qp::of(qp) }.and_then(|ours| ours.pair()) {
-        Ok(pair) => pair,
-        Err(errno) => {
-            // SAFETY: the program said where.
-            unsafe { *bad = first };
-            return errno;
-        }
-    };
+    let (pair, is_ud) =
+        match unsafe { Qp::of(qp) }.and_then(|ours| Ok((ours.pair()?, ours.is_ud()))) {
+            Ok(found) => found,
+            Err(errno) => {
+                // SAFETY: the program said where.
+                unsafe { *bad = first };
+                return errno;
+            }
+        };
     let done = pair.post_sends(|post| {
         // SAFETY: the list is the program's, and there until we are done.
         while let Some(wr) = unsafe { next.as_ref() } {
             // SAFETY: as above.
-            unsafe { send(wr, &mut |request| post(request).map_err(errno::of_post)) }?;
+            unsafe { send(wr, is_ud, &mut |request| post(request).map_err(errno::of_post)) }?;
             next = wr.next;
         }
         Ok(())
@@ -56,17 +57,17 @@ pub(crate) unsafe extern "C" fn post_send(
     }
 }
 
-/// Posts one request.
-unsafe fn send(wr: &ibv_send_wr, post: &mut dyn FnMut(&SendRequest<'_>) -> Done) -> Done {
+/// Posts one request. Where datagrams go counts for those only: a request to a connection may have
+/// anything in its place.
+unsafe fn send(
+    wr: &ibv_send_wr,
+    is_ud: bool,
+    post: &mut dyn FnMut(&SendRequest<'_>) -> Done,
+) -> Done {
     // SAFETY: the caller promises that all it names is there.
     let operation = unsafe { operation_of(wr)? };
-    let is_datagram = matches!(
-        operation,
-        SendOperation::Send | SendOperation::SendWithImm(_) | SendOperation::SendWithInv(_)
-    );
-    // A request to a connection may have anything there, and says so by what the queue pair is.
-    // SAFETY: as above.
-    let target = match is_datagram {
+    let target = match is_ud && operation.consumes_receive() {
+        // SAFETY: as above.
         true => unsafe { target_of(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) },
         false => None,
     };
