@@ -4,7 +4,6 @@
 #[path = "../../net/tests/namespace/mod.rs"]
 mod namespace;
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
