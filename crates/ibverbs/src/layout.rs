@@ -28,7 +28,7 @@ macro_rules! c_structs {
                 vec![$((
                     stringify!($field),
                     std::mem::offset_of!($name, $field),
-                    tests::size_of_field(|it: &$name| &it.$field),
+                    $crate::layout::tests::size_of_field(|it: &$name| &it.$field),
                 ),)*],
             ),)*]
         }

@@ -113,8 +113,8 @@ pub enum Error {
 }
 
 /// Why there is no HPCC on a network.
-pub(crate) const NO_TELEMETRY: &str = "needs switches that say how long their queues are (INT), which only simulated ones do: see \
-     `roxe sim lab`";
+pub(crate) const NO_TELEMETRY: &str = "needs switches that say how long their queues are (INT), \
+                                       which only simulated ones do: see `roxe sim lab`";
 
 /// What there is.
 fn there(names: &[String]) -> String {

@@ -8,7 +8,7 @@ use std::{env, fs, process};
 use super::{NUMBERS, layouts, verbs_context_of_today};
 
 /// Bytes of a field.
-pub(super) const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
+pub(crate) const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
