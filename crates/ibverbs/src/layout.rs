@@ -816,4 +816,4 @@ c_numbers! {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
