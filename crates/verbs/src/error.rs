@@ -86,7 +86,7 @@ pub enum Error {
     #[error(transparent)]
     Parameter(#[from] ParameterError),
     /// An algorithm of congestion control wants what no network tells.
-    #[error("{0} {}", NO_TELEMETRY)]
+    #[error("{0} {why}", why = NO_TELEMETRY)]
     NoTelemetry(&'static str),
     /// A completion queue cannot tell of completions: it was made without a channel.
     #[error("the completion queue has no channel: make it with `create_cq_on`")]
