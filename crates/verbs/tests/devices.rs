@@ -107,7 +107,7 @@ fn what_cannot_be_set_is_told_and_hpcc_is_for_simulated_switches() {
     let error = one.set_congestion_parameter("t_low", "soon").unwrap_err();
     let told = "t_low=soon: not a time, such as 55us or 1ms";
     assert_eq!((error.to_string().as_str(), error.errno()), (told, 22));
-    let mut a = Connection::new(&one).unwrap();
+    let a = Connection::new(&one).unwrap();
     let all = a.queue_pair().controller().unwrap().control().parameters();
     assert!(all.contains(&("t_low", "30us".to_owned())), "{all:?}");
     let hpcc: CongestionControl = "hpcc".parse().unwrap();
