@@ -77,6 +77,9 @@ fn connects_and_parts(pair: &[Context; 2]) {
     assert!(!answered.try_disconnected().unwrap());
     connected.disconnect(PATIENCE).unwrap();
     answered.wait_disconnected(PATIENCE).unwrap();
+    // It stays so.
+    assert!(answered.try_disconnected().unwrap() && connected.try_disconnected().unwrap());
+    answered.wait_disconnected(PATIENCE).unwrap();
     for end in [&asking, &answering] {
         assert_eq!(end.queue_pair().query().state, QpState::Error);
     }

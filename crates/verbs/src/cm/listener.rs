@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Clock};
 
 use roxe_cm::{CallError, PortSpace, RejectReason};
@@ -135,7 +136,7 @@ impl ConnectionRequest {
         let most = id.context().query_device().max_qp_rd_atom;
         let responder_resources = responder_resources.min(most);
         let parameters = CmParameters { responder_resources, initiator_depth, ..*parameters };
-        let connected = Connected { id, channel, qp: qp.clone(), offer };
+        let connected = Connected::new(id, channel, qp, offer);
         connected.move_to(QpState::Init, |_| {})?;
         connected
             .move_to(QpState::Rtr, |values| values.max_dest_rd_atomic = responder_resources)?;
@@ -173,7 +174,7 @@ pub fn connect(
     let channel = EventChannel::new()?;
     let id = CmId::new(qp.domain().context(), &channel, PortSpace::Tcp);
     id.set_options(options);
-    let mut connected = Connected { id, channel, qp: qp.clone(), offer: Offer::default() };
+    let mut connected = Connected::new(id, channel, qp, Offer::default());
     connected.id.resolve_address(None, destination, deadline.left())?;
     match connected.wait(&deadline)? {
         CmEventKind::AddressResolved => {}
@@ -198,9 +199,15 @@ pub struct Connected {
     channel: EventChannel,
     qp: QueuePair,
     offer: Offer,
+    /// It has ended, and its owner knows.
+    over: AtomicBool,
 }
 
 impl Connected {
+    fn new(id: CmId, channel: EventChannel, qp: &QueuePair, offer: Offer) -> Self {
+        Self { id, channel, qp: qp.clone(), offer, over: AtomicBool::new(false) }
+    }
+
     /// Its queue pair.
     pub const fn queue_pair(&self) -> &QueuePair {
         &self.qp
@@ -238,13 +245,15 @@ impl Connected {
     /// [`Error::TimedOut`]: it still stands; [`CmError::DeviceGone`]; [`Error::Verb`].
     pub fn wait_disconnected(&self, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(timeout);
-        loop {
+        while !self.over.load(Ordering::Acquire) {
             let event = self.channel.next(deadline.left()).ok_or(Error::TimedOut(timeout))?;
             if let Some(over) = over(event.kind) {
                 self.end()?;
-                return over;
+                over?;
+                self.over.store(true, Ordering::Release);
             }
         }
+        Ok(())
     }
 
     /// Whether the peer has ended it, without waiting; as
@@ -256,10 +265,11 @@ impl Connected {
         while let Some(event) = self.channel.try_next() {
             if let Some(over) = over(event.kind) {
                 self.end()?;
-                return over.map(|()| true);
+                over?;
+                self.over.store(true, Ordering::Release);
             }
         }
-        Ok(false)
+        Ok(self.over.load(Ordering::Acquire))
     }
 
     fn end(&self) -> Result<(), Error> {
