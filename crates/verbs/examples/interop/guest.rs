@@ -27,8 +27,8 @@ const MTU_OF_TWO: u32 = 2304;
 /// The processor of a guest: all that QEMU emulates.
 const CPU: &str = "max";
 
-/// That of two which are compared. CRC by PCLMULQDQ and copying by REP MOVSB, quick in hardware, are
-/// emulated bit by bit and byte by byte: they would be most of what is measured.
+/// That of two which are compared. CRC by PCLMULQDQ and copying by REP MOVSB, quick in hardware,
+/// are emulated bit by bit and byte by byte: they would be most of what is measured.
 const CPU_OF_TWO: &str = "max,pclmulqdq=off,erms=off,fsrm=off";
 
 /// The address of the guest with this number.
@@ -269,7 +269,8 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outco
     // Without a filter of its own the guest hears of a group as soon as it has joined.
     let device = format!(
         "virtio-net-pci,netdev=n0,mac=52:54:00:10:00:{number:02x},romfile=,csum=off,\
-         guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,ctrl_rx=off,host_mtu={mtu}"
+         guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,ctrl_rx=off,\
+         host_mtu={mtu}"
     );
     let append = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check net.ifnames=0 \
