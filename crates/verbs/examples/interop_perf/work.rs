@@ -168,8 +168,7 @@ mod tests {
         assert!(close(Metric::Bandwidth.read(bandwidth), 116.18));
         assert!(close(Metric::Rate.read(bandwidth), 0.222));
         let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n \
-                       8       1000          320.58         6258.27      567.60   \t       \
-                       896.67\n";
+                       8       1000         320.58        6258.27      567.60   \t       896.67\n";
         assert!(close(Metric::Latency.read(latency), 567.6));
         // What perftest prints when its clock is not right.
         assert_eq!(Metric::Bandwidth.read(&bandwidth.replace("13.85", "inf")), None);

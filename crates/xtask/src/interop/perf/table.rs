@@ -87,7 +87,7 @@ impl Table {
     fn about(&self) -> String {
         let rounds = self.rows.iter().map(|row| row.figures[0].len()).min().unwrap_or(0);
         let Self { kernel, af_xdp, .. } = self;
-        format!("two guests with Linux {kernel}, AF_XDP {af_xdp}; rounds: {rounds}.")
+        format!("two guests with Linux {kernel}, AF_XDP: {af_xdp}; rounds: {rounds}.")
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_ratio_above_one_is_ahead_whatever_the_figure_is() {
         let expected = "\
-two guests with Linux 6.1.0, AF_XDP native, copy; rounds: 3.
+two guests with Linux 6.1.0, AF_XDP: native, copy; rounds: 3.
 
 what     unit          rxe  roxe, AF_XDP  × rxe   roxe, UDP  × rxe  roxe is
 WRITE    Mb/s  100.0 ±10 %   200.0 ±50 %   2.00  99.0 ±21 %   0.99  ahead, not over UDP
