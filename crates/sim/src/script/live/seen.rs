@@ -164,11 +164,7 @@ impl Live<'_> {
             qpn: Qpn::new(qpn as u32),
             source_qp: Qpn::new(source as u32),
             grh,
-<<<<<<< HEAD
-            ipv6: false,
-=======
             ipv6: false, // The agent does not say.
->>>>>>> ibv
             solicited: false,
         }))
     }
