@@ -9,8 +9,12 @@ use sides::{Ended, Place};
 /// Both sides, the server first.
 fn pinged(place: &Place, server: &str, client: &str) -> [Ended; 2] {
     let mut server = place.server_that_says_so(&format!("rping -s {server}"));
-    let client = place.client_that_knows(&format!("rping -c -a {} {client}", place.address()));
-    [server.end(), client]
+    let words = format!("rping -c -a {} {client}", place.address());
+    // What the server prints is more than a pipe holds.
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| place.client_that_knows(&words));
+        [server.end(), client.join().expect("it does not panic")]
+    })
 }
 
 /// The pings that a side has printed.
