@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_page_has_each_kernel_or_is_not_written() {
         let row = serde_json::json!({
-            "kernel": "x", "port": "AF_XDP", "table": "IPv4", "row": "RC SEND", "column": "both 256",
+            "kernel": "x", "port": "AF_XDP", "table": "IPv4", "row": "RC SEND", "column": "both",
             "cells": 10, "seconds": 6.0, "verdict": "right", "why": "",
         });
         let both = runs(|series| Some(format!("day of {series}\n{row}\n{row}"))).unwrap();
