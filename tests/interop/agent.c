@@ -1,7 +1,8 @@
 /* A host's verbs by remote control: lines over TCP in, lines out. README.md beside this file is the
- * protocol. It calls libibverbs and nothing else: it opens no file but the counters of its device, and
- * starts no program but one that its command line names. Each connection is a process of its own, with which everything goes that
- * it made. It never polls a queue without end: it sleeps on completion channels. */
+ * protocol. It calls libibverbs, and joins IP groups: it opens no file but the counters of its device,
+ * and starts no program but one that its command line names. Each connection is a process of its own,
+ * with which everything goes that it made. It never polls a queue without end: it sleeps on completion
+ * channels. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -121,17 +122,17 @@ static struct queue *queue(const char *key)
 	return at < MOST && cqs[at].cq ? &cqs[at] : NULL;
 }
 
-/* Puts an object into the first free place of its table. */
-#define KEEP(table, name, object, ...)                                   \
+/* Makes an object, and puts it into the first free place of its table. */
+#define KEEP(table, name, make, ...)                                     \
 	do {                                                             \
 		int at = 0;                                              \
 		while (at < MOST && table[at])                           \
 			at++;                                            \
-		if (!(object))                                           \
-			return refuse(errno, verb);                      \
 		if (at == MOST)                                          \
 			return refuse(ENOSPC, verb);                     \
-		table[at] = (object);                                    \
+		table[at] = (make);                                      \
+		if (!table[at])                                          \
+			return refuse(errno, verb);                      \
 		ok(" " name "=%d", at);                                  \
 		fprintf(out, __VA_ARGS__);                               \
 	} while (0)
@@ -162,6 +163,8 @@ static void do_open(void)
 	const char *name = text("dev");
 	struct ibv_device_attr limits;
 	struct ibv_port_attr port;
+	if (context)
+		return refuse(EBUSY, "open");
 	for (int i = 0; list && list[i] && !context; i++)
 		if (!name || !strcmp(name, ibv_get_device_name(list[i])))
 			context = ibv_open_device(list[i]);
@@ -224,8 +227,7 @@ static void do_counters(void)
 
 static void do_pd(void)
 {
-	struct ibv_pd *pd = ibv_alloc_pd(context);
-	KEEP(pds, "pd", pd, "%s", "");
+	KEEP(pds, "pd", ibv_alloc_pd(context), "%s", "");
 }
 
 static void do_mr(void)
@@ -236,8 +238,10 @@ static void do_mr(void)
 		at++;
 	struct region new = { .len = number("len", 4096) }, *of = region("of");
 	int access = (int)number("access", IBV_ACCESS_LOCAL_WRITE);
-	if (!pd || at == MOST)
-		return refuse(pd ? ENOSPC : EINVAL, "mr");
+	if (!pd || (text("of") && !of))
+		return refuse(EINVAL, "mr");
+	if (at == MOST)
+		return refuse(ENOSPC, "mr");
 	uint64_t va;
 	if (of) {
 		new = *of;
@@ -331,8 +335,9 @@ static void do_poke(void)
 static void do_mw(void)
 {
 	struct ibv_pd *pd = OBJECT(pds, "pd");
-	struct ibv_mw *mw = pd ? ibv_alloc_mw(pd, number("type", 2)) : (errno = EINVAL, NULL);
-	KEEP(mws, "mw", mw, " rkey=0x%x", mw->rkey);
+	if (!pd)
+		return refuse(EINVAL, "mw");
+	KEEP(mws, "mw", ibv_alloc_mw(pd, number("type", 2)), " rkey=0x%x", mws[at]->rkey);
 }
 
 /* ---- queues ------------------------------------------------------------------------------- */
@@ -363,8 +368,9 @@ static void do_srq(void)
 	struct ibv_srq_init_attr want = {
 		.attr = { .max_wr = number("depth", 64), .max_sge = number("sge", 1) }
 	};
-	struct ibv_srq *srq = pd ? ibv_create_srq(pd, &want) : (errno = EINVAL, NULL);
-	KEEP(srqs, "srq", srq, "%s", "");
+	if (!pd)
+		return refuse(EINVAL, "srq");
+	KEEP(srqs, "srq", ibv_create_srq(pd, &want), "%s", "");
 }
 
 static void do_qp(void)
@@ -388,8 +394,9 @@ static void do_qp(void)
 			.max_inline_data = number("inline", 0),
 		},
 	};
-	struct ibv_qp *qp = ibv_create_qp(pd, &want);
-	KEEP(qps, "qp", qp, " qpn=0x%x", qp->qp_num);
+	if (text("srq") && !want.srq)
+		return refuse(EINVAL, "qp");
+	KEEP(qps, "qp", ibv_create_qp(pd, &want), " qpn=0x%x", qps[at]->qp_num);
 }
 
 static enum ibv_mtu mtu(uint64_t bytes)
@@ -476,8 +483,9 @@ static void do_ah(void)
 {
 	struct ibv_pd *pd = OBJECT(pds, "pd");
 	struct ibv_ah_attr to;
-	struct ibv_ah *ah = pd && path(&to) ? ibv_create_ah(pd, &to) : (errno = EINVAL, NULL);
-	KEEP(ahs, "ah", ah, "%s", "");
+	if (!pd || !path(&to))
+		return refuse(EINVAL, "ah");
+	KEEP(ahs, "ah", ibv_create_ah(pd, &to), "%s", "");
 }
 
 /* ---- work --------------------------------------------------------------------------------- */

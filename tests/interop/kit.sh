@@ -1,5 +1,6 @@
 #!/bin/sh
-# What makes a host with an RDMA adapter, soft or real, a peer of `cargo xtask interop --peer HOST`.
+# What makes a host with an RDMA adapter, soft or real, a peer of `cargo xtask interop`
+# with `--peer HOST --via DEVICE`.
 #
 #   kit.sh [PORT]   builds the agent if it is not there, and serves until it is ended
 #

@@ -170,6 +170,16 @@ fn an_event_that_a_device_is_known_not_to_tell_may_not_come() {
 }
 
 #[test]
+fn a_group_is_joined_on_the_interface_that_has_the_address_of_the_queue_pair() {
+    let mut engine = Engine::new(DEVICE);
+    let text = "qp q1 ud\n+0 call attach q1 group 239.1.2.3\n+0 quiet";
+    let outcome = played(&mut engine, text).outcome;
+    assert!(matches!(outcome, Outcome::Passed { .. }), "{outcome}");
+    // Its first address is another interface's.
+    assert_eq!(engine.joined, ["eth1"]);
+}
+
+#[test]
 fn without_an_agent_only_frames_are_judged() {
     let mut engine = Engine::new(DEVICE);
     // Somebody made a queue pair, to our number 0x100, and posted a receive.
@@ -202,4 +212,14 @@ fn without_an_agent_only_frames_are_judged() {
         panic!("nobody posts")
     };
     assert_eq!(why, "line 2: its requests need an agent");
+    for (text, why) in [
+        ("qp q1 rc\n+0 completion recv id 1 ok", "it is about what only an agent sees"),
+        ("qp q1 rc\n+0 state q1 rts", "it is about what only an agent sees"),
+        (
+            "qp q1 rc\n+0 post recv q1 id 1 len 8 fails ENOMEM\n+0 quiet",
+            "line 2: its refusals need an agent",
+        ),
+    ] {
+        assert_eq!(run(text), Outcome::Skipped(why.to_owned()), "{text}");
+    }
 }

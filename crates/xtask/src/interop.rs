@@ -43,6 +43,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return write_page();
     }
     let needs = if chosen.peer.is_some() { &[] } else { NEEDS };
+    if chosen.peer.is_none() {
+        need_root()?;
+    }
     tools::ensure_present(&[tools::BUILD, needs].concat())?;
     if !child::show(programs())? {
         return Err(Stop::Findings.into());
@@ -65,11 +68,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             count(&rows(&lines));
             if chosen.whole {
                 fs::write(kept(series), format!("{}\n{}", today()?, lines.join("\n")))?;
-                write_page()?;
             }
         }
     }
     say!("{all} batches, {wrong} of them wrong");
+    if chosen.whole && chosen.peer.is_none() {
+        write_page()?;
+    }
     if wrong == 0 { Ok(()) } else { Err(Stop::Findings.into()) }
 }
 
@@ -80,9 +85,6 @@ fn play(mut matrix: Command, words: &[String]) -> Result<Vec<String>> {
     let output = matrix.stdout.take().context("a pipe that was asked for")?;
     let lines: Vec<String> = BufReader::new(output).lines().map_while(Result::ok).collect();
     let status = matrix.wait().context("cannot wait for the matrix")?;
-    if status.code() == Some(3) {
-        return Err(Stop::Missing(ROOT.into()).into());
-    }
     let rows = rows(&lines);
     if !status.success() && wrong_of(&rows) == 0 || rows.is_empty() {
         return Err(anyhow::anyhow!("the matrix did not come to its end"));
@@ -105,18 +107,28 @@ fn kept(series: &str) -> PathBuf {
 
 /// Makes the page of what is kept: each kernel's last whole matrix.
 fn write_page() -> Result<()> {
-    let mut runs = Vec::new();
-    for series in SERIES {
-        let Ok(text) = fs::read_to_string(kept(series)) else { continue };
-        let (day, lines) = text.split_once('\n').unwrap_or((&text, ""));
-        runs.push((day.to_owned(), lines.lines().filter_map(Row::read).collect()));
-    }
+    let runs = runs(|series| fs::read_to_string(kept(series)).ok())?;
     let path = workspace::root().join(PAGE);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let (matrix, scripts) = scripts::split(&before);
     fs::write(path, page::render(&runs, page::peers(matrix)) + &scripts::part(scripts))?;
     tell!("written: {PAGE}");
     Ok(())
+}
+
+/// The day and the rows of each kernel of the page.
+///
+/// # Errors
+/// Of one nothing is kept: the page would lose it.
+fn runs(kept: impl Fn(&str) -> Option<String>) -> Result<Vec<(String, Vec<Row>)>> {
+    let run = |series: &str| {
+        let text = kept(series).with_context(|| {
+            format!("no whole matrix of Linux {series} is kept, so {PAGE} stays: measure it first")
+        })?;
+        let (day, lines) = text.split_once('\n').unwrap_or((&text, ""));
+        Ok((day.to_owned(), lines.lines().filter_map(Row::read).collect()))
+    };
+    SERIES.into_iter().map(run).collect()
 }
 
 /// Puts the matrix of a peer into the page, in the place of its last one. All else stays.
@@ -132,6 +144,7 @@ fn write_peer(rows: &[Row]) -> Result<()> {
 
 /// A reduced matrix, for `cargo xtask test`.
 pub(crate) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
+    need_root()?;
     let built = listener.hear(programs())?;
     if !built.success {
         return Ok((Tally::one(false), built.output));
@@ -213,11 +226,19 @@ fn read(arguments: &[String]) -> Result<Chosen, Stop> {
         return Err(usage());
     }
     chosen.peer = host.zip(via);
-    chosen.whole = chosen.words.is_empty();
+    // That recordings stay changes nothing of what is measured. No other kernel has a place.
+    chosen.whole = chosen.words.iter().all(|it| it == "--keep")
+        && chosen.series.iter().all(|it| SERIES.contains(&it.as_str()));
     if chosen.series.is_empty() {
         chosen.series = SERIES.map(str::to_owned).to_vec();
     }
     Ok(chosen)
+}
+
+/// Before minutes go by with what is of no use without it.
+fn need_root() -> Result<(), Stop> {
+    const ROOT: &str = "root is needed for network namespaces, AF_XDP and the guest's network";
+    if tools::is_root() { Ok(()) } else { Err(Stop::Missing(ROOT.into())) }
 }
 
 fn today() -> Result<String> {
@@ -227,7 +248,6 @@ fn today() -> Result<String> {
 
 const USAGE: &str = "usage: cargo xtask interop [--kernel SERIES]… | --peer HOST[:PORT] \
      --via DEVICE [--reduced] [--keep] [WORD…] | --page";
-const ROOT: &str = "root is needed for network namespaces, AF_XDP and the guest's network";
 
 #[cfg(test)]
 mod tests {
@@ -246,11 +266,28 @@ mod tests {
         assert!(!read(&["--reduced"]).unwrap().whole);
         let some = read(&["--kernel", "6.12", "RC SEND"]).unwrap();
         assert!(!some.whole && some.series == ["6.12"] && some.words == ["RC SEND"]);
+        assert!(read(&["--keep"]).unwrap().whole);
+        assert!(!read(&["--keep", "RC SEND"]).unwrap().whole);
+        assert!(!read(&["--kernel", "6.1", "--kernel", "5.10"]).unwrap().whole);
         assert_eq!(read(&["--kernel"]), None);
         assert_eq!(read(&["--fast"]), None);
         let peer = read(&["--peer", "card:7000", "--via", "xdp:eth1"]).unwrap();
         assert!(peer.whole && peer.peer == Some(("card:7000".into(), "xdp:eth1".into())));
         assert_eq!(read(&["--peer", "card"]), None);
         assert_eq!(read(&["--peer", "card", "--via", "xdp:eth1", "--kernel", "6.1"]), None);
+    }
+
+    #[test]
+    fn a_page_has_each_kernel_or_is_not_written() {
+        let row = serde_json::json!({
+            "kernel": "x", "port": "AF_XDP", "table": "IPv4", "row": "RC SEND", "column": "both",
+            "cells": 10, "seconds": 6.0, "verdict": "right", "why": "",
+        });
+        let both = runs(|series| Some(format!("day of {series}\n{row}\n{row}"))).unwrap();
+        let found: Vec<_> = both.iter().map(|(day, rows)| (day.as_str(), rows.len())).collect();
+        assert_eq!(found, [("day of 6.1", 2), ("day of 6.12", 2)]);
+        let one = runs(|series| (series == "6.12").then(|| "today\n".to_owned()));
+        let why = one.err().unwrap().to_string();
+        assert!(why.contains("Linux 6.1 "), "{why}");
     }
 }

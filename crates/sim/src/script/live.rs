@@ -32,7 +32,7 @@ use super::syntax::{Arguments, Line, PacketForm, Script, Statement, Value, When}
 use super::{Outcome, Play, Played, PlayedFrame};
 
 use agent::{Answer, errno, expect, number};
-use objects::{Qp, Region, Thing};
+use objects::{OwnGid, Qp, Region, Thing};
 use skip::Pace;
 use work::Posted;
 
@@ -164,8 +164,7 @@ struct Live<'s> {
     settings: Settings,
     /// How much slower its timers go.
     pace: Pace,
-    /// The device's addresses, with their place in its table.
-    gids: Vec<(u32, IpAddr)>,
+    gids: Vec<OwnGid>,
     /// Addresses of the script, and those that they are here.
     swaps: Vec<(IpAddr, IpAddr)>,
     objects: BTreeMap<String, Thing>,

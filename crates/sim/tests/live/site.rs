@@ -37,6 +37,8 @@ pub(super) struct Engine {
     pub(super) spoil: fn(&mut Vec<u8>) -> bool,
     /// Lines that the agent refuses, by their first word: the number of errno.
     pub(super) refuses: Option<(&'static str, u32)>,
+    /// The interfaces on which groups were joined.
+    pub(super) joined: Vec<String>,
 }
 
 /// The words of a line.
@@ -96,6 +98,7 @@ impl Engine {
             wire: VecDeque::new(),
             spoil: |_| true,
             refuses: None,
+            joined: Vec::new(),
         }
     }
 
@@ -141,7 +144,7 @@ impl Engine {
                     IpAddr::V4(v4) => v4.to_ipv6_mapped(),
                     IpAddr::V6(v6) => v6,
                 };
-                format!(" n=2 gid=0,fe80::1,1,eth0 gid=0,{address},2,eth0")
+                format!(" n=3 gid=0,fe80::1,1,eth0 gid=1,fe80::1,2,eth0 gid=0,{address},2,eth1")
             }
             "pd" => {
                 self.pd = Some(self.device.alloc_pd()?);
@@ -205,6 +208,12 @@ impl Engine {
                 let count = self.device.poll_completions(cq, &mut room);
                 let told: String = room[..count].iter().map(show).collect();
                 format!(" n={count}{told}")
+            }
+            // It hears of no group: what counts is where its kernel is to.
+            "attach" => String::new(),
+            "join" => {
+                self.joined.extend(words.text("netdev").map(str::to_owned));
+                String::new()
             }
             "event" => match self.device.poll_event() {
                 Some(_) => " n=1 event=3 qp=0".to_owned(),

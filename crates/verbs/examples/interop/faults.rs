@@ -54,7 +54,9 @@ pub(crate) fn batches() -> impl Iterator<Item = Batch> {
 }
 
 impl Fault {
+    /// Makes the network as bad as this, whatever it was before.
     pub(crate) fn begin(&self, guest: &Guest) -> Outcome {
+        Self::end(guest)?;
         let roce = "protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff";
         let mut script = String::from("set -e\ntc() { /usr/bin/tc \"$@\"; }\n");
         if let Some(netem) = self.sent {
@@ -78,7 +80,8 @@ impl Fault {
         Ok(())
     }
 
-    pub(crate) fn end(&self, guest: &Guest) -> Outcome {
+    /// Makes the network a good one, whatever it was before.
+    pub(crate) fn end(guest: &Guest) -> Outcome {
         guest.shell(
             "tc() { /usr/bin/tc \"$@\"; }\ntc qdisc del dev eth0 root\n\
              tc qdisc del dev eth0 ingress\ntc qdisc del dev ifb0 root\ntrue\n",

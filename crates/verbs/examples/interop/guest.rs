@@ -1,11 +1,12 @@
 //! Guests, and the network: of one with roxe, or of two with each other.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
@@ -48,15 +49,20 @@ pub(crate) const INTERFACE: &str = "roxe0";
 /// It boots in ten seconds on a quiet machine.
 const BOOT: Duration = Duration::from_secs(180);
 
+/// How long a script takes, if nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Nothing keeps a kernel that is well from a program for so long, on a busy machine either.
 const HANGS: Duration = Duration::from_secs(30);
 
 /// A guest that runs. It ends with this program, however that ends: its process dies with the
 /// thread that started it, the namespaces go with the last process in them.
 pub(crate) struct Guest {
-    child: Child,
+    machine: Running,
     /// Takes commands for the machine itself.
-    monitor: Mutex<ChildStdin>,
+    monitor: ChildStdin,
+    /// What its kernel calls this time that it runs.
+    boot_id: Mutex<String>,
     console: PathBuf,
     /// Its address on the way that is not under test.
     pub(crate) address: Ipv4Addr,
@@ -120,10 +126,11 @@ impl Guest {
 
     /// Has a guest begin to boot.
     fn start(kernel: &Path, initrd: &Path, console: PathBuf, machine: Machine) -> Outcome<Self> {
-        let mut child = qemu(kernel, initrd, &console, machine)?;
-        let monitor = Mutex::new(child.stdin.take().ok_or("QEMU has no monitor")?);
-        let (kernel, booted) = (String::new(), Duration::ZERO);
-        Ok(Self { child, monitor, console, address: address(machine.number), kernel, booted })
+        let address = address(machine.number);
+        let mut machine = qemu(kernel, initrd, &console, machine)?;
+        let monitor = machine.0.stdin.take().ok_or("QEMU has no monitor")?;
+        let (kernel, boot_id, booted) = (String::new(), Mutex::default(), Duration::ZERO);
+        Ok(Self { machine, monitor, boot_id, console, address, kernel, booted })
     }
 
     /// Until its adapter can be opened.
@@ -131,15 +138,18 @@ impl Guest {
         let start = Clock::now();
         let mut why = String::new();
         while start.elapsed() < BOOT {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.machine.0.try_wait()? {
                 return Err(format!("QEMU ended: {status}\n{}", self.last_words()).into());
             }
             let asked = self.agent().and_then(|mut agent| {
                 self.kernel = agent.ask("hello")?.text("kernel")?.to_owned();
                 agent.ask("open dev=rxe0")
             });
-            match asked {
-                Ok(_) => return Ok(()),
+            match asked.and_then(|_| self.ask_boot_id(PATIENCE)) {
+                Ok(boot_id) => {
+                    *self.boot_id()? = boot_id;
+                    return Ok(());
+                }
                 Err(error) => why = error.to_string(),
             }
             thread::sleep(Duration::from_millis(200));
@@ -154,15 +164,16 @@ impl Guest {
     /// Resets the guest as a loss of power would, whatever its kernel does, and waits until its
     /// adapter can be opened again.
     pub(crate) fn reset(&self) -> Outcome {
-        const WHICH: &str = "cat /proc/sys/kernel/random/boot_id";
-        let which = || self.shell_for(Duration::from_secs(2), WHICH).ok();
-        let before = which();
-        self.monitor.lock().map_err(|_| "a thread panicked")?.write_all(b"system_reset\n")?;
+        // It may have come again by itself meanwhile.
+        let before = self.ask_boot_id(Duration::from_secs(2)).ok();
+        (&self.monitor).write_all(b"system_reset\n")?;
         let start = Clock::now();
         while start.elapsed() < BOOT {
-            let now = which();
+            let now = self.ask_boot_id(Duration::from_secs(2));
+            let now = now.ok().filter(|now| Some(now) != before.as_ref());
             let opened = |mut agent: Agent| agent.ask("open dev=rxe0");
-            if now.is_some() && now != before && self.agent().and_then(opened).is_ok() {
+            if let (Some(now), Ok(_)) = (now, self.agent().and_then(opened)) {
+                *self.boot_id()? = now;
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(200));
@@ -170,15 +181,26 @@ impl Guest {
         Err(format!("the guest does not come up again\n{}", self.last_words()).into())
     }
 
-    /// Whether its kernel runs no program any more.
-    pub(crate) fn hangs(&self) -> bool {
+    /// What has become of its kernel, if that runs no program any more, or is another one than was
+    /// booted or reset: who panics comes again by itself.
+    pub(crate) fn end(&self) -> Option<&'static str> {
         let start = Clock::now();
         while start.elapsed() < HANGS {
-            if self.shell_for(HANGS, "true").is_ok() {
-                return false;
+            if let Ok(now) = self.ask_boot_id(HANGS) {
+                let is_same = self.boot_id().is_ok_and(|known| *known == now);
+                return (!is_same).then_some("panicked");
             }
+            thread::sleep(Duration::from_millis(200));
         }
-        true
+        Some("hung")
+    }
+
+    fn ask_boot_id(&self, patience: Duration) -> Outcome<String> {
+        self.shell_for(patience, "cat /proc/sys/kernel/random/boot_id")
+    }
+
+    fn boot_id(&self) -> Outcome<MutexGuard<'_, String>> {
+        self.boot_id.lock().map_err(|_| "a thread panicked".into())
     }
 
     /// The end of what the guest's console shows.
@@ -191,7 +213,7 @@ impl Guest {
 
     /// Runs a shell script in the guest; says what it printed.
     pub(crate) fn shell(&self, script: &str) -> Outcome<String> {
-        self.shell_for(Duration::from_secs(60), script)
+        self.shell_for(PATIENCE, script)
     }
 
     /// The same, if it does not take longer.
@@ -224,11 +246,21 @@ pub(crate) fn ended(said: &str, script: &str) -> Outcome<String> {
     }
 }
 
-impl Drop for Guest {
+/// A program that ends with whoever has this, and with the thread that started it.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
+}
+
+/// A command that dies with the thread that starts it, however that ends.
+pub(crate) fn mortal(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
 /// A bridge with a tap for the guest and a cable to the host, which has the addresses.
@@ -264,7 +296,7 @@ struct Machine {
     cpu: &'static str,
 }
 
-fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outcome<Child> {
+fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outcome<Running> {
     let Machine { number, mtu, cpu } = machine;
     // Without a filter of its own the guest hears of a group as soon as it has joined.
     let device = format!(
@@ -278,8 +310,7 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outco
         address(number)
     );
     let said = File::create(console.with_extension("qemu"))?;
-    let child = Command::new("setpriv")
-        .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
+    let started = mortal("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", cpu, "-M", "q35", "-m", "384", "-smp", "1"])
         .args(["-display", "none", "-monitor", "stdio"])
         .args(["-serial", &format!("file:{}", console.display())])
@@ -294,5 +325,5 @@ fn qemu(kernel: &Path, initrd: &Path, console: &Path, machine: Machine) -> Outco
         .stderr(said)
         .spawn()
         .map_err(|why| format!("cannot run QEMU (apt-get install qemu-system-x86): {why}"))?;
-    Ok(child)
+    Ok(Running(started))
 }

@@ -27,21 +27,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use guest::Guest;
-use namespace::is_root;
 use peer::Peer;
-use plan::{Plan, Port};
+use plan::{Item, Port};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let done = Arguments::read(std::env::args().skip(1)).and_then(|arguments| {
-        let is_possible = matches!(arguments.peer, Where::Host { .. }) || is_root();
-        is_possible.then(|| run(&arguments)).transpose()
-    });
+    let done = Arguments::read(std::env::args().skip(1)).and_then(|arguments| run(&arguments));
     match done {
-        Ok(Some(true)) => ExitCode::SUCCESS,
-        Ok(Some(false)) => ExitCode::FAILURE,
-        Ok(None) => ExitCode::from(3),
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("interop: {error}");
             ExitCode::FAILURE
@@ -99,9 +94,12 @@ impl Arguments {
         Ok(Self { peer, folder, roxe, reduced, keep, only: words.collect() })
     }
 
-    fn matrix(&self, peer: &Peer<'_>, ports: &[Port]) -> Outcome<bool> {
-        let plan = Plan::new(self.reduced, &self.only, ports);
-        matrix::run(peer, &plan, &self.folder, &self.roxe, self.keep)
+    fn plan(&self, ports: &[Port]) -> Outcome<Vec<Item>> {
+        plan::items(self.reduced, &self.only, ports)
+    }
+
+    fn matrix(&self, peer: &Peer<'_>, plan: &[Item]) -> Outcome<bool> {
+        matrix::run(peer, plan, &self.folder, &self.roxe, self.keep)
     }
 }
 
@@ -110,15 +108,17 @@ fn run(arguments: &Arguments) -> Outcome<bool> {
     std::fs::create_dir_all(&arguments.folder)?;
     match &arguments.peer {
         Where::Guest { kernel, initrd } => {
+            let plan = arguments.plan(&Port::BOTH)?;
             Guest::with(kernel, initrd, &arguments.folder, |guest| {
                 eprintln!("guest: Linux {}, booted in {:.1?}", guest.kernel, guest.booted);
-                arguments.matrix(&Peer::guest(guest)?, &Port::BOTH)
+                arguments.matrix(&Peer::guest(guest)?, &plan)
             })
         }
         Where::Host { host, via } => {
+            let plan = arguments.plan(&[Port::of(via)])?;
             let peer = Peer::reach(host, via)?;
             eprintln!("peer: {}, {}", peer.agent, peer.name);
-            arguments.matrix(&peer, &[Port::of(via)])
+            arguments.matrix(&peer, &plan)
         }
     }
 }

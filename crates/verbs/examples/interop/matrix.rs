@@ -13,10 +13,10 @@ use crate::Outcome;
 use crate::batch::{Batch, Family};
 use crate::end::End;
 use crate::faults::Fault;
-use crate::guest::{Guest, INTERFACE};
+use crate::guest::INTERFACE;
 use crate::ours::Ours;
 use crate::peer::Peer;
-use crate::plan::{Item, Plan, Play, Port};
+use crate::plan::{Item, Play, Port};
 use crate::programs::{Program, Side};
 use crate::report::{Progress, Row, Verdict};
 use crate::scenario::{self, Scenario};
@@ -25,14 +25,14 @@ use crate::theirs::Theirs;
 /// Does them all. Whether all were right.
 pub(crate) fn run(
     peer: &Peer<'_>,
-    plan: &Plan,
+    plan: &[Item],
     folder: &Path,
     roxe: &Path,
     keep: bool,
 ) -> Outcome<bool> {
-    let mut progress = Progress::new(plan.items.len());
-    let mut bad: Option<&Fault> = None;
-    for (seed, item) in (1..).zip(&plan.items) {
+    let mut progress = Progress::new(plan.len());
+    let mut bad = None;
+    for (seed, item) in (1..).zip(plan) {
         let network = match &item.play {
             Play::Faulty(fault, _) | Play::Soak(fault, _) => Some(*fault),
             _ => None,
@@ -46,16 +46,23 @@ pub(crate) fn run(
         let mut cells = item.cells();
         let verdict = match item.not_applicable(peer) {
             Some(why) => Verdict::NotApplicable(why),
-            None => match cell.play_in(&mut bad, network) {
-                Ok(Played { messages, but }) => {
-                    if !keep {
-                        let _ = fs::remove_file(&capture);
+            None => {
+                // One of an earlier run shows nothing of this one.
+                let _ = fs::remove_file(&capture);
+                match cell.play_in(&mut bad, network)? {
+                    Ok(Played { messages, but }) => {
+                        if !keep {
+                            let _ = fs::remove_file(&capture);
+                        }
+                        cells = messages.unwrap_or(cells);
+                        but.map_or(Verdict::Right, Verdict::But)
                     }
-                    cells = messages.unwrap_or(cells);
-                    but.map_or(Verdict::Right, Verdict::But)
+                    Err(why) if capture.exists() => {
+                        Verdict::Wrong(format!("{why} (recorded: {file}.pcapng)"))
+                    }
+                    Err(why) => Verdict::Wrong(why.to_string()),
                 }
-                Err(why) => Verdict::Wrong(format!("{why} (recorded: {})", capture.display())),
-            },
+            }
         };
         progress.row(&Row {
             kernel: &peer.name,
@@ -68,14 +75,11 @@ pub(crate) fn run(
             verdict,
         });
     }
-    change(peer, bad, Fault::end)?;
     Ok(progress.finish())
 }
 
-/// Begins or ends what makes a network bad.
-fn change(peer: &Peer<'_>, fault: Option<&Fault>, how: fn(&Fault, &Guest) -> Outcome) -> Outcome {
-    fault.zip(peer.guest).map_or(Ok(()), |(fault, guest)| how(fault, guest))
-}
+/// What makes the guest's network bad, if anything does; nothing where that is not known.
+type Bad<'f> = Option<Option<&'f Fault>>;
 
 /// A cell that is played.
 struct Cell<'a> {
@@ -105,31 +109,43 @@ const FIRST_PORT: u16 = 20_000;
 const GOES: usize = 3;
 
 impl Cell<'_> {
-    /// Makes the network as bad as it is to be, and plays. A guest whose kernel hangs over it is
-    /// reset for a second go: whatever a kernel receives, that is no fault of the sender's.
+    /// Makes the network as bad as it is to be, and plays. A guest whose kernel does not survive
+    /// it is reset for a second go: whatever a kernel receives, that is no fault of the sender's.
+    ///
+    /// # Errors
+    /// There is no guest any more, so that nothing else can be played.
     fn play_in<'f>(
         &self,
-        bad: &mut Option<&'f Fault>,
+        bad: &mut Bad<'f>,
         network: Option<&'f Fault>,
-    ) -> Outcome<Played> {
-        let why = match (self.go(bad, network), self.peer.guest) {
-            (Err(why), Some(guest)) if guest.hangs() => {
-                eprintln!("the guest's kernel hangs, last words:\n{}", guest.last_words());
-                guest.reset()?;
-                why
-            }
-            (done, _) => return done,
-        };
-        *bad = None;
-        let hung = format!("its kernel hung the first time, and was reset ({why})");
-        Ok(Played { but: Some(hung), ..self.go(bad, network)? })
+    ) -> Outcome<Outcome<Played>> {
+        let first = self.go(bad, network);
+        let Some(died) = self.mend(bad, &first)? else { return Ok(first) };
+        let second = self.go(bad, network);
+        self.mend(bad, &second)?;
+        Ok(second.map(|Played { messages, but }| {
+            let but = but.map_or(died.clone(), |but| format!("{died}; {but}"));
+            Played { messages, but: Some(but) }
+        }))
     }
 
-    fn go<'f>(&self, bad: &mut Option<&'f Fault>, network: Option<&'f Fault>) -> Outcome<Played> {
-        if network.map(|it| it.name) != bad.map(|it| it.name) {
-            change(self.peer, bad.take(), Fault::end)?;
-            change(self.peer, network, Fault::begin)?;
-            *bad = network;
+    /// Resets the guest if its kernel has not survived what failed; says that it did.
+    fn mend(&self, bad: &mut Bad<'_>, done: &Outcome<Played>) -> Outcome<Option<String>> {
+        let (Err(why), Some(guest)) = (done, self.peer.guest) else { return Ok(None) };
+        let Some(end) = guest.end() else { return Ok(None) };
+        eprintln!("the guest's kernel {end}, last words:\n{}", guest.last_words());
+        *bad = None;
+        guest.reset()?;
+        Ok(Some(format!("its kernel {end} the first time, and was reset ({why})")))
+    }
+
+    fn go<'f>(&self, bad: &mut Bad<'f>, network: Option<&'f Fault>) -> Outcome<Played> {
+        let is_it = |it: Option<&Fault>| it.map(|it| it.name) == network.map(|it| it.name);
+        if let Some(guest) = self.peer.guest.filter(|_| !bad.is_some_and(is_it)) {
+            // It may stop half-way.
+            *bad = None;
+            network.map_or_else(|| Fault::end(guest), |it| it.begin(guest))?;
+            *bad = Some(network);
         }
         self.play()
     }

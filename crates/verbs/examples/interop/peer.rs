@@ -72,7 +72,7 @@ impl Need {
         }
     }
 
-    /// What a program needs, or a scenario.
+    /// What a program needs, by the words of its command line.
     pub(crate) fn of_words(words: &str) -> Option<Self> {
         let named = [
             ("atomic", Self::Atomic),

@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use roxe_verbs::Mtu;
 
+use crate::Outcome;
 use crate::batch::{Batch, Direction, Family, Op};
 use crate::faults::{self, FAULTS, Fault};
 use crate::peer::{Need, Peer};
 use crate::programs::{FEW, PROGRAMS, Program};
 use crate::scenario::{REBOOTED, SCENARIOS, Scenario};
-
-/// What is to be done.
-pub(crate) struct Plan {
-    pub(crate) items: Vec<Item>,
-}
 
 /// A cell of the page.
 pub(crate) struct Item {
@@ -64,27 +60,31 @@ const REDUCED_SOAK: Duration = Duration::from_secs(20);
 
 const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
 
-impl Plan {
-    /// All of which the names have these words; or a reduced one in which everything is met once:
-    /// each operation, direction, path MTU, family, port, bad network and error; on other ports
-    /// than the first there are batches alone then.
-    pub(crate) fn new(reduced: bool, only: &[String], ports: &[Port]) -> Self {
-        let mut items = Vec::new();
-        for &port in ports {
-            let all = batches(reduced, port == ports[0]);
-            items.extend(all.map(|batch| Item { port, play: Play::Batch(batch) }));
-        }
-        let whole = if reduced { &ports[..1] } else { ports };
-        for &port in whole {
-            others(reduced, &mut |play| items.push(Item { port, play }));
-        }
-        let how_long = if reduced { REDUCED_SOAK } else { SOAK };
-        let lossy = FAULTS.iter().filter(|fault| fault.name == faults::LOSS);
-        let soaks = lossy.map(|fault| Play::Soak(fault, how_long));
-        items.extend(soaks.map(|play| Item { port: ports[0], play }));
-        items.retain(|item| only.iter().all(|word| item.name().contains(word.as_str())));
-        Self { items }
+/// All of which the names have these words; or a reduced one in which everything is met once:
+/// each operation, direction, path MTU, family, port, bad network and error; on other ports
+/// than the first there are batches alone then.
+///
+/// # Errors
+/// Nothing has such a name.
+pub(crate) fn items(reduced: bool, only: &[String], ports: &[Port]) -> Outcome<Vec<Item>> {
+    let mut items = Vec::new();
+    for &port in ports {
+        let all = batches(reduced, port == ports[0]);
+        items.extend(all.map(|batch| Item { port, play: Play::Batch(batch) }));
     }
+    let whole = if reduced { &ports[..1] } else { ports };
+    for &port in whole {
+        others(reduced, &mut |play| items.push(Item { port, play }));
+    }
+    let how_long = if reduced { REDUCED_SOAK } else { SOAK };
+    let lossy = FAULTS.iter().filter(|fault| fault.name == faults::LOSS);
+    let soaks = lossy.map(|fault| Play::Soak(fault, how_long));
+    items.extend(soaks.map(|play| Item { port: ports[0], play }));
+    items.retain(|item| only.iter().all(|word| item.name().contains(word.as_str())));
+    if items.is_empty() {
+        return Err("nothing of the matrix has such a name".into());
+    }
+    Ok(items)
 }
 
 /// Errors, stock programs, bad networks.
@@ -182,9 +182,10 @@ impl Item {
             Play::Batch(batch) | Play::Faulty(_, batch) => {
                 (u64::from(batch.path_mtu.bytes()), Need::of(batch.op))
             }
-            Play::Scenario(Scenario { name, .. }, _) => (0, Need::of_words(name)),
+            Play::Scenario(Scenario { needs, .. }, _) => (0, *needs),
             Play::Program(program, _) => (program.path_mtu(), Need::of_words(program.0)),
-            Play::Reboot(_) | Play::Soak(..) => (0, None),
+            // Atomics are among what they do.
+            Play::Reboot(_) | Play::Soak(..) => (0, Some(Need::Atomic)),
         };
         let is_guest = peer.guest.is_some();
         let why = match &self.play {

@@ -4,11 +4,12 @@ use std::fs;
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use crate::Outcome;
+use crate::guest::{Running, mortal};
 use crate::peer::Peer;
 
 /// A program of the peer's, with what it is told.
@@ -115,7 +116,7 @@ impl Program {
     pub(crate) fn run(&self, peer: &Peer<'_>, roxe: &Path, side: &Side<'_>) -> Outcome {
         let &Side { is_client, port, device, here } = side;
         let wish = |line: String| peer.wish(PATIENCE, &line);
-        let mut ours = Command::new(roxe);
+        let mut ours = mortal(roxe);
         ours.args(self.ours(port, device, is_client.then_some(peer.agent.ip())))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -123,17 +124,24 @@ impl Program {
         let theirs = self.theirs(peer, port, (!is_client).then_some(here));
         thread::scope(|scope| {
             let start = |script| scope.spawn(|| wish(script));
-            let (mut child, theirs) = if is_client {
+            const FAILED: &str = "the thread of the peer's program failed";
+            let (mut running, theirs) = if is_client {
                 let theirs = start(theirs);
                 // Nobody else is asked whether it listens: it takes the first connection.
-                wish(format!("listens {port}"))?;
-                (ours.spawn()?, theirs)
+                if let Err(deaf) = wish(format!("listens {port}")) {
+                    // What kept it from that says more.
+                    let why = theirs.join().map_err(|_| FAILED)?;
+                    let why = why.map_or_else(|why| why.to_string(), |said| last(&said).to_owned());
+                    return Err(format!("{why}; {deaf}").into());
+                }
+                (Running(ours.spawn()?), theirs)
             } else {
-                let child = ours.spawn()?;
+                let child = Running(ours.spawn()?);
                 wait_for_listener(port)?;
                 (child, start(theirs))
             };
-            let theirs = theirs.join().map_err(|_| "the thread of the peer's program failed")?;
+            let child = &mut running.0;
+            let theirs = theirs.join().map_err(|_| FAILED)?;
             if theirs.is_err() {
                 // Whoever is alone waits in vain.
                 thread::sleep(Duration::from_secs(1));

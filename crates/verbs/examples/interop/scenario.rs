@@ -8,10 +8,13 @@ use roxe_verbs::{Mtu, ServiceType};
 use crate::Outcome;
 use crate::batch::{GUARD, SOURCE, TARGET, WORD, join, must_be};
 use crate::end::{Card, Done, End, MEMORY, Setup, Work, pattern};
+use crate::peer::Need;
 
 /// What two ends do of which one asks.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
+    /// What not every adapter has and this does.
+    pub(crate) needs: Option<Need>,
     /// What is special about the queue pairs.
     setup: fn(&mut Setup),
     play: fn(&mut Pair<'_>) -> Outcome,
@@ -86,24 +89,28 @@ const RXE_NO_ANSWER: Counts = [&["retry_exceeded_err"], &[]];
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "PSN wraps around",
+        needs: Some(Need::Atomic),
         setup: |it| it.psn = [0xff_fffa, 0xff_fff7],
         play: |it| it.bursts(),
         states: ALIVE, roxe: NOTHING, rxe: NOTHING,
     },
     Scenario {
         name: "16 READs outstanding",
+        needs: None,
         setup: |_| {},
         play: |it| it.burst(Kind::Read, 12_289, 1),
         states: ALIVE, roxe: NOTHING, rxe: NOTHING,
     },
     Scenario {
         name: "receiver not ready, recovers",
+        needs: None,
         setup: |_| {},
         play: |it| it.late_receive(),
         states: ALIVE, roxe: NOT_READY, rxe: RXE_NOT_READY,
     },
     Scenario {
         name: "receiver not ready, given up",
+        needs: None,
         setup: |it| it.rnr_retry = 1,
         play: |it| {
             it.post(0, Work::Send, 3000)?;
@@ -113,6 +120,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "WRITE with a wrong R_Key",
+        needs: None,
         setup: |_| {},
         play: |it| {
             let Card { va, r_key, .. } = it.peer();
@@ -122,6 +130,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "READ with a wrong R_Key",
+        needs: None,
         setup: |_| {},
         play: |it| {
             let Card { va, r_key, .. } = it.peer();
@@ -131,6 +140,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "atomic with a wrong R_Key",
+        needs: Some(Need::Atomic),
         setup: |_| {},
         play: |it| {
             let Card { va, r_key, .. } = it.peer();
@@ -141,6 +151,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "WRITE out of bounds",
+        needs: None,
         setup: |_| {},
         play: |it| {
             let Card { va, r_key, .. } = it.peer();
@@ -151,6 +162,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "READ out of bounds",
+        needs: None,
         setup: |_| {},
         play: |it| {
             let Card { va, r_key, .. } = it.peer();
@@ -161,6 +173,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "WRITE where the region allows none",
+        needs: None,
         setup: |_| {},
         play: |it| {
             let (va, r_key) = it.ends[it.to()].read_only()?;
@@ -170,6 +183,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "WRITE where the queue pair allows none",
+        needs: None,
         setup: |it| it.remote_access = false,
         play: |it| {
             let Card { va, r_key, .. } = it.peer();
@@ -180,6 +194,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "READ where the queue pair allows none",
+        needs: None,
         setup: |it| it.remote_access = false,
         play: |it| {
             let Card { va, r_key, .. } = it.peer();
@@ -190,6 +205,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "SEND longer than its receive",
+        needs: None,
         setup: |_| {},
         play: |it| {
             it.ends[it.to()].receive(RECEIVED, TARGET, 1500)?;
@@ -201,6 +217,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "queue pair gone",
+        needs: None,
         setup: |it| it.retry_cnt = 2,
         play: |it| {
             it.ends[it.to()].destroy()?;
@@ -211,6 +228,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "queue pair goes in mid-message",
+        needs: None,
         setup: |it| it.retry_cnt = 2,
         play: |it| it.torn_down(),
         states: GONE, roxe: NO_ANSWERS, rxe: RXE_NO_ANSWER,

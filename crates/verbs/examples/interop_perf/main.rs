@@ -23,15 +23,11 @@ use std::thread;
 use std::time::Duration;
 
 use guest::Guest;
-use namespace::is_root;
 use work::{Adapter, Work};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    if !is_root() {
-        return ExitCode::from(3);
-    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -89,7 +85,7 @@ fn mode(guest: &Guest) -> Outcome<String> {
     mode.ok_or_else(|| format!("roxe devinfo names no mode: {said}").into())
 }
 
-/// One run. One that fails is begun anew, twice at most; a guest whose kernel hangs is reset.
+/// One run. One that fails is begun anew, twice at most; a guest whose kernel does not survive it is reset.
 fn measure(
     server: &Guest,
     client: &Guest,
@@ -106,9 +102,11 @@ fn measure(
             Ok(figure) => return Ok(figure),
             Err(why) => eprintln!("once more: {}, {}: {why}", work.name, adapter.name()),
         }
-        for guest in [server, client].into_iter().filter(|guest| guest.hangs()) {
-            eprintln!("it hangs, and is reset:\n{}", guest.last_words());
-            guest.reset()?;
+        for guest in [server, client] {
+            if let Some(end) = guest.end() {
+                eprintln!("its kernel {end}, and is reset:\n{}", guest.last_words());
+                guest.reset()?;
+            }
         }
     }
     go()
@@ -130,15 +128,21 @@ fn attempt(
     thread::scope(|scope| {
         let answers = scope.spawn(|| server.shell_for(patience, &script(server, None)));
         // Nobody else is asked whether it listens: it takes the first connection.
-        server.shell(&format!(
-            "until grep -qi ':{port:04x} [0-9a-f:]* 0A ' /proc/net/tcp /proc/net/tcp6\n\
-             do sleep 0.1; tries=x$tries; [ ${{#tries}} -lt 200 ] || exit 1; done"
-        ))?;
-        let said = client.shell_for(patience, &script(client, Some(server)));
+        let listens = server.shell(&format!(
+            "for go in $(seq 300); do\n\
+             grep -q ':{port:04X} .* 0A' /proc/net/tcp /proc/net/tcp6 && exit; sleep 0.1\n\
+             done; echo 'nobody listens at port {port}'; exit 1"
+        ));
+        let said = listens.and_then(|_| client.shell_for(patience, &script(client, Some(server))));
         let answered = answers.join().map_err(|_| "the thread of the server failed")?;
-        let said = said?;
-        answered?;
-        work.metric.read(&said).ok_or_else(|| format!("no figure in: {said}").into())
+        match (said, answered) {
+            (Ok(said), Ok(_)) => {
+                work.metric.read(&said).ok_or_else(|| format!("no figure in: {said}").into())
+            }
+            (Err(why), Ok(_)) | (Ok(_), Err(why)) => Err(why),
+            // What kept the server from its work says more.
+            (Err(client), Err(server)) => Err(format!("{server}; {client}").into()),
+        }
     })
 }
 

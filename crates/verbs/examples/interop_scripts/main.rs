@@ -17,28 +17,24 @@ mod namespace;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode};
 
 use guest::{Guest, INTERFACE};
-use namespace::is_root;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    if !is_root() {
-        return ExitCode::from(3);
-    }
     match run() {
-        Ok(code) => ExitCode::from(code),
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("interop_scripts: {error}");
-            ExitCode::from(2)
+            ExitCode::FAILURE
         }
     }
 }
 
-/// Says how `roxe script` ended.
-fn run() -> Outcome<u8> {
+/// How `roxe script` ends says no more than what it prints: some scripts are to fail.
+fn run() -> Outcome {
     const USAGE: &str =
         "usage: interop_scripts KERNEL INITRD FOLDER ROXE [OPTION…] -- [SCRIPT…] -- [LISTED…]";
     let mut words = std::env::args_os().skip(1).map(PathBuf::from);
@@ -62,21 +58,20 @@ fn run() -> Outcome<u8> {
             }
         }
         let script = || {
-            let mut script = Command::new(&roxe);
+            let mut script = guest::mortal(&roxe);
             script.args(["script", "--peer", "rxe", "--json", "--slack", SLACK]).args(options);
             script
         };
-        let mut ended = Vec::new();
         std::fs::create_dir_all(folder.join("captures"))?;
         if !often.is_empty() {
-            ended.push(script().args(["--goes", GOES]).args(often).status()?);
+            script().args(["--goes", GOES]).args(often).status()?;
         }
         // What is known to differ is recorded, each by itself.
         for file in once {
             let into = folder.join("captures").join(capture_of(file));
-            ended.push(script().arg("--capture").arg(into).arg(file).status()?);
+            script().arg("--capture").arg(into).arg(file).status()?;
         }
-        Ok(ended.iter().filter_map(ExitStatus::code).max().unwrap_or(2) as u8)
+        Ok(())
     })
 }
 

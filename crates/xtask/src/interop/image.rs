@@ -65,15 +65,15 @@ pub(crate) fn build(series: &str) -> Result<Image> {
         return Ok(image);
     }
     fs::create_dir_all(&folder).context("cannot make a folder for guests")?;
-    if !userland.join("root").is_dir() {
+    unpacked(&userland.join("root"), &USERLAND.join(" "), || {
         tell!("guest: programs and libraries from Debian");
-        unpack_userland(&userland)?;
-    }
-    if !folder.join("modules").is_dir() {
+        unpack_userland(&userland)
+    })?;
+    unpacked(&folder.join("modules"), &kernel::wanted(), || {
         let package = newest_kernel(series)?;
         tell!("guest: {package}");
-        unpack_kernel(&folder, &package)?;
-    }
+        unpack_kernel(&folder, &package)
+    })?;
     tell!("guest: agent and initial file system");
     let agent = compile_agent(&userland)?;
     let initrd = initrd(&folder, &userland.join("root"), &agent)?;
@@ -82,12 +82,27 @@ pub(crate) fn build(series: &str) -> Result<Image> {
     Ok(image)
 }
 
+/// Makes a folder that is not there, or was made of another list than this. What list that was
+/// stands beside it.
+fn unpacked(folder: &Path, list: &str, unpack: impl FnOnce() -> Result<()>) -> Result<()> {
+    let stamp = folder.with_extension("list");
+    let is_of_another = fs::read_to_string(&stamp).is_ok_and(|it| it != list);
+    if is_of_another {
+        fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    }
+    if !folder.is_dir() {
+        unpack()?;
+    }
+    fs::write(&stamp, list).with_context(|| format!("{}", stamp.display()))
+}
+
 /// All that decides what an image is like, but the packages.
 fn recipe() -> Result<String> {
     let sources = workspace::root().join(SOURCES);
     let read = |name: &str| fs::read_to_string(sources.join(name)).context(name.to_owned());
     let lists = [USERLAND, PROGRAMS, APPLETS].map(|list| list.join(" ")).join("\n");
-    Ok([RECIPE, &lists, &read("agent.c")?, &read("init.sh")?, &read("kit.sh")?].join("\n"))
+    let wanted = kernel::wanted();
+    Ok([RECIPE, &lists, &wanted, &read("agent.c")?, &read("init.sh")?, &read("kit.sh")?].join("\n"))
 }
 
 /// Downloads packages with all that they need: with an empty list of what is installed, apt leaves
@@ -337,6 +352,26 @@ fn hear_apt(command: Command) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_is_made_anew_when_the_list_that_it_is_made_of_is_another() {
+        let place = std::env::temp_dir().join(format!("roxe-guest-{}", std::process::id()));
+        let folder = place.join("modules");
+        let made_of = |list: &str| {
+            unpacked(&folder, list, || {
+                fs::create_dir_all(&folder)?;
+                Ok(fs::write(folder.join("order"), list)?)
+            })
+            .unwrap();
+            fs::read_to_string(folder.join("order")).unwrap()
+        };
+        fs::create_dir_all(&place).unwrap();
+        assert_eq!(made_of("a b"), "a b");
+        fs::write(folder.join("order"), "as it was").unwrap();
+        assert_eq!(made_of("a b"), "as it was");
+        assert_eq!(made_of("a b c"), "a b c");
+        fs::remove_dir_all(place).unwrap();
+    }
 
     #[test]
     fn the_newest_stock_kernel_is_taken() {

@@ -24,6 +24,12 @@ const WANTED: &[&str] = &[
 /// Needed through the crypto interface, which modules do not say.
 const HIDDEN: &[(&str, &str)] = &[("rdma_rxe", "crc32_generic"), ("libcrc32c", "crc32c_generic")];
 
+/// What decides which modules a guest has, and their order.
+pub(crate) fn wanted() -> String {
+    let hidden = HIDDEN.iter().map(|(of, needed)| format!("{of}:{needed}"));
+    WANTED.iter().map(|name| (*name).to_owned()).chain(hidden).collect::<Vec<_>>().join(" ")
+}
+
 /// Unpacks the kernel out of a `vmlinuz`.
 pub(crate) fn unpack(image: &[u8]) -> Result<Vec<u8>> {
     let word = |at: usize| {

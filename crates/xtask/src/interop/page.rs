@@ -174,8 +174,8 @@ const HEAD: &str = "# Interoperability
 
 The adapter against `rdma_rxe`, Linux's own RoCEv2 adapter in software, in a virtual machine with a
 stock Debian kernel. `cargo xtask interop` measures it anew (as root, with apt) and writes this
-page. Other adapters have a section `Peer` behind the kernels: `cargo xtask interop --peer HOST`,
-with the kit of `tests/interop/` on their host.
+page. Other adapters have a section `Peer` behind the kernels: `cargo xtask interop --peer HOST
+--via DEVICE`, with the kit of `tests/interop/` on their host.
 
 A batch is one pair of queue pairs that goes through messages of these sizes: 0, 1, 2, 3, 5, MTU−1,
 MTU, MTU+1, 3·MTU+1 bytes and 1 MiB, for datagrams up to the MTU, for atomics 8. What roxe is stands
@@ -184,12 +184,13 @@ MTU. A cell says how many sizes were right: the data at the receiving end is wha
 a byte around it has changed; completions at both ends have the right status, opcode, length,
 immediate data or key; neither adapter has counted anything but traffic; and `roxe check` finds
 nothing in the recording of the batch. A busy machine may lose packets between the two: a batch has
-three goes, and where there were losses in each, the page says what was counted.
+three goes, and where there were losses in each, the page says what was counted. A guest whose
+kernel hangs or panics is reset, and what was played has a second go, which the page says, too. A
+number in brackets in a cell is that of a note below its table.
 
 On a VLAN roxe has an address of its own (`own=`, `vlan=`), the guest a VLAN interface. A UDP socket
 receives over IPv4 without the identification, which the ICRC covers and in which rxe counts: there
-the ICRC of what rxe sends cannot be verified, nor is the recording judged (n/a); over IPv6 both
-are.
+the ICRC of what rxe sends cannot be verified, nor is the recording judged; over IPv6 both are.
 
 Over networks that are bad on purpose (netem in the guest) data and completions must be right.
 Errors must end with the right status at both ends, in the right state of both queue pairs, and
@@ -212,8 +213,8 @@ const DIFFERENCES: &str = "
   which it is. 6.1 and 6.12; any of them shows it.
 - A SEND longer than its receive is a local length error, answered with NAK invalid request (61).
   rxe answers with NAK remote operational error (63), and its receive ends with a local QP operation
-  error. 6.1 and 6.12; `interop errors 'SEND longer' requester`, or `pcaps/err_toolong_send.pcap`
-  beside `pcaps/roxe_toolong_multi.pcap`.
+  error. 6.1 and 6.12; `cargo xtask interop --keep errors 'SEND longer' requester`, or
+  `pcaps/err_toolong_send.pcap` beside `pcaps/roxe_toolong_multi.pcap`.
 - Behind an RNR NAK nothing more is answered until the packet comes again. rxe answers the packets
   that follow with a NAK sequence error (60) of the same PSN. 6.1; `pcaps/err_rnr_multi.pcap`.
 - A UC message of which a packet is lost is lost alone. rxe drops the next, complete one too: it

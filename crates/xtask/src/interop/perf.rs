@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::archive::Archive;
 use super::image::{self, Image};
-use super::{NEEDS, ROOT, SERIES, today};
+use super::{NEEDS, SERIES, need_root, today};
 use crate::child::{self, Heard, Listener};
 use crate::stop::Stop;
 use crate::{say, tell, tools, workspace};
@@ -26,9 +26,7 @@ const PAGE: &str = "docs/performance.md";
 /// The command's part behind `perf`.
 pub(super) fn run(arguments: &[String]) -> Result<()> {
     let chosen = read(arguments)?;
-    if !tools::is_root() {
-        return Err(Stop::Missing(ROOT.into()).into());
-    }
+    need_root()?;
     tools::ensure_present(&[tools::BUILD, NEEDS].concat())?;
     tell!("roxe as it is released, and what runs it");
     let example = "build --quiet --workspace --all-features --example interop_perf";

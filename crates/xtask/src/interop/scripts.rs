@@ -8,10 +8,10 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::{PAGE, ROOT, SERIES, image};
+use super::{PAGE, SERIES, image, need_root, programs};
 use crate::child::{self, Heard, Listener};
 use crate::stop::Stop;
 use crate::test::Tally;
@@ -26,6 +26,7 @@ const LIST: &str = "tests/conformance/differences-rxe.toml";
 /// The command's part behind `scripts`.
 pub(super) fn run(arguments: &[String]) -> Result<()> {
     let (series, words) = read(arguments)?;
+    need_root()?;
     tools::ensure_present(&[tools::BUILD, super::NEEDS].concat())?;
     if !child::show(programs())? {
         return Err(Stop::Findings.into());
@@ -41,9 +42,8 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
         let output = child.stdout.take().context("a pipe that was asked for")?;
         let lines = BufReader::new(output).lines().map_while(Result::ok);
         let run = Run::of(lines.inspect(|line| say!("{line}")));
-        if child.wait().context("cannot wait for the scripts")?.code() == Some(3) {
-            return Err(Stop::Missing(ROOT.into()).into());
-        }
+        let status = child.wait().context("cannot wait for the scripts")?;
+        ensure!(status.success(), "the scripts of Linux {series} did not come to their end");
         findings.extend(run.judge(series, &list, &scripts));
         tell!("{}", run.sentence());
         kernels.push(run);
@@ -119,10 +119,6 @@ pub(super) fn part(scripts: &str) -> String {
 /// The page's parts about the matrix and about scripts, of which a run of one keeps the other.
 pub(super) fn split(page: &str) -> (&str, &str) {
     page.find(TITLE).map_or((page, ""), |at| page.split_at(at))
-}
-
-fn programs() -> Command {
-    child::cargo("build --quiet --workspace --all-features --bin roxe --example interop_scripts")
 }
 
 fn program(series: &str, list: &Differences, scripts: &[String]) -> Result<Command> {

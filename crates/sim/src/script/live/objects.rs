@@ -1,7 +1,7 @@
 //! Statements that make, change and destroy objects, in words of the agent's.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use roxe_device::address_handle::AddressVector;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
@@ -25,6 +25,13 @@ pub(super) enum Thing {
     Handle(u64),
     Srq(u64),
     Qp(Box<Qp>),
+}
+
+/// An address of the device's: its place in the table, and the interface that has it.
+pub(super) struct OwnGid {
+    index: u32,
+    address: IpAddr,
+    netdev: String,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +68,7 @@ impl Live<'_> {
     /// Opens the device and makes what every script has: `pd`, `cq` and the buffer.
     pub(super) fn prepare(&mut self) -> Result<(), Halt> {
         if let Some(hand) = self.terms.by_hand {
-            self.gids = vec![(0, hand.address)];
+            self.gids.push(OwnGid { index: 0, address: hand.address, netdev: String::new() });
             self.objects.insert("pd".to_owned(), Thing::Pd(0));
             self.objects.insert("cq".to_owned(), Thing::Cq { index: 0, armed: false });
             return self.meet();
@@ -70,12 +77,12 @@ impl Live<'_> {
         let gids = self.ask("gids")?;
         for entry in gids.all("gid") {
             // Its place, address, type and interface.
-            let mut parts = entry.split(',');
-            let (index, address, kind) = (parts.next(), parts.next(), parts.next());
-            if let (Some(Ok(index)), Some(Ok(address)), Some("2")) =
-                (index.map(str::parse), address.map(str::parse::<std::net::Ipv6Addr>), kind)
-            {
-                self.gids.push((index, Gid::from_ip(address.into()).to_ip()));
+            let [index, address, "2", netdev] = entry.split(',').collect::<Vec<_>>()[..] else {
+                continue;
+            };
+            if let (Ok(index), Ok(address)) = (index.parse(), address.parse::<Ipv6Addr>()) {
+                let address = Gid::from_ip(address.into()).to_ip();
+                self.gids.push(OwnGid { index, address, netdev: netdev.to_owned() });
             }
         }
         self.meet()?;
@@ -90,12 +97,12 @@ impl Live<'_> {
     /// Finds out what the script's addresses are here: themselves, where both ends have them.
     fn meet(&mut self) -> Result<(), Halt> {
         let (device, peer) = (self.settings.address, self.settings.peer);
-        let has = |address: IpAddr| self.gids.iter().any(|(_, gid)| *gid == address);
+        let has = |address: IpAddr| self.gids.iter().any(|gid| gid.address == address);
         if has(device) && (self.terms.ours.contains(&peer) || peer == device) {
             return Ok(());
         }
         let is_like = |address: &IpAddr| address.is_ipv4() == device.is_ipv4();
-        let theirs = self.gids.iter().map(|(_, gid)| *gid).find(|gid| {
+        let theirs = self.gids.iter().map(|gid| gid.address).find(|gid| {
             is_like(gid) && !matches!(gid, IpAddr::V6(gid) if gid.is_unicast_link_local())
         });
         let ours = self.terms.ours.iter().copied().find(is_like);
@@ -115,8 +122,8 @@ impl Live<'_> {
             _ => None,
         };
         let own = own.map(|own| self.real(own));
-        let found = self.gids.iter().find(|(_, gid)| Some(*gid) == own).copied();
-        found.ok_or_else(|| {
+        let found = self.gids.iter().find(|gid| Some(gid.address) == own);
+        found.map(|gid| (gid.index, gid.address)).ok_or_else(|| {
             let shown = own.map_or_else(|| format!("GID {gid}"), |own| own.to_string());
             Halt::Skip(format!("the device does not have the address {shown}"))
         })
@@ -424,13 +431,13 @@ impl Live<'_> {
                 };
                 let word = if verb == CallVerb::Attach { "attach" } else { "detach" };
                 let line = format!("{word} qp={} gid={gid}", qp.index);
+                let own = self.gids.iter().find(|own| own.address == qp.own_address);
+                let netdev = own.map_or("-", |own| own.netdev.as_str());
+                let join = format!("join netdev={netdev} gid={gid}");
                 self.ask(&line)?;
                 if verb == CallVerb::Attach {
                     // Without its kernel a soft adapter hears nothing of the group.
-                    let gids = self.ask("gids")?;
-                    let entry = gids.all("gid").find_map(|it| it.rsplit(',').next());
-                    let netdev = entry.unwrap_or("-").to_owned();
-                    self.ask(&format!("join netdev={netdev} gid={gid}"))?;
+                    self.ask(&join)?;
                 }
                 Ok(())
             }

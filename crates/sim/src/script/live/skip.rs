@@ -43,7 +43,14 @@ pub(super) fn pace(script: &Script, settings: &Settings, terms: &Terms) -> Resul
             .or_else(|| terms.by_hand.and_then(|_| by_hand(&line.statement)))?;
         Some(format!("line {}: {why}", line.number))
     });
-    why.map_or(Ok(pace), Err)
+    match why {
+        Some(why) => Err(why),
+        // All else is taken for true then.
+        None if terms.by_hand.is_some() && !is_about_frames(script) => {
+            Err("it is about what only an agent sees".to_owned())
+        }
+        None => Ok(pace),
+    }
 }
 
 /// A script that nothing is left of without counters and stories.
@@ -64,6 +71,12 @@ fn is_about_engine(script: &Script) -> bool {
         )
     };
     !script.lines.iter().any(|line| judges(&line.statement))
+}
+
+/// A script that looks at what the device sends.
+fn is_about_frames(script: &Script) -> bool {
+    let judges = |it: &Statement| matches!(it, Statement::Out { .. } | Statement::Quiet);
+    script.lines.iter().any(|line| judges(&line.statement))
 }
 
 /// How the ACK timers of a script go here: slowly enough for the way to the device.
@@ -193,6 +206,7 @@ fn partition(arguments: &Arguments) -> Option<&'static str> {
 fn by_hand(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::PostSend { .. } => Some("its requests need an agent"),
+        Statement::PostReceive { fails: Some(_), .. } => Some("its refusals need an agent"),
         Statement::Call { .. } => Some("its verbs need an agent"),
         Statement::Fill { .. } => Some("its memory needs an agent"),
         Statement::Make { object: ObjectKind::Qp(_) | ObjectKind::Mr, fails: None, .. } => None,
