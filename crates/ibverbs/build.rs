@@ -45,9 +45,9 @@ fn offer(out: &Path) {
     fs::create_dir_all(&folder).expect("the target folder can be written to");
     for name in ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"] {
         let link = folder.join(name);
-        if fs::symlink_metadata(&link).is_err() {
-            symlink("../libibverbs.so", link).expect("the target folder can be written to");
-        }
+        let _ = fs::remove_file(&link);
+        // There every build puts it, those for tests too.
+        symlink("../deps/libibverbs.so", link).expect("the target folder can be written to");
     }
 }
 
@@ -136,8 +136,8 @@ fn jumps_of(names: &Names) -> String {
             };
             let _ = writeln!(
                 code,
-                "\".globl {label}\", \".type {label},@function\", \"{label}: {jump} {{{target}}}\", \
-                 \".size {label}, . - {label}\","
+                "\".globl {label}\", \".type {label},@function\", \
+                 \"{label}: {jump} {{{target}}}\", \".size {label}, . - {label}\","
             );
             if last != 0 {
                 let at_sign = if at == last { "@@" } else { "@" };

@@ -28,7 +28,7 @@ macro_rules! c_structs {
                 vec![$((
                     stringify!($field),
                     std::mem::offset_of!($name, $field),
-                    size_of::<$type>(),
+                    tests::size_of_field(|it: &$name| &it.$field),
                 ),)*],
             ),)*]
         }
@@ -39,6 +39,8 @@ pub(crate) use c_structs;
 
 // Programs fill these, or read them, or both.
 c_structs! {
+    /// Also a pair of 64-bit numbers.
+    #[repr(align(8))]
     struct ibv_gid {
         raw: [u8; 16],
     }
@@ -190,7 +192,6 @@ c_structs! {
         element: *mut c_void,
         event_type: c_int,
     }
-    #[repr(align(8))]
     struct ibv_global_route {
         dgid: ibv_gid,
         flow_label: u32,
@@ -812,3 +813,6 @@ c_numbers! {
     IBV_VALUES_MASK_RAW_CLOCK = 1,
     IBV_FORK_UNNEEDED = 2,
 }
+
+#[cfg(test)]
+mod tests;

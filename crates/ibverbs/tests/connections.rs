@@ -4,7 +4,6 @@
 #[path = "../../net/tests/namespace/mod.rs"]
 mod namespace;
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -156,11 +155,7 @@ fn said(mut running: Running, deadline: Instant) -> Result<(), String> {
 
 fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
-        let mut text = String::new();
-        if let Some(mut pipe) = pipe {
-            let _ = pipe.read_to_string(&mut text);
-        }
-        text
+        pipe.and_then(|pipe| std::io::read_to_string(pipe).ok()).unwrap_or_default()
     })
 }
 

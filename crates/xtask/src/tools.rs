@@ -32,6 +32,8 @@ const PACKAGES: &[Package] = &[
     Package("m4",         "makes headers of libxdp",                   Sign::Program("m4")),
     Package("pkg-config", "finds C libraries for build scripts",       Sign::Program("pkg-config")),
     Package("qemu-system-x86", "runs guests with Linux's own adapter", Sign::Program("qemu-system-x86_64")),
+    Package("librdmacm-dev", "the structs of connections that C programs have", Sign::File("/usr/include/rdma/rdma_cma.h")),
+    Package("rdmacm-utils", "programs of librdmacm, for tests",        Sign::Program("rping")),
     Package("tshark",     "second opinion on our packets in tests",    Sign::Program("tshark")),
     Package("xz-utils",   "unpacks kernels and modules of guests",     Sign::Program("xz")),
     Package("zlib1g-dev", "linked by libbpf",                          Sign::File("/usr/include/zlib.h")),

@@ -7,6 +7,11 @@ use std::{env, fs, process};
 
 use super::{NUMBERS, layouts, rdma_conn_param, rdma_ud_param};
 
+/// Bytes of a field.
+pub(super) const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
+    size_of::<F>()
+}
+
 /// Lines that a program in C prints, compiled against `rdma/rdma_cma.h`.
 fn printed_by(name: &str, body: &str) -> Vec<String> {
     let folder = env::temp_dir().join(format!("roxe-rdmacm-{name}-{}", process::id()));
