@@ -87,8 +87,8 @@ impl Hosts {
         Self { cable: Cable::new(4500), devices }
     }
 
-    /// Runs both sides. Nothing tells when a server of the RDMA CM listens: where a client comes too
-    /// early and is refused, both begin again, and it waits longer.
+    /// Runs both sides. Nothing tells when a server of the RDMA CM listens: where a client comes
+    /// too early and is refused, both begin again, and it waits longer.
     fn meet(&self, case: &Case) {
         let end = Instant::now() + PATIENCE;
         let mut head_start = Duration::from_millis(200);
