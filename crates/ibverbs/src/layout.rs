@@ -192,7 +192,6 @@ c_structs! {
         element: *mut c_void,
         event_type: c_int,
     }
-    #[repr(align(8))]
     struct ibv_global_route {
         dgid: ibv_gid,
         flow_label: u32,

@@ -13,7 +13,7 @@
 //! | the functions that `verbs.h` calls by pointer | `table.rs` |
 //! | what lies behind a pointer that a program has; `fork` | `session.rs` |
 //! | which adapters there are | `device.rs` |
-//! | connections by address and port: librdmacm.so.1, why it is the same file | `rdmacm.rs` |
+//! | librdmacm.so.1, and why it is in the same file | `rdmacm.rs` |
 //! | everything else: one family of verbs a file | |
 //!
 //! Callers promise what C promises: pointers are to what the function made or asks for, and nobody

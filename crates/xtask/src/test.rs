@@ -47,7 +47,7 @@ const STAGES: &[Stage] = &[
 ];
 
 /// What tests need to run, besides what it takes to build them.
-const TESTS: &[&str] = &["cargo-nextest", "iproute2", "tshark"];
+const TESTS: &[&str] = &["cargo-nextest", "iproute2", "librdmacm-dev", "rdmacm-utils", "tshark"];
 
 /// How many checks passed and failed. A stage that is one check counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -36,6 +36,8 @@ const PACKAGES: &[Package] = &[
     Package("pkg-config", "finds C libraries for build scripts",       Sign::Program("pkg-config")),
     Package("python3-pyverbs", "the verbs for rdma-core's own tests",  Sign::File("/usr/lib/python3/dist-packages/pyverbs/__init__.py")),
     Package("qemu-system-x86", "runs guests with Linux's own adapter", Sign::Program("qemu-system-x86_64")),
+    Package("librdmacm-dev", "the structs of connections that C programs have", Sign::File("/usr/include/rdma/rdma_cma.h")),
+    Package("rdmacm-utils", "programs of librdmacm, for tests",        Sign::Program("rping")),
     Package("tshark",     "second opinion on our packets in tests",    Sign::Program("tshark")),
     Package("xz-utils",   "unpacks kernels and modules of guests",     Sign::Program("xz")),
     Package("zlib1g-dev", "linked by libbpf",                          Sign::File("/usr/include/zlib.h")),

@@ -58,6 +58,8 @@ unsafe fn parameters<'a>(
     let qpn = match (qp, given) {
         (Some(qp), _) => qp.qp_num,
         (None, Some(given)) => given.qp_num,
+        // Who asks for datagrams needs none.
+        (None, None) if private.is_datagram() => 0,
         (None, None) => return Err(libc::EINVAL),
     };
     let is_unreliable = qp.map_or(qp_type, |qp| qp.qp_type) == IBV_QPT_UC.cast_signed();

@@ -11,7 +11,6 @@ use crate::layout::{
 };
 
 c_structs! {
-    #[repr(align(8))]
     struct rdma_ib_addr {
         sgid: ibv_gid,
         dgid: ibv_gid,
@@ -22,7 +21,6 @@ c_structs! {
         dst_storage: libc::sockaddr_storage,
         addr: rdma_ib_addr,
     }
-    #[repr(align(8))]
     struct ibv_sa_path_rec {
         dgid: ibv_gid,
         sgid: ibv_gid,

@@ -200,8 +200,8 @@ impl Gsi {
     }
 }
 
-/// Datagrams that may wait to be read, and to be sent.
-const DEPTH: u32 = 256;
+/// Datagrams that may wait to be read, and to be sent: a burst of 500 requests and what answers it.
+const DEPTH: u32 = 1024;
 
 /// Bytes of the place of one: the area that says where it came from, and the datagram.
 const SLOT: usize = 320;
