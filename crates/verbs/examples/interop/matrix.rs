@@ -124,7 +124,7 @@ impl Cell<'_> {
         let second = self.go(bad, network);
         self.mend(bad, &second)?;
         Ok(second.map(|Played { messages, but }| {
-            let but = but.map_or(died.clone(), |but| format!("{died}; {but}"));
+            let but = but.map_or_else(|| died.clone(), |but| format!("{died}; {but}"));
             Played { messages, but: Some(but) }
         }))
     }

@@ -85,7 +85,8 @@ fn mode(guest: &Guest) -> Outcome<String> {
     mode.ok_or_else(|| format!("roxe devinfo names no mode: {said}").into())
 }
 
-/// One run. One that fails is begun anew, twice at most; a guest whose kernel does not survive it is reset.
+/// One run. One that fails is begun anew, twice at most; a guest whose kernel does not survive it
+/// is reset.
 fn measure(
     server: &Guest,
     client: &Guest,
