@@ -192,7 +192,7 @@ impl Guest {
             }
             thread::sleep(Duration::from_millis(200));
         }
-        Some("hung")
+        Some("ran no program for 30 s")
     }
 
     fn ask_boot_id(&self, patience: Duration) -> Outcome<String> {

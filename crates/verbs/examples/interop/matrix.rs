@@ -133,10 +133,10 @@ impl Cell<'_> {
     fn mend(&self, bad: &mut Bad<'_>, done: &Outcome<Played>) -> Outcome<Option<String>> {
         let (Err(why), Some(guest)) = (done, self.peer.guest) else { return Ok(None) };
         let Some(end) = guest.end() else { return Ok(None) };
-        eprintln!("the guest's kernel {end}, last words:\n{}", guest.last_words());
+        eprintln!("the guest's kernel {end}; its last words:\n{}", guest.last_words());
         *bad = None;
         guest.reset()?;
-        Ok(Some(format!("its kernel {end} the first time, and was reset ({why})")))
+        Ok(Some(format!("its kernel {end} in the first go, and was reset ({why})")))
     }
 
     fn go<'f>(&self, bad: &mut Bad<'f>, network: Option<&'f Fault>) -> Outcome<Played> {
