@@ -177,14 +177,23 @@ pub(crate) fn assemble(
             // Of one that it has, the first was taken.
             let left = options.0.iter().filter(|(other, _)| other == key).count();
             let given = keys.iter().filter(|other| other == key).count();
-            let what = match given > left {
-                true => format!("option `{key}` stands there twice"),
-                false => format!("{kind} has no option `{key}`"),
+            let what = match (given > left, controlled_by(key)) {
+                (true, _) => format!("option `{key}` stands there twice"),
+                (false, Some(name)) => {
+                    format!("`{key}` is a parameter of {name}: say `cc={name}` here, too")
+                }
+                (false, None) => format!("{kind} has no option `{key}`"),
             };
             Err(Wrong::option(key, what))
         }
         None => Ok(DeviceString { port, capture, fault, congestion, text: text.to_owned() }),
     }
+}
+
+/// What controls congestion with a parameter of this name.
+fn controlled_by(key: &str) -> Option<&'static str> {
+    let has = |control: &CongestionControl| control.parameters().iter().any(|(it, _)| *it == key);
+    CongestionControl::NAMED.iter().find(|(_, control)| has(control)).map(|(name, _)| *name)
 }
 
 /// How the adapter takes part in congestion control.
@@ -467,8 +476,11 @@ mod tests {
             ("cc=dcqcn,rp_ai_rate=x", "rp_ai_rate=x: not a rate, such as 40M or 1.5Gb/s"),
             ("cc=timely,beta=2", "beta=2: 0 to 1 are possible"),
             ("cc=timely,beta=0.5,beta=0.6", "option `beta` stands there twice"),
-            ("rp_ai_rate=5", "memory has no option `rp_ai_rate`"),
-            ("cc=swift,rp_ai_rate=5", "memory has no option `rp_ai_rate`"),
+            ("rp_ai_rate=5", "`rp_ai_rate` is a parameter of dcqcn: say `cc=dcqcn` here, too"),
+            (
+                "cc=swift,rp_ai_rate=5",
+                "`rp_ai_rate` is a parameter of dcqcn: say `cc=dcqcn` here, too",
+            ),
             ("cnp=off,np_cnp_dscp=5", "memory has no option `np_cnp_dscp`"),
         ] {
             assert_eq!(why(&format!("memory:a,{options}")), told);
