@@ -3,7 +3,7 @@
 //! An identifier has no adapter at first. It gets one with an address of its own or with that of a
 //! peer; one that listens at any address has them all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,6 +140,12 @@ pub(crate) fn owner(key: CmIdKey) -> Option<*mut rdma_cm_id> {
     Some(id.cast())
 }
 
+/// Where the identifiers are that were made and not destroyed.
+fn living() -> MutexGuard<'static, BTreeSet<usize>> {
+    static LIVING: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Id {
     /// # Safety
     /// The channel is there, or null: then the identifier gets its own, and waits.
@@ -169,18 +175,22 @@ impl Id {
             given: Mutex::new(0),
             given_back: Condvar::new(),
         };
-        Ok(Box::into_raw(Box::new(Self { public, private })).cast())
+        let id = Box::into_raw(Box::new(Self { public, private }));
+        living().insert(id.addr());
+        Ok(id.cast())
     }
 }
 
 impl Private {
+    /// EINVAL where it is none, or none any more: programs retry with one that they have destroyed.
+    ///
     /// # Safety
-    /// The identifier was made and not destroyed.
+    /// Nobody destroys it meanwhile.
     pub(crate) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Done<&'a Self> {
-        if id.is_null() {
+        if !living().contains(&id.addr()) {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the caller promises it, and the public struct is the first field of ours.
+        // SAFETY: it was made by us and is there; the public struct is the first field of ours.
         let private = unsafe { &(*id.cast::<Id>()).private };
         if private.life.goes_on() { Ok(private) } else { Err(libc::EIO) }
     }
@@ -299,6 +309,7 @@ pub(crate) unsafe fn destroy(id: *mut rdma_cm_id) -> Done {
             ids().remove(&end.cm.key());
         }
         private.wait_for_all();
+        living().remove(&id.addr());
         let Id { public, private } = *Box::from_raw(id.cast::<Id>());
         let waits = private.waits();
         drop(private);
@@ -352,4 +363,26 @@ pub(crate) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_made_or_is_destroyed_is_no_identifier() {
+        // SAFETY: nobody else has the identifier; of the others nothing is read.
+        let is = |id: *mut rdma_cm_id| unsafe { Private::of(id) }.map(|_| ());
+        assert_eq!(is(ptr::null_mut()), Err(libc::EINVAL));
+        assert_eq!(is(ptr::without_provenance_mut(0x7f5_3480_0002)), Err(libc::EINVAL));
+        // SAFETY: an identifier without a channel makes its own.
+        let made = unsafe { Id::make(ptr::null_mut(), ptr::null_mut(), RDMA_PS_TCP, 2) };
+        let id = made.expect("a channel can be made");
+        assert_eq!(is(id), Ok(()));
+        // SAFETY: it was made, and nobody uses it.
+        unsafe { destroy(id) }.expect("it is there");
+        assert_eq!(is(id), Err(libc::EINVAL));
+        // SAFETY: as above: of what is not there nothing is read.
+        assert_eq!(unsafe { destroy(id) }, Err(libc::EINVAL));
+    }
 }
