@@ -142,7 +142,9 @@ impl Test<'_> {
             }
             let measured = self.watched(size, || run.go(&meeting.channel))?;
             if measured.lost > 0 {
-                outcome = self.tell_lost(measured.lost, measured.lost + measured.messages);
+                let each = Measure::new(plan.extent).messages();
+                let all = each.saturating_mul(plan.queue_pairs.into());
+                outcome = self.tell_lost(measured.lost, all);
             }
             if plan.all && plan.bidirectional && plan.verb != Verb::Send {
                 meeting.first(rig)?;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Connection requests that may wait.
 const BACKLOG: usize = 64;
 
+/// Clients that are served at the same time: each has a thread.
+const MOST_CLIENTS: usize = 1000;
+
 /// The address on the command line.
 fn find(arguments: &RpingArguments) -> Result<SocketAddr, Failure> {
     let port = arguments.port;
@@ -73,15 +77,27 @@ fn serve(
         if !arguments.persistent {
             return answer(context, request, arguments);
         }
+        let served = AtomicUsize::new(0);
         thread::scope(|scope| {
             let mut request = Some(request);
             while let Some(next) = request.take() {
-                scope.spawn(|| {
-                    if let Err(failure) = answer(context, next, arguments) {
-                        // Those who come later are served all the same.
-                        let _ = failure.told();
+                if served.load(Ordering::Relaxed) >= MOST_CLIENTS {
+                    // Dropping it refuses it.
+                    drop(next);
+                } else {
+                    served.fetch_add(1, Ordering::Relaxed);
+                    let serve = || {
+                        if let Err(failure) = answer(context, next, arguments) {
+                            // Those who come later are served all the same.
+                            let _ = failure.told();
+                        }
+                        served.fetch_sub(1, Ordering::Relaxed);
+                    };
+                    if let Err(error) = thread::Builder::new().spawn_scoped(scope, serve) {
+                        served.fetch_sub(1, Ordering::Relaxed);
+                        complain(format_args!("a client is refused: {error}"));
                     }
-                });
+                }
                 request = listener.next(Duration::MAX).ok();
             }
         });
@@ -133,7 +149,15 @@ fn ask(
 ) -> Result<Outcome, Failure> {
     let rig = Rig::new(context, arguments)?;
     let (parameters, options) = (rig.parameters(), CmOptions::default());
-    let connected = connect(&rig.qp, address, &parameters, options, arguments.patience())?;
+    let patience = arguments.patience();
+    let connected = connect(&rig.qp, address, &parameters, options, patience);
+    let connected = connected.map_err(|error| match error {
+        roxe_verbs::Error::TimedOut(_) => Failure::lacking(format_args!(
+            "no server answers at {address}, which has to be its adapter's address, within \
+             {patience:?}: start `roxe rping -s -d …` there first, and does RoCE get through?"
+        )),
+        error => error.into(),
+    })?;
     let mut end = End::new(rig, connected, arguments);
     let gone = || Failure::failed("the server has ended the connection");
     let mut outcome = Outcome::Right;

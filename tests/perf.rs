@@ -233,6 +233,13 @@ fn what_congestion_control_does_is_shown_while_it_is_measured() {
     assert!(end["rp_cnp_handled"].as_u64() > Some(0), "{end}");
     assert!(end["peer_np_ecn_marked_roce_packets"].as_u64() > Some(0), "{end}");
 
+    // What the device says of its parameters is meant.
+    let slow = place.behind(1, ",cc=dcqcn,rp_max_rate=20M");
+    let [_, client] = slow.both("perf write_bw -n 20 -s 8K --cc dcqcn");
+    let looks: Vec<&str> = client.out.lines().filter(|line| line.contains(" s: rate ")).collect();
+    assert!(looks.last().is_some_and(|look| look.contains(" s: rate 0.0")), "{looks:?}");
+
+    let place = Place::on_one_host().behind(0, ",fault=mark 50%");
     let [_, client] = place.both("perf write_bw -n 60 --cc none");
     assert!(!client.out.contains(" s: rate "), "{}", client.out);
     assert!(client.out.contains(" # none: 0 CNPs obeyed; "), "{}", client.out);
@@ -249,7 +256,7 @@ fn a_bad_network_loses_nothing_or_is_told_of() {
     client.is_right("UC sends whatever becomes of it");
     server.complains(1, "messages did not come: the service does not send again");
     assert!(rows(&server)[0][1].parse::<u64>().unwrap() < 100, "{}", server.out);
-    let lost = "messages did not come: the service does not send again";
+    let lost = " of 100 messages did not come: the service does not send again";
     for ended in place.both("perf send_bw -c UC -b -n 100 -s 64") {
         ended.complains(1, lost);
     }

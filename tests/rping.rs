@@ -78,4 +78,7 @@ fn what_is_wrong_is_told() {
     let words = format!("rping -c -a {} -C 1", place.address());
     place.client_that_knows(&words).complains(3, "the peer refused: ");
     server.kill();
+    // Nobody has this address.
+    let nobody = place.client_that_knows("rping -c -a 127.9.9.9 -C 1 --patience 1");
+    nobody.complains(3, "no server answers at 127.9.9.9:");
 }

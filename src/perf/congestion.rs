@@ -94,7 +94,7 @@ pub(crate) struct Look {
     /// The rate that they go back to, in Gb/s, and alpha: of none that DCQCN does not control.
     pub(crate) target: Spread,
     pub(crate) alpha: Spread,
-    /// Notifications that they have obeyed since the measurement began.
+    /// Notifications that they have obeyed so far.
     pub(crate) handled: u64,
 }
 
@@ -120,16 +120,18 @@ impl Look {
     }
 }
 
-/// Measures by `run`, and meanwhile shows once a second, and at the end, what the queue pairs do.
+/// Measures by `run`, and meanwhile shows once a second, and at the end, what the queue pairs do;
+/// the counts are those since `before`.
 pub(crate) fn watched<R>(
     context: &Context,
+    before: Counts,
     queue_pairs: &[QueuePair],
     show: impl Fn(&Look) -> io::Result<()> + Sync,
     run: impl FnOnce() -> R,
 ) -> R {
     let (is_over, wakes) = (Mutex::new(false), Condvar::new());
     // The thread may begin when it is over.
-    let (start, before) = (Instant::now(), Counts::of(context));
+    let start = Instant::now();
     let watch = || {
         let (mut look, mut next, mut over) = (Look::NONE, SECOND, false);
         while !over {

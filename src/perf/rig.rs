@@ -85,7 +85,9 @@ impl Rig {
                 Some(srq) => builder.srq(srq).build()?,
                 None => builder.build()?,
             };
-            if let Some(cc) = &arguments.cc {
+            // Parameters that the device has for the same one are meant.
+            let own = context.congestion().control.name();
+            if let Some(cc) = arguments.cc.as_ref().filter(|cc| cc.name != own) {
                 qp.set_congestion_control(cc.control)?;
             }
             queue_pairs.push(qp);
@@ -197,7 +199,7 @@ impl Rig {
         show: impl Fn(&Look) -> io::Result<()> + Sync,
         run: impl FnOnce() -> R,
     ) -> R {
-        watched(&self.context, &self.queue_pairs, show, run)
+        watched(&self.context, self.before, &self.queue_pairs, show, run)
     }
 
     /// What the adapter has counted of congestion.

@@ -2,14 +2,15 @@
 
 use std::net::SocketAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roxe_verbs::cm::{
     self, Bits, CallError, CmError, CmEvent, CmEventKind, CmId, CmOptions, CmParameters, CmTimeout,
     Connected, EventChannel, Listener, PortSpace, RejectReason, SidrStatus, Timing,
 };
 use roxe_verbs::{
-    AddressVector, Buffer, Connection, Context, Error, Op, QpState, QueuePair, ServiceType, Wait,
+    AddressVector, Buffer, Connection, Context, Data, Error, Gid, Op, QKey, QpState, Qpn,
+    QueuePair, SendCapacity, SendOperation, SendRequest, ServiceType, Wait,
 };
 
 mod adapters;
@@ -392,7 +393,7 @@ fn a_request_that_was_given_up_is_not_told_any_more() {
         requests.push(next(&there).request().unwrap());
         drop(caller);
         // The backlog of one has room again when that is heard.
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         while other.cm_counters().received < 2 * requests.len() as u64 {
             assert!(start.elapsed() < PATIENCE, "nothing was heard");
             thread::yield_now();
@@ -417,4 +418,42 @@ fn a_group_needs_nobody_to_be_joined() {
     assert_eq!(joined.vector.destination.to_ip(), group);
     assert!(id.join_multicast("10.0.0.1".parse().unwrap()).is_err());
     assert!(id.join_multicast("ff15::1".parse().unwrap()).is_err(), "it has no such address");
+}
+
+/// Who sends to queue pair 1 what is no management datagram takes nothing from those who do.
+#[test]
+fn datagrams_that_are_too_long_keep_nobody_from_connecting() {
+    let [one, other] = adapters::joined_by_memory();
+    let cq = one.create_cq(64).unwrap();
+    let domain = one.default_pd();
+    let send = SendCapacity { depth: 64, max_sge: 1, max_inline: 0 };
+    let qp = domain.create_qp(ServiceType::Ud, &cq).send(send).signal_all().build().unwrap();
+    qp.ready(QKey::GSI).unwrap();
+    let to = Gid::from_ip(other.addresses().next().unwrap());
+    let handle = domain.create_ah(&AddressVector::new(0, to)).unwrap();
+    let region = one.register(&Buffer::new(1000)).unwrap();
+    let sges = [region.sge(0, 1000)];
+    let request = SendRequest {
+        wr_id: 1,
+        operation: SendOperation::Send,
+        data: Data::Regions(&sges),
+        signaled: true,
+        solicited: false,
+        fence: false,
+        target: Some(handle.target(Qpn::GSI, QKey::GSI)),
+    };
+    let too_long = || {
+        let counters = other.counters();
+        counters.iter().find(|(name, _)| *name == "ud_too_long").map_or(0, |(_, count)| *count)
+    };
+    // More than queue pair 1 has places.
+    let start = Instant::now();
+    while too_long() < 1100 {
+        assert!(start.elapsed() < PATIENCE, "{} came", too_long());
+        qp.post_send(&[request]).unwrap();
+        while cq.poll_one().is_none() {
+            thread::yield_now();
+        }
+    }
+    connects_and_parts(&[one, other]);
 }

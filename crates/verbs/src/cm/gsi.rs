@@ -14,8 +14,8 @@ use roxe_device::{CqId, HostMemory as _, QueuePairInit, ReceiveCapacity, VerbErr
 use roxe_transport::SendCapacity;
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, CompletionStatus, Data, DatagramTarget,
-    PathId, PostError, ReceiveRequest, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, Completion, CompletionStatus, Data, DatagramTarget, PathId, PostError,
+    ReceiveRequest, SendOperation, SendRequest, Sge,
 };
 use roxe_wire::mad::Mad;
 use roxe_wire::{Gid, Grh, LKey, PKey, Psn, QKey, Qpn};
@@ -49,6 +49,9 @@ pub(super) struct Datagram {
     pub(super) len: usize,
     pub(super) bytes: [u8; Mad::LEN],
 }
+
+/// What a request to send is called; receives are called by their places.
+const SENT: u64 = u64::MAX;
 
 impl Gsi {
     /// Makes it, ready to send and receive.
@@ -114,13 +117,16 @@ impl Gsi {
         loop {
             let found = driver.device.poll_completions(self.cq, &mut room);
             for completion in &room[..found] {
-                let is_datagram = completion.status == CompletionStatus::Success
-                    && completion.opcode == CompletionOpcode::Recv;
-                if is_datagram {
-                    all.extend(self.read(driver, completion));
-                    // The adapter is gone if it does not take it.
-                    let _ = self.post(driver, completion.wr_id);
+                // What is sent has no place; what is flushed has none any more.
+                if completion.wr_id == SENT || completion.status == CompletionStatus::Flushed {
+                    continue;
                 }
+                if completion.status == CompletionStatus::Success {
+                    all.extend(self.read(driver, completion));
+                }
+                // Whatever came, one that was too long, too, the place is free again. The adapter
+                // is gone if it does not take it.
+                let _ = self.post(driver, completion.wr_id);
             }
             if found < room.len() {
                 return all;
@@ -184,7 +190,7 @@ impl Gsi {
         let mut bytes = [0; Mad::LEN];
         mad.emit(&mut bytes);
         let request = SendRequest {
-            wr_id: u64::MAX,
+            wr_id: SENT,
             operation: SendOperation::Send,
             data: Data::Inline(&bytes),
             signaled: false,

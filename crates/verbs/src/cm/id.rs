@@ -311,8 +311,8 @@ impl CmId {
     }
 
     /// Accepts a request: `rdma_accept`. The queue pair is to be ready to receive before:
-    /// [`CmId::set_reads`], then [`CmId::qp_attributes`]. [`CmEventKind::Established`] follows, or
-    /// why not; nothing for a datagram service.
+    /// [`CmId::qp_attributes`]. [`CmEventKind::Established`] follows, or why not; nothing for a
+    /// datagram service.
     ///
     /// # Errors
     /// [`CmError::Call`]; [`CmError::WrongRole`].
