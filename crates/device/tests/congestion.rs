@@ -308,6 +308,36 @@ fn who_waits_holds_nobody_back() {
     assert_eq!(a.frame(at(2)), None);
 }
 
+/// Its own requests do not take all of what it may send from what its peer READs.
+#[test]
+fn who_is_slowed_down_answers_its_peer_beside_requests_without_end() {
+    let (mut a, qa, mut b, qb) = controlled_pair(ServiceType::Rc);
+    a.device.set_congestion_control(qa, CongestionControl::Dcqcn(SLOW)).unwrap();
+    b.device.set_congestion_control(qb, CongestionControl::None).unwrap();
+    write(&mut a, qa, 512 << 10, b.key);
+    let sge = b.sge(0, 512 << 10);
+    b.post(qb, 1, SendOperation::Read(remote(0, a.key)), sge);
+    let (mut now, mut sent) = (at(1), [0, 0]);
+    while sent[0] + sent[1] < 400 {
+        while let Some(frame) = b.frame(now) {
+            a.receive(now, &frame);
+        }
+        while let Some(frame) = a.frame(now) {
+            let name = what(&frame).0;
+            sent[0] += u32::from(name.contains("READ_RESPONSE"));
+            sent[1] += u32::from(name.contains("WRITE"));
+            b.receive(now, &frame);
+        }
+        let next = [a.device.poll_timeout(), b.device.poll_timeout()].into_iter().flatten().min();
+        now = now.max(next.unwrap());
+        a.device.handle_timeout(now);
+        b.device.handle_timeout(now);
+    }
+    let [answers, requests] = sent;
+    assert!(answers >= 3 * requests && requests >= 48, "{answers} answers, {requests} requests");
+    assert_eq!(count(&b, "local_ack_timeout_err"), 0);
+}
+
 /// A queue pair that goes takes with it what was to be sent on its path.
 #[test]
 fn a_path_that_is_another_one_meanwhile_gets_no_notification() {

@@ -451,7 +451,7 @@ impl QueuePair {
     /// Whether an answer to the peer is owed, and may be sent.
     pub fn has_response(&self) -> bool {
         match &self.responder {
-            Responder::Rc(responder) if self.held().is_some() => {
+            Responder::Rc(responder) if self.holds_answers() => {
                 responder.has_work() && !responder.next_is_data(&self.attributes)
             }
             Responder::Rc(responder) => responder.has_work(),
@@ -467,6 +467,11 @@ impl QueuePair {
     /// Until when its rate holds data back.
     fn held(&self) -> Option<Instant> {
         self.paced.as_ref()?.held()
+    }
+
+    /// Whether that is so of data that a peer READs.
+    fn holds_answers(&self) -> bool {
+        self.paced.as_ref().is_some_and(|it| it.paces_answers() && it.held().is_some())
     }
 
     /// Writes the next answer that is owed to the peer. Answers owed when the queue pair went to
@@ -495,7 +500,7 @@ impl QueuePair {
         }
         loop {
             let Responder::Rc(responder) = &mut self.responder else { return None };
-            let mut paced = self.paced.as_deref_mut();
+            let mut paced = self.paced.as_deref_mut().filter(|paced| paced.paces_answers());
             if let Some(paced) = &mut paced {
                 let data = responder.has_work() && responder.next_is_data(&self.attributes);
                 if data && !paced.may_send(now) {

@@ -64,7 +64,14 @@ impl Paced {
     /// Other parameters from now on; rates stay what they are, as far as these allow. False when
     /// they are of another algorithm.
     pub(crate) fn set(&mut self, control: &CongestionControl) -> bool {
+        self.ask_again(Instant::ZERO);
         self.controller.set(control)
+    }
+
+    /// Whether data that a peer READs waits for its turn as requests do: only what DCQCN is told of
+    /// comes back for it, and so raises the rate again.
+    pub(crate) const fn paces_answers(&self) -> bool {
+        matches!(self.controller, Controller::Dcqcn(_))
     }
 
     /// It begins to send, in packets of at most so many bytes.
@@ -74,7 +81,18 @@ impl Paced {
             let fresh = Controller::new(&self.controller.control(), self.line_rate, packet);
             self.controller = fresh.unwrap_or_else(|| self.controller.clone());
         }
+        self.forget();
+    }
+
+    /// Nothing that is under way is measured.
+    const fn forget(&mut self) {
         self.round_trips.forget();
+        self.acknowledged = 0;
+    }
+
+    /// The rate may be another one: what waits asks again, at once.
+    fn ask_again(&mut self, now: Instant) {
+        self.held = self.held.map(|until| until.min(now));
     }
 
     /// What it asks of who sends requests.
@@ -85,7 +103,9 @@ impl Paced {
     /// A notification came. Says whether anything follows from it.
     pub(crate) fn notified(&mut self, now: Instant) -> bool {
         self.advance(now);
-        self.controller.notified(now)
+        let follows = self.controller.notified(now);
+        self.ask_again(now);
+        follows
     }
 
     /// A packet was sent for the first time and asks for an acknowledgement.
@@ -95,33 +115,41 @@ impl Paced {
         }
     }
 
-    /// So many packets were acknowledged: all before `unacknowledged` are.
+    /// So many packets were acknowledged: all before `unacknowledged` are. While nothing is measured
+    /// they are not counted: what a READ brings is not what this side sends.
     pub(crate) fn acknowledged(&mut self, now: Instant, unacknowledged: Psn, packets: u32) {
+        if self.round_trips.is_empty() {
+            self.acknowledged = 0;
+            return;
+        }
         self.acknowledged = self.acknowledged.saturating_add(packets);
         if let Some(rtt) = self.round_trips.acknowledged(now, unacknowledged) {
             self.advance(now);
             let packets = core::mem::take(&mut self.acknowledged);
             self.controller.acknowledged(now, rtt, packets);
+            self.ask_again(now);
         }
     }
 
     /// Packets are sent again, though nothing was lost.
     pub(crate) const fn sends_again(&mut self) {
-        self.round_trips.forget();
+        self.forget();
     }
 
     /// Packets were lost, as an answer shows, and are sent again.
     pub(crate) fn lost(&mut self, now: Instant) {
-        self.round_trips.forget();
+        self.forget();
         self.advance(now);
         self.controller.lost(now);
+        self.ask_again(now);
     }
 
     /// No answer came in time, and packets are sent again.
     pub(crate) fn timed_out(&mut self, now: Instant) {
-        self.round_trips.forget();
+        self.forget();
         self.advance(now);
         self.controller.timed_out(now);
+        self.ask_again(now);
     }
 
     /// An acknowledgement brought telemetry.
@@ -133,6 +161,7 @@ impl Paced {
     ) {
         self.advance(now);
         self.controller.telemetry(acknowledged, next, hops);
+        self.ask_again(now);
     }
 
     /// Until when a packet waits, if one does.
@@ -244,6 +273,69 @@ mod tests {
         // Who goes on with another path MTU begins anew.
         paced.begin(4112.0);
         assert!(paced.limits().window > 60, "{:?}", paced.limits());
+    }
+
+    /// PSNs that a READ's answers move are none of the packets that the window is of.
+    #[test]
+    fn what_is_acknowledged_while_nothing_is_measured_does_not_count() {
+        let control = CongestionControl::Swift(Swift { max_cwnd: 10.0, ..Swift::DEFAULT });
+        let line_rate = Rate::from_mbps(100_000);
+        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        paced.set(&CongestionControl::Swift(Swift::DEFAULT));
+        for psn in 1..=256 {
+            paced.acknowledged(Instant::ZERO, Psn::new(psn), 1);
+        }
+        for lost in [Paced::lost, Paced::timed_out, |it: &mut Paced, _| it.sends_again()] {
+            let mut paced = paced.clone();
+            paced.asked(Instant::ZERO, Psn::new(300));
+            paced.acknowledged(Instant::ZERO, Psn::new(290), 34);
+            lost(&mut paced, Instant::ZERO);
+            assert_eq!(paced.acknowledged, 0);
+        }
+        paced.asked(Instant::ZERO, Psn::new(256));
+        paced.acknowledged(Instant::from_nanos(10_000), Psn::new(257), 1);
+        let Controller::Swift(window) = paced.controller() else { panic!("{paced:?}") };
+        assert!((window.cwnd() - 10.1).abs() < 1e-9, "{}", window.cwnd());
+    }
+
+    /// Who waits for a packet in a thousand round trips does not go on to when the window opens.
+    #[test]
+    fn what_changes_the_rate_lets_a_packet_that_waits_ask_again() {
+        let swift = Swift { min_cwnd: 0.01, max_cwnd: 0.01, ..Swift::DEFAULT };
+        let line_rate = Rate::from_mbps(10_000);
+        let at = |micros: u64| Instant::from_nanos(micros * 1000);
+        let control = CongestionControl::Swift(swift);
+        let mut paced = Paced::new(&control, line_rate, Burst(0), 1040.0).unwrap();
+        paced.asked(at(0), Psn::new(0));
+        paced.acknowledged(at(20), Psn::new(1), 1);
+        let wait = |paced: &mut Paced, now: Instant| {
+            while paced.may_send(now) {
+                paced.sent(1040);
+            }
+            paced.asked(now, Psn::new(1));
+            paced.held().unwrap()
+        };
+        assert!(wait(&mut paced, at(20)) > at(2_000));
+        paced.set(&CongestionControl::Swift(Swift { max_cwnd: 64.0, ..swift }));
+        paced.handle_timeout(at(21));
+        assert_eq!(paced.held(), None, "other parameters");
+        assert!(wait(&mut paced, at(21)) > at(2_000), "the window is what it was");
+        paced.acknowledged(at(40), Psn::new(2), 1);
+        paced.handle_timeout(at(40));
+        assert_eq!(paced.held(), None, "a window of more than a packet");
+        let soon = wait(&mut paced, at(40));
+        assert!(
+            soon > at(40) && soon < at(60),
+            "it owes one packet, at a packet a round trip: {soon}"
+        );
+        for told in [Paced::lost, Paced::timed_out, |it: &mut Paced, now: Instant| {
+            it.telemetry(now, (Psn::new(0), Psn::new(1)), &[]);
+        }] {
+            let mut paced = paced.clone();
+            told(&mut paced, at(41));
+            paced.handle_timeout(at(41));
+            assert_eq!(paced.held(), None);
+        }
     }
 
     #[test]
