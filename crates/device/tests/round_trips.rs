@@ -61,11 +61,11 @@ fn deliver(frames: &[Vec<u8>], to: &mut End, now: Instant) {
 }
 
 fn mbps(end: &End, qpn: Qpn) -> f64 {
-    end.device.controller(qpn).unwrap().rate().bits_per_second() / 1e6
+    end.device.controller(at(0), qpn).unwrap().rate().bits_per_second() / 1e6
 }
 
 fn cwnd(end: &End, qpn: Qpn) -> f64 {
-    match end.device.controller(qpn).unwrap() {
+    match end.device.controller(at(0), qpn).unwrap() {
         Controller::Swift(window) => window.cwnd(),
         other => panic!("{other:?}"),
     }

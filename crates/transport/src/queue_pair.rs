@@ -8,7 +8,7 @@ use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet, Psn};
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
 use crate::congestion::hpcc::Hop;
-use crate::congestion::{Burst, CongestionControl, Controller, Limits, Paced, Rate, ReactionPoint};
+use crate::congestion::{Burst, CongestionControl, Controller, Limits, Paced, Rate};
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::failure::{Failure, Heard};
@@ -131,7 +131,8 @@ impl QueuePair {
         line_rate: Rate,
         burst: Burst,
     ) {
-        let kept = self.paced.take().and_then(|mut paced| paced.set(&control).then_some(paced));
+        let kept = self.paced.take();
+        let kept = kept.and_then(|mut it| it.set(&control, line_rate, burst).then_some(it));
         let fresh = || {
             let packet = longest_packet(&self.attributes);
             Paced::new(&control, line_rate, burst, packet).map(Box::new)
@@ -151,12 +152,10 @@ impl QueuePair {
         self.paced.as_ref().map(|paced| paced.controller())
     }
 
-    /// Its reaction point, if its rate is controlled by DCQCN.
-    pub fn reaction_point(&self) -> Option<&ReactionPoint> {
-        match self.controller()? {
-            Controller::Dcqcn(point) => Some(point),
-            _ => None,
-        }
+    /// The same as it is now: what time alone does is worked out only when something is sent or
+    /// comes.
+    pub fn controller_at(&self, now: Instant) -> Option<Controller> {
+        self.paced.as_ref().map(|paced| paced.controller_at(now))
     }
 
     /// A congestion notification came from its peer. Says whether anything follows from it.
