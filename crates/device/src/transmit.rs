@@ -1,8 +1,8 @@
 //! Who sends next: answers before requests, and queue pairs in turn.
 //!
 //! Answers go first, so that nobody's requests hold back what peers wait for. But a peer may ask
-//! for more than can ever be answered: after [`ANSWERS`] packets [`TURN`] requests go first. Packets
-//! are counted, not turns: a queue pair that is slowed down sends one now and then.
+//! for more than can ever be answered: after [`ANSWERS`] packets [`TURN`] requests go first.
+//! Packets are counted, not turns: a queue pair that is slowed down sends one now and then.
 //!
 //! A queue pair that is ready stands in one of two rings, once in each at the most. It may send a
 //! few packets in a row before the next one gets its turn, so that what it needs stays in cache;

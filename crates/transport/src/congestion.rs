@@ -118,8 +118,8 @@ impl CongestionControl {
         }
     }
 
-    /// Whether all parameters are in the ranges that [`CongestionControl::set`] keeps them in: their
-    /// fields are anybody's. What is not may let a queue pair wait for ever.
+    /// Whether all parameters are in the ranges that [`CongestionControl::set`] keeps them in:
+    /// their fields are anybody's. What is not may let a queue pair wait for ever.
     ///
     /// # Errors
     /// The first one that is not.

@@ -132,7 +132,7 @@ impl Paced {
         }
     }
 
-    /// So many packets were acknowledged: all before `unacknowledged` are. While nothing is measured
+    /// So many packets were acknowledged: all before `unacknowledged` are. While none is measured
     /// they are not counted: what a READ brings is not what this side sends.
     pub(crate) fn acknowledged(&mut self, now: Instant, unacknowledged: Psn, packets: u32) {
         if self.round_trips.is_empty() {

@@ -21,7 +21,9 @@ use super::parameter::{MOST_MBPS, MOST_US, Parameter, row};
 pub struct Dcqcn {
     /// Which of the two published forms.
     pub form: Form,
-    /// What alpha is multiplied by in 1/1024, when it shrinks: 1 - g. 0 ..= 1024.
+    /// What alpha is multiplied by in 1/1024, when it shrinks: 1 - g. 0 ..= 1024. mlx5's text
+    /// has g there; with its 1019 one period would forget nearly all, so it is read the other way
+    /// round, near the paper's g of 1/256.
     pub rp_dce_tcp_g: u32,
     /// Alpha is looked at so often.
     pub rp_dce_tcp_rtt: Duration,
@@ -39,7 +41,8 @@ pub struct Dcqcn {
     pub rp_min_rate: Rate,
     /// The rate is never more; zero for that of the line.
     pub rp_max_rate: Rate,
-    /// Alpha at the first notification, in 1/1023. 0 ..= 1023.
+    /// Alpha at the first notification, in 1/1023, so that the most is 1 (in 1/1024 with mlx5).
+    /// 0 ..= 1023.
     pub rp_initial_alpha_value: u32,
     /// A cut leaves so much of the rate at least, in percent.
     pub rp_min_dec_fac: u32,
@@ -501,7 +504,7 @@ mod tests {
             point.pass(hour);
             assert_eq!((point.timer, point.time_stage), (hour, 3_600_000_000 - 5));
             assert_eq!(point.next_change(), None);
-            // Bytes alone raise it again where they come to hyper increase, and then the timer does.
+            // Bytes alone raise it where they come to hyper increase, and then the timer does.
             if rp_byte_reset > 0 {
                 point.set(Dcqcn { rp_hai_rate: Rate::from_mbps(50), ..dcqcn }, LINE);
                 assert_eq!(point.next_change(), None);
