@@ -33,6 +33,7 @@ def rates(p):
     in_a_row = 0
     for rtt, gradient in zip(p["rtts"], gradients(p)):
         if rtt < p["t_low"]:
+            in_a_row = 0
             rate += p["delta"]
         elif rtt > p["t_high"]:
             in_a_row = 0

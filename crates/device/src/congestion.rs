@@ -11,8 +11,7 @@ use roxe_transport::Outlet;
 use roxe_transport::congestion::hpcc::Hop;
 use roxe_transport::congestion::notification_point::CnpScope;
 use roxe_transport::congestion::{
-    Burst, CongestionControl, Controller, NotificationPoint, ParameterError, Rate, ReactionPoint,
-    write_cnp,
+    Burst, CongestionControl, Controller, NotificationPoint, ParameterError, Rate, write_cnp,
 };
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
@@ -55,6 +54,18 @@ impl Congestion {
         }
     }
 
+    /// Whether all of its control's parameters are in their ranges, and there is a rate to control.
+    ///
+    /// # Errors
+    /// The first one that is not.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        if self.control != CongestionControl::None && self.line_rate.is_zero() {
+            let what = "line_rate=0: what is controlled needs one".to_owned();
+            return Err(ParameterError { name: "line_rate".to_owned(), what });
+        }
+        self.control.check()
+    }
+
     /// All of them, and what they are.
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
         let mut all = self.control.parameters();
@@ -64,7 +75,7 @@ impl Congestion {
 }
 
 /// What is owed, and when what was sent last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Notifications {
     owed: VecDeque<Owed>,
     /// Who is told nothing.
@@ -91,41 +102,60 @@ const MOST_OWED: usize = 128;
 /// So many addresses are remembered for [`CnpScope::Address`].
 const MOST_ADDRESSES: usize = 1024;
 
+impl Default for Notifications {
+    fn default() -> Self {
+        Self {
+            owed: VecDeque::with_capacity(MOST_OWED),
+            muted: BTreeSet::new(),
+            port: None,
+            addresses: BTreeMap::new(),
+            found: None,
+        }
+    }
+}
+
 impl Notifications {
     pub(crate) fn is_empty(&self) -> bool {
         self.owed.is_empty()
     }
 
-    /// When the last notification of the packet's scope was sent, to be looked at and changed.
+    /// Whether one is due in the packet's scope.
     fn is_due(
         &mut self,
         now: Instant,
         point: &NotificationPoint,
         source: IpAddr,
-        of_queue_pair: &mut Option<Instant>,
+        of_queue_pair: Option<Instant>,
     ) -> bool {
         let last = match point.scope {
             CnpScope::QueuePair => of_queue_pair,
-            CnpScope::Port => &mut self.port,
-            CnpScope::Address => {
-                if self.addresses.len() >= MOST_ADDRESSES && !self.addresses.contains_key(&source) {
-                    self.addresses.retain(|_, last| !point.is_due(now, Some(*last)));
-                    if self.addresses.len() >= MOST_ADDRESSES {
-                        return false;
-                    }
-                }
-                let due = point.is_due(now, self.addresses.get(&source).copied());
-                if due {
-                    self.addresses.insert(source, now);
-                }
-                return due;
-            }
+            CnpScope::Port => self.port,
+            CnpScope::Address => self.addresses.get(&source).copied(),
         };
-        let due = point.is_due(now, *last);
-        if due {
-            *last = Some(now);
+        if point.scope == CnpScope::Address && last.is_none() {
+            if self.addresses.len() >= MOST_ADDRESSES {
+                self.addresses.retain(|_, last| !point.is_due(now, Some(*last)));
+            }
+            return self.addresses.len() < MOST_ADDRESSES;
         }
-        due
+        point.is_due(now, last)
+    }
+
+    /// One of this scope is sent now.
+    fn sent(
+        &mut self,
+        now: Instant,
+        scope: CnpScope,
+        source: IpAddr,
+        of_queue_pair: &mut Option<Instant>,
+    ) {
+        match scope {
+            CnpScope::QueuePair => *of_queue_pair = Some(now),
+            CnpScope::Port => self.port = Some(now),
+            CnpScope::Address => {
+                self.addresses.insert(source, now);
+            }
+        }
     }
 
     /// A path to who sent this datagram, if the application has one.
@@ -158,15 +188,16 @@ impl Notifications {
         if !is_data(packet.opcode.operation)
             || self.owed.len() >= MOST_OWED
             || self.muted.contains(&source)
+            || !self.is_due(now, point, source, *of_queue_pair)
         {
             return;
         }
+        // To look for one takes the longer the more there are.
         let Some(path) = path.or_else(|| self.way_back(received, tables)) else { return };
-        if self.is_due(now, point, source, of_queue_pair) {
-            let traffic_class = point.traffic_class();
-            let (version, p_key) = (tables.paths.version(path), packet.headers.bth.p_key);
-            self.owed.push_back(Owed { path, version, traffic_class, dest_qp, p_key });
-        }
+        self.sent(now, point.scope, source, of_queue_pair);
+        let traffic_class = point.traffic_class();
+        let (version, p_key) = (tables.paths.version(path), packet.headers.bth.p_key);
+        self.owed.push_back(Owed { path, version, traffic_class, dest_qp, p_key });
     }
 
     /// Writes the next notification that is owed.
@@ -245,10 +276,10 @@ impl<H: HostMemory> Device<H> {
         Ok(())
     }
 
-    /// What controls a queue pair, and how fast it may send now; `None` when nothing does, or when
-    /// there is no such queue pair.
-    pub fn controller(&self, qpn: Qpn) -> Option<&Controller> {
-        self.slot_of(qpn)?.qp.controller()
+    /// What controls a queue pair, as it is now: how fast it may send, and why. `None` when nothing
+    /// does, or when there is no such queue pair.
+    pub fn controller(&self, now: Instant, qpn: Qpn) -> Option<Controller> {
+        self.slot_of(qpn)?.qp.controller_at(now)
     }
 
     /// The acknowledgement for a queue pair that was handled last brought telemetry of links, hop
@@ -258,11 +289,5 @@ impl<H: HostMemory> Device<H> {
         if let Some(index) = self.numbers.index_of(qpn) {
             self.with(index, |qp, _| qp.handle_telemetry(now, hops));
         }
-    }
-
-    /// A queue pair's rate and what it comes from; `None` when DCQCN does not control it, or when
-    /// there is no such queue pair.
-    pub fn reaction_point(&self, qpn: Qpn) -> Option<&ReactionPoint> {
-        self.slot_of(qpn)?.qp.reaction_point()
     }
 }

@@ -1,8 +1,8 @@
 //! Who sends next: answers before requests, and queue pairs in turn.
 //!
 //! Answers go first, so that nobody's requests hold back what peers wait for. But a peer may ask
-//! for more than can ever be answered: after [`ANSWERS`] packets one queue pair's requests have a
-//! turn.
+//! for more than can ever be answered: after [`ANSWERS`] packets [`TURN`] requests go first.
+//! Packets are counted, not turns: a queue pair that is slowed down sends one now and then.
 //!
 //! A queue pair that is ready stands in one of two rings, once in each at the most. It may send a
 //! few packets in a row before the next one gets its turn, so that what it needs stays in cache;
@@ -28,8 +28,10 @@ pub(crate) struct Standing {
 pub(crate) struct Turns {
     responses: Ring,
     requests: Ring,
-    /// Answers since requests had a turn.
+    /// Answers that were sent since requests went first.
     answers: u32,
+    /// Requests that were sent since then.
+    asked: u32,
 }
 
 #[derive(Debug, Default)]
@@ -97,12 +99,13 @@ impl Turns {
             ring.slots.rotate_left(1);
             ring.sent = 0;
         }
-        self.answers = match kind {
-            Kind::Response => self.answers.saturating_add(1),
-            // Who had nothing to send had no turn.
-            Kind::Request if sent && ring.sent == 0 => 0,
-            Kind::Request => self.answers,
-        };
+        let idle = ring.slots.is_empty();
+        match kind {
+            _ if !sent => {} // Who had nothing to send, or has to wait, had no turn.
+            Kind::Response => self.answers = self.answers.saturating_add(1),
+            Kind::Request if idle || self.asked + 1 >= TURN => (self.answers, self.asked) = (0, 0),
+            Kind::Request => self.asked += 1,
+        }
     }
 
     /// Whose turn it is does not exist.
@@ -164,6 +167,27 @@ mod tests {
         assert_eq!(turns.next(), Some((1, Kind::Request)));
         turns.done(&mut standing[1], Kind::Request, true, false);
         assert_eq!(turns.next(), Some((0, Kind::Response)));
+    }
+
+    /// Who sends one packet, and then waits for its rate, ends no turn by that: else its requests
+    /// would come before all answers for ever.
+    //= BC-150 test
+    #[test]
+    fn packets_count_and_not_turns_so_that_who_is_slowed_down_answers_too() {
+        let mut turns = Turns::default();
+        let mut standing = Standing::default();
+        let mut sent = [0, 0];
+        for _ in 0..10 * (ANSWERS + TURN) {
+            turns.ready(0, &mut standing, Kind::Response);
+            turns.ready(0, &mut standing, Kind::Request);
+            let (_, kind) = turns.next().unwrap();
+            sent[usize::from(kind == Kind::Request)] += 1;
+            turns.done(&mut standing, kind, true, true);
+            while let Some((_, kind)) = turns.next() {
+                turns.done(&mut standing, kind, false, false);
+            }
+        }
+        assert_eq!(sent, [10 * ANSWERS, 10 * TURN]);
     }
 
     //= BC-150 test

@@ -5,7 +5,9 @@ use core::time::Duration;
 use pair::{End, Q_KEY, pair, remote, send_datagram, settle};
 use roxe_device::Congestion;
 use roxe_transport::congestion::notification_point::CnpScope;
-use roxe_transport::congestion::{Burst, CongestionControl, Dcqcn, NotificationPoint, Rate};
+use roxe_transport::congestion::{
+    Burst, CongestionControl, Dcqcn, NotificationPoint, Rate, ReactionPoint, Timely,
+};
 use roxe_transport::qp_state::{AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{CompletionStatus, SendOperation};
 use roxe_wire::{Ecn, Frame, Instant, Mtu, Packet, Qpn, RawFrame};
@@ -56,6 +58,11 @@ fn what(frame: &[u8]) -> (&'static str, u8, Ecn, Qpn) {
     (packet.opcode.name, class.dscp(), class.ecn(), packet.headers.bth.dest_qp)
 }
 
+/// A queue pair's reaction point as it is at a time.
+fn point_at(end: &End, now: Instant, qpn: Qpn) -> Option<ReactionPoint> {
+    end.device.controller(now, qpn)?.reaction_point().cloned()
+}
+
 fn count(end: &End, name: &str) -> u64 {
     end.device.counters().by_name(name).unwrap()
 }
@@ -86,7 +93,7 @@ fn marked_data_earns_its_sender_one_notification_an_interval_ahead_of_all_else()
 
     a.receive(at(11), &cnp);
     assert_eq!((count(&a, "rp_cnp_handled"), count(&a, "rp_cnp_ignored")), (1, 0));
-    let rate = a.device.reaction_point(qa).unwrap().rate();
+    let rate = point_at(&a, at(11), qa).unwrap().rate();
     assert_eq!(rate.bits_per_second(), LINE.bits_per_second() * 0.5);
 
     // An interval later there is one more.
@@ -168,7 +175,7 @@ fn a_notification_for_who_takes_none_changes_nothing() {
     let cnp = b.frame(at(1)).unwrap();
     a.device.set_congestion_control(qa, CongestionControl::None).unwrap();
     a.receive(at(2), &cnp);
-    assert!(a.device.reaction_point(qa).is_none());
+    assert!(point_at(&a, at(2), qa).is_none());
     assert_eq!((count(&a, "rp_cnp_handled"), count(&a, "rp_cnp_ignored")), (0, 1));
     write(&mut a, qa, 1024, b.key);
     assert_eq!(what(&a.frame(at(3)).unwrap()).2, Ecn::NotEct, "nor does it say that it listens");
@@ -180,7 +187,7 @@ fn a_notification_for_who_takes_none_changes_nothing() {
     a.device.modify_queue_pair(qa, QpState::Error, given, &values, None).unwrap();
     a.receive(at(4), &cnp);
     assert_eq!(count(&a, "rp_cnp_handled"), 0);
-    assert!(!a.device.reaction_point(qa).unwrap().is_limiting());
+    assert!(!point_at(&a, at(4), qa).unwrap().is_limiting());
 }
 
 /// The sender of a datagram is told by the number that the datagram has.
@@ -212,11 +219,11 @@ fn datagrams_are_notified_and_believe_whom_they_send_to() {
     a.frame(at(4)).unwrap();
     a.receive(at(5), &cnp);
     assert_eq!(count(&a, "rp_cnp_handled"), 1);
-    assert!(a.device.reaction_point(qa).unwrap().is_limiting());
+    assert!(point_at(&a, at(5), qa).unwrap().is_limiting());
     // What it does next is not held to what was learned before.
     let values = pair::attributes(qa, qa, Mtu::B1024);
     a.device.modify_queue_pair(qa, QpState::Reset, AttributeMask::NONE, &values, None).unwrap();
-    let point = a.device.reaction_point(qa).unwrap();
+    let point = point_at(&a, at(5), qa).unwrap();
     assert!(!point.is_limiting() && point.alpha() == 0.0, "{point:?}");
 }
 
@@ -306,6 +313,111 @@ fn who_waits_holds_nobody_back() {
     a.receive(at(2), &frame);
     assert_eq!(what(&a.frame(at(2)).unwrap()).0, "RC_ACKNOWLEDGE");
     assert_eq!(a.frame(at(2)), None);
+}
+
+/// Its own requests do not take all of what it may send from what its peer READs.
+#[test]
+fn who_is_slowed_down_answers_its_peer_beside_requests_without_end() {
+    let (mut a, qa, mut b, qb) = controlled_pair(ServiceType::Rc);
+    a.device.set_congestion_control(qa, CongestionControl::Dcqcn(SLOW)).unwrap();
+    b.device.set_congestion_control(qb, CongestionControl::None).unwrap();
+    write(&mut a, qa, 512 << 10, b.key);
+    let sge = b.sge(0, 512 << 10);
+    b.post(qb, 1, SendOperation::Read(remote(0, a.key)), sge);
+    let (mut now, mut sent) = (at(1), [0, 0]);
+    while sent[0] + sent[1] < 400 {
+        while let Some(frame) = b.frame(now) {
+            a.receive(now, &frame);
+        }
+        while let Some(frame) = a.frame(now) {
+            let name = what(&frame).0;
+            sent[0] += u32::from(name.contains("READ_RESPONSE"));
+            sent[1] += u32::from(name.contains("WRITE"));
+            b.receive(now, &frame);
+        }
+        let next = [a.device.poll_timeout(), b.device.poll_timeout()].into_iter().flatten().min();
+        now = now.max(next.unwrap());
+        a.device.handle_timeout(now);
+        b.device.handle_timeout(now);
+    }
+    let [answers, requests] = sent;
+    assert!(answers >= 3 * requests && requests >= 48, "{answers} answers, {requests} requests");
+    assert_eq!(count(&b, "local_ack_timeout_err"), 0);
+}
+
+/// The interval is one connection's: the next one begins without.
+#[test]
+fn a_reset_forgets_when_the_peer_was_told_last() {
+    let (mut a, qa, mut b, qb) = controlled_pair(ServiceType::Rc);
+    let point = NotificationPoint {
+        np_min_time_between_cnps: Duration::from_millis(4),
+        ..NotificationPoint::DEFAULT
+    };
+    let congestion = Congestion { notification_point: Some(point), ..*b.device.congestion() };
+    b.device.set_congestion(congestion);
+    for now in [at(1), at(2)] {
+        write(&mut a, qa, 1024, b.key);
+        let frame = a.frame(now).unwrap();
+        b.receive(now, &marked(&frame));
+        assert_eq!(what(&b.frame(now).unwrap()).0, "CNP", "{now}");
+        let (to_a, to_b) = (a.address, b.address);
+        for (end, own, other, address) in [(&mut a, qa, qb, to_b), (&mut b, qb, qa, to_a)] {
+            let values = pair::attributes(own, other, Mtu::B1024);
+            let given = AttributeMask::NONE;
+            end.device.modify_queue_pair(own, QpState::Reset, given, &values, None).unwrap();
+            end.connect(own, other, address, Mtu::B1024);
+        }
+    }
+}
+
+/// Who looks at round trips asks no switch for marks: nobody would listen to what comes of them.
+#[test]
+fn datagrams_say_that_they_may_be_marked_with_dcqcn_alone() {
+    for (control, ecn) in [
+        (CongestionControl::Dcqcn(Dcqcn::MLX5), Ecn::Ect0),
+        (CongestionControl::Timely(Timely::PAPER), Ecn::NotEct),
+        (CongestionControl::None, Ecn::NotEct),
+    ] {
+        let (mut a, qa, b, qb) = pair(ServiceType::Ud, Mtu::B1024);
+        a.device.set_congestion(controlled(control));
+        let path = a.device.create_address_handle(a.pd, &End::vector(b.address)).unwrap();
+        send_datagram(&mut a, qa, path, qb, Q_KEY, b"hello");
+        assert_eq!(what(&a.frame(at(1)).unwrap()).2, ecn, "{control:?}");
+    }
+}
+
+/// A mark that cannot be told of begins no interval.
+#[test]
+fn a_datagram_without_a_way_back_silences_no_other() {
+    for scope in [CnpScope::QueuePair, CnpScope::Address, CnpScope::Port] {
+        let (mut a, qa, mut b, qb) = controlled_pair(ServiceType::Ud);
+        let point = NotificationPoint { scope, ..NotificationPoint::DEFAULT };
+        let congestion = Congestion { notification_point: Some(point), ..*b.device.congestion() };
+        b.device.set_congestion(congestion);
+        let path = a.device.create_address_handle(a.pd, &End::vector(b.address)).unwrap();
+        send_datagram(&mut a, qa, path, qb, Q_KEY, b"hello");
+        let frame = marked(&a.frame(at(1)).unwrap());
+        b.receive(at(1), &frame);
+        assert_eq!(b.frame(at(1)), None);
+        b.device.create_address_handle(b.pd, &End::vector(a.address)).unwrap();
+        b.receive(at(1), &frame);
+        assert_eq!(what(&b.frame(at(1)).unwrap()).0, "CNP", "{scope:?}");
+        b.receive(at(1), &frame);
+        assert_eq!(b.frame(at(1)), None, "{scope:?}: one an interval");
+    }
+}
+
+/// Without a rate, or with a parameter that no name could set, a queue pair might wait for ever.
+#[test]
+fn what_cannot_control_anything_is_told() {
+    assert_eq!(controlled(CongestionControl::Timely(Timely::PAPER)).check(), Ok(()));
+    assert_eq!(Congestion::default().check(), Ok(()), "nothing is controlled");
+    let none = Congestion { line_rate: Rate::ZERO, ..controlled(CongestionControl::Dcqcn(SLOW)) };
+    let told = none.check().unwrap_err().to_string();
+    assert_eq!(told, "line_rate=0: what is controlled needs one");
+    let timely = Timely { min_rate: Rate::ZERO, ..Timely::PAPER };
+    let told = controlled(CongestionControl::Timely(timely)).check().unwrap_err().to_string();
+    assert_eq!(told, "min_rate=0M: 0.1 to 10000000 Mb/s are possible");
 }
 
 /// A queue pair that goes takes with it what was to be sent on its path.

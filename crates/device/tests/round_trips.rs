@@ -61,11 +61,11 @@ fn deliver(frames: &[Vec<u8>], to: &mut End, now: Instant) {
 }
 
 fn mbps(end: &End, qpn: Qpn) -> f64 {
-    end.device.controller(qpn).unwrap().rate().bits_per_second() / 1e6
+    end.device.controller(at(0), qpn).unwrap().rate().bits_per_second() / 1e6
 }
 
 fn cwnd(end: &End, qpn: Qpn) -> f64 {
-    match end.device.controller(qpn).unwrap() {
+    match end.device.controller(at(0), qpn).unwrap() {
         Controller::Swift(window) => window.cwnd(),
         other => panic!("{other:?}"),
     }
@@ -227,6 +227,29 @@ fn a_lost_packet_halves_swifts_window_once_and_a_receiver_that_is_not_ready_does
     let timeout = a.device.poll_timeout().unwrap();
     a.device.handle_timeout(timeout);
     assert_eq!(cwnd(&a, qa), 4.0);
+}
+
+/// Nothing that comes of answers would ever raise its rate again.
+#[test]
+fn data_that_a_peer_reads_goes_at_the_rate_of_the_line() {
+    for control in [CongestionControl::Timely(Timely::PAPER), fixed(0.01)] {
+        let (mut a, qa, mut b, qb) = controlled(ServiceType::Rc, control);
+        write(&mut a, qa, 1024, b.key);
+        let (sent, _) = frames(&mut a, at(0));
+        deliver(&sent, &mut b, at(10));
+        let (answer, _) = frames(&mut b, at(10));
+        deliver(&answer, &mut a, at(400_000));
+        assert!(mbps(&a, qa) < 2_100.0, "it was cut, to {}", mbps(&a, qa));
+        // Its own requests wait, and hold back no answer.
+        write(&mut a, qa, 64 * 1024, b.key);
+        frames(&mut a, at(400_000));
+        let sge = b.sge(0, 40 * 1024);
+        b.post(qb, 1, SendOperation::Read(remote(0, a.key)), sge);
+        let (ask, _) = frames(&mut b, at(400_000));
+        deliver(&ask, &mut a, at(400_000));
+        let (answers, _) = frames(&mut a, at(400_000));
+        assert_eq!(answers.len(), 40, "{control:?}");
+    }
 }
 
 /// Who is not acknowledged is not controlled: at the rate of the line, without a window.

@@ -318,4 +318,25 @@ full_only = true
             assert!(told.contains(says), "{told}");
         }
     }
+
+    #[test]
+    fn lengths_and_times_that_are_too_long_overflow_nothing() {
+        for (line, told) in [
+            ("burst_kb = 5_000_000", "burst_kb = 5000000: 0 to 4000000 are possible"),
+            (
+                "xon_offset_kb = 5_000_000_000",
+                "a length = 5000000000: 0 to 1000000000 are possible",
+            ),
+        ] {
+            let text = TEXT.replace("pairs = 2\n", &format!("pairs = 2\n{line}\n"));
+            let wrong = Lab::parse(&text).unwrap_err();
+            assert!(wrong.ends_with(told), "{wrong}");
+        }
+        let late = "hosts = 140\nstagger_us = 1e9\n";
+        let text = TEXT.replace("pairs = 2\n", late).replace("\"dumbbell\"", "\"star\"");
+        let text = text.replace("workload = \"pairs\"", "workload = \"all-to-all\"");
+        let lab = Lab::parse(&text).unwrap();
+        let flows = lab.setup("pfc", false).unwrap().fabric(0).unwrap().flows;
+        assert_eq!(flows.last().map(|flow| flow.start_ps), Some(u64::MAX));
+    }
 }

@@ -48,7 +48,8 @@ impl Reaction {
         self.marked = Some(frame);
     }
 
-    /// A CNP tells the sender. Says which frame's mark it may be about: the newest one.
+    /// A CNP tells the sender. Says which frame's mark it may be about: the newest one that was
+    /// seen, of whatever age; an earlier CNP may have been about it too.
     pub(crate) fn tell(&mut self, cnp: u64) -> Option<u64> {
         if self.told.is_none() {
             let before_bps = (self.recent.len() > LEAST).then(|| self.rate()).flatten();

@@ -17,7 +17,7 @@
 //!
 //! Those of round trips and links are about what a requester of a reliable connection sends: only
 //! that is acknowledged. Data that a peer READs, and what the other services send, go at the rate
-//! of the line with them.
+//! of the line with them. DCQCN paces all of these.
 //!
 //! Nothing here knows packets or clocks: it is told the time, bytes that were sent, and answers.
 
@@ -118,6 +118,21 @@ impl CongestionControl {
         }
     }
 
+    /// Whether all parameters are in the ranges that [`CongestionControl::set`] keeps them in:
+    /// their fields are anybody's. What is not may let a queue pair wait for ever.
+    ///
+    /// # Errors
+    /// The first one that is not.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        match self {
+            Self::None => Ok(()),
+            Self::Dcqcn(it) => parameter::check(Dcqcn::PARAMETERS, it),
+            Self::Timely(it) => parameter::check(Timely::PARAMETERS, it),
+            Self::Swift(it) => parameter::check(Swift::PARAMETERS, it),
+            Self::Hpcc(it) => parameter::check(Hpcc::PARAMETERS, it),
+        }
+    }
+
     /// All parameters by their names, and what they are, as [`CongestionControl::set`] reads them.
     pub fn parameters(&self) -> Vec<(&'static str, String)> {
         match self {
@@ -192,6 +207,35 @@ mod tests {
     }
 
     #[test]
+    fn fields_out_of_their_ranges_are_told_by_name() {
+        for (_, control) in CongestionControl::NAMED {
+            assert_eq!(control.check(), Ok(()));
+        }
+        for (control, told) in [
+            (
+                CongestionControl::Dcqcn(Dcqcn { rp_min_rate: Rate::ZERO, ..Dcqcn::MLX5 }),
+                "rp_min_rate=0M: 0.1 to 10000000 Mb/s are possible",
+            ),
+            (
+                CongestionControl::Timely(Timely { min_rate: Rate::ZERO, ..Timely::PAPER }),
+                "min_rate=0M: 0.1 to 10000000 Mb/s are possible",
+            ),
+            (
+                CongestionControl::Swift(Swift { min_cwnd: f64::NAN, ..Swift::DEFAULT }),
+                "min_cwnd=NaN: 0.0001 to 1000000 are possible",
+            ),
+            (
+                CongestionControl::Hpcc(Hpcc { t: Duration::MAX, ..Hpcc::PAPER }),
+                "t=18446744073709552000000000us: 0.1 to 1000000 us are possible",
+            ),
+        ] {
+            let error = control.check().unwrap_err();
+            assert_eq!(error.to_string(), told);
+            assert!(told.starts_with(&error.name));
+        }
+    }
+
+    #[test]
     fn values_have_units() {
         let mut control = CongestionControl::Dcqcn(Dcqcn::MLX5);
         for (name, text) in [
@@ -237,6 +281,9 @@ mod tests {
             assert_eq!((error.name.as_str(), error.to_string().as_str()), (name, told));
         }
         assert_eq!(control, CongestionControl::Timely(Timely::PAPER));
+        let mut dcqcn = CongestionControl::Dcqcn(Dcqcn::MLX5);
+        let told = dcqcn.set("rp_threshold", "on").unwrap_err().to_string();
+        assert_eq!(told, "rp_threshold=on: not a whole number, such as 5");
         let told = control.set("rp_ai_rate", "5").unwrap_err().to_string();
         assert!(told.starts_with("timely has no parameter `rp_ai_rate`: it has alpha, "), "{told}");
         let told = CongestionControl::None.set("g", "1").unwrap_err().to_string();

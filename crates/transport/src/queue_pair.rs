@@ -8,7 +8,7 @@ use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet, Psn};
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
 use crate::congestion::hpcc::Hop;
-use crate::congestion::{Burst, CongestionControl, Controller, Limits, Paced, Rate, ReactionPoint};
+use crate::congestion::{Burst, CongestionControl, Controller, Limits, Paced, Rate};
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::failure::{Failure, Heard};
@@ -131,7 +131,8 @@ impl QueuePair {
         line_rate: Rate,
         burst: Burst,
     ) {
-        let kept = self.paced.take().and_then(|mut paced| paced.set(&control).then_some(paced));
+        let kept = self.paced.take();
+        let kept = kept.and_then(|mut it| it.set(&control, line_rate, burst).then_some(it));
         let fresh = || {
             let packet = longest_packet(&self.attributes);
             Paced::new(&control, line_rate, burst, packet).map(Box::new)
@@ -151,12 +152,10 @@ impl QueuePair {
         self.paced.as_ref().map(|paced| paced.controller())
     }
 
-    /// Its reaction point, if its rate is controlled by DCQCN.
-    pub fn reaction_point(&self) -> Option<&ReactionPoint> {
-        match self.controller()? {
-            Controller::Dcqcn(point) => Some(point),
-            _ => None,
-        }
+    /// The same as it is now: what time alone does is worked out only when something is sent or
+    /// comes.
+    pub fn controller_at(&self, now: Instant) -> Option<Controller> {
+        self.paced.as_ref().map(|paced| paced.controller_at(now))
     }
 
     /// A congestion notification came from its peer. Says whether anything follows from it.
@@ -451,7 +450,7 @@ impl QueuePair {
     /// Whether an answer to the peer is owed, and may be sent.
     pub fn has_response(&self) -> bool {
         match &self.responder {
-            Responder::Rc(responder) if self.held().is_some() => {
+            Responder::Rc(responder) if self.holds_answers() => {
                 responder.has_work() && !responder.next_is_data(&self.attributes)
             }
             Responder::Rc(responder) => responder.has_work(),
@@ -467,6 +466,11 @@ impl QueuePair {
     /// Until when its rate holds data back.
     fn held(&self) -> Option<Instant> {
         self.paced.as_ref()?.held()
+    }
+
+    /// Whether that is so of data that a peer READs.
+    fn holds_answers(&self) -> bool {
+        self.paced.as_ref().is_some_and(|it| it.paces_answers() && it.held().is_some())
     }
 
     /// Writes the next answer that is owed to the peer. Answers owed when the queue pair went to
@@ -495,7 +499,7 @@ impl QueuePair {
         }
         loop {
             let Responder::Rc(responder) = &mut self.responder else { return None };
-            let mut paced = self.paced.as_deref_mut();
+            let mut paced = self.paced.as_deref_mut().filter(|paced| paced.paces_answers());
             if let Some(paced) = &mut paced {
                 let data = responder.has_work() && responder.next_is_data(&self.attributes);
                 if data && !paced.may_send(now) {

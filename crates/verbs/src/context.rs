@@ -228,9 +228,10 @@ impl Context {
     /// [`QueuePair::set_congestion_control`](crate::QueuePair::set_congestion_control).
     ///
     /// # Errors
-    /// [`Error::NoTelemetry`].
+    /// [`Error::NoTelemetry`]; [`Error::Parameter`]: one is out of its range, or there is no
+    /// `line_rate` for what is to be controlled.
     pub fn set_congestion(&self, congestion: Congestion) -> Result<(), Error> {
-        check_control(&congestion.control)?;
+        check_congestion(&congestion)?;
         self.with(|driver| driver.set_congestion(congestion));
         Ok(())
     }
@@ -478,7 +479,11 @@ pub(crate) fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Whether an algorithm works on a network.
-pub(crate) fn check_control(control: &CongestionControl) -> Result<(), Error> {
-    if control.needs_telemetry() { Err(Error::NoTelemetry(control.name())) } else { Ok(()) }
+/// Whether an algorithm works on a network, with parameters that are in their ranges.
+pub(crate) fn check_congestion(congestion: &Congestion) -> Result<(), Error> {
+    let control = &congestion.control;
+    if control.needs_telemetry() {
+        return Err(Error::NoTelemetry(control.name()));
+    }
+    Ok(congestion.check()?)
 }

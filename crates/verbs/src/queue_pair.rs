@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use roxe_device::address_handle::AddressVector;
-use roxe_device::{QueuePairInfo, QueuePairInit, QueuePairStory, ReceiveCapacity, VerbError};
+use roxe_device::{
+    Congestion, QueuePairInfo, QueuePairInit, QueuePairStory, ReceiveCapacity, VerbError,
+};
 use roxe_transport::SendCapacity;
 use roxe_transport::congestion::{CongestionControl, Controller, ReactionPoint};
 use roxe_transport::qp_state::{Attribute as A, AttributeMask, QpState, ServiceType};
@@ -14,7 +16,7 @@ use roxe_wire::{AckTimeout, Gid, Mtu, PKey, Psn, QKey, Qpn, RnrTimer};
 
 use crate::completion_queue::CompletionQueue;
 use crate::connect::why_unreachable;
-use crate::context::{Context, check_control, seed};
+use crate::context::{Context, check_congestion, seed};
 use crate::endpoint::Endpoint;
 use crate::error::{BadRequest, Error};
 use crate::events::Affected;
@@ -268,9 +270,9 @@ impl QueuePair {
     /// rate with other parameters of the same algorithm; one that was not begins at the port's.
     ///
     /// # Errors
-    /// [`Error::NoTelemetry`].
+    /// As [`Context::set_congestion`].
     pub fn set_congestion_control(&self, control: CongestionControl) -> Result<(), Error> {
-        check_control(&control)?;
+        check_congestion(&Congestion { control, ..self.context().congestion() })?;
         let qpn = self.qpn();
         Ok(self.context().with(|driver| driver.set_congestion_control(qpn, control))?)
     }
@@ -282,8 +284,8 @@ impl QueuePair {
     pub fn set_congestion_parameter(&self, name: &str, value: &str) -> Result<(), Error> {
         let qpn = self.qpn();
         self.context().with(|driver| {
-            let controller = driver.device.controller(qpn);
-            let mut control = controller.map(Controller::control).unwrap_or_default();
+            let controller = driver.device.controller(driver.now(), qpn);
+            let mut control = controller.map(|it| it.control()).unwrap_or_default();
             control.set(name, value)?;
             Ok(driver.set_congestion_control(qpn, control)?)
         })
@@ -292,13 +294,12 @@ impl QueuePair {
     /// What controls it, and how fast it may send now; `None` when nothing does.
     pub fn controller(&self) -> Option<Controller> {
         let qpn = self.qpn();
-        self.context().with(|driver| driver.device.controller(qpn).cloned())
+        self.context().with(|driver| driver.device.controller(driver.now(), qpn))
     }
 
     /// How fast it may send now, and why; `None` when DCQCN does not control it.
     pub fn reaction_point(&self) -> Option<ReactionPoint> {
-        let qpn = self.qpn();
-        self.context().with(|driver| driver.device.reaction_point(qpn).cloned())
+        self.controller()?.reaction_point().cloned()
     }
 
     /// What a peer has to know to connect, with our first address.

@@ -1,6 +1,5 @@
 //! Addresses of the port, address handles, multicast groups.
 
-use roxe_transport::congestion::CongestionControl;
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::PathId;
 use roxe_wire::{Gid, Qpn, source_port};
@@ -40,7 +39,7 @@ impl<H: HostMemory> Device<H> {
     ) -> Result<PathId, VerbError> {
         let port = source_port::from_flow_label(vector.flow_label);
         let mut addressing = vector.resolve(&self.tables.gids, port)?;
-        if self.congestion.control != CongestionControl::None {
+        if self.congestion.control.wants_marks() {
             addressing.traffic_class = with_ect(addressing.traffic_class);
         }
         let path = Path { vector: *vector, addressing, pd: Some(pd) };

@@ -231,7 +231,7 @@ impl<H: HostMemory> Device<H> {
 
     fn set_path(&mut self, index: u32, mut path: Path) -> Result<(), VerbError> {
         let slot = self.queue_pairs.get_mut(index).ok_or(VerbError::NoSuchObject)?;
-        if slot.qp.reaction_point().is_some() {
+        if slot.qp.controller().is_some_and(|it| it.control().wants_marks()) {
             path.addressing.traffic_class = with_ect(path.addressing.traffic_class);
         }
         let addressing = path.addressing;
@@ -260,6 +260,7 @@ impl<H: HostMemory> Device<H> {
         self.turns.forget(index, &mut slot.standing);
         slot.peer = None;
         slot.last_target = None;
+        slot.notified = None;
         if let Some(path) = slot.path.take() {
             self.tables.paths.remove(path);
         }

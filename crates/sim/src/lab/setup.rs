@@ -254,7 +254,9 @@ impl Setup {
         is_between("burst_every_us", self.burst_every_us, 1.0, 1e9)?;
         is_between("repeats", self.repeats.into(), 1.0, 1000.0)?;
         is_between("delay_ns", self.delay_ns as f64, 0.0, 1e9)?;
-        let largest = [self.buffer_kb, self.headroom_kb, self.kmax_kb].into_iter().max();
+        let lengths = [self.buffer_kb, self.headroom_kb, self.kmax_kb, self.xon_offset_kb];
+        let largest = lengths.into_iter().max();
+        is_between("burst_kb", self.burst_kb.into(), 0.0, 4_000_000.0)?;
         is_between("a length", largest.unwrap_or_default() as f64, 0.0, 1e9)?;
         if self.kmin_kb > self.kmax_kb {
             return Err("kmin_kb is more than kmax_kb".to_owned());
@@ -385,7 +387,7 @@ impl Setup {
         if !matches!(self.workload, Workload::Random | Workload::AllReduce) {
             for (number, flow) in flows.iter_mut().enumerate() {
                 flow.bytes = self.bytes;
-                flow.start_ps = stagger * number as u64;
+                flow.start_ps = stagger.saturating_mul(number as u64);
             }
         }
         let bursts = if self.burst_degree == 0 || hosts < 2 { 0.0 } else { self.milliseconds };

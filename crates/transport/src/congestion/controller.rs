@@ -64,13 +64,14 @@ impl Controller {
         })
     }
 
-    /// Goes on with other parameters of the same algorithm. False when it is another one.
-    pub(crate) fn set(&mut self, control: &CongestionControl) -> bool {
+    /// Goes on with other parameters of the same algorithm, up to `line_rate`. False when it is
+    /// another one.
+    pub(crate) fn set(&mut self, control: &CongestionControl, line_rate: Rate) -> bool {
         match (self, control) {
-            (Self::Dcqcn(point), CongestionControl::Dcqcn(it)) => point.set(*it),
-            (Self::Timely(engine), CongestionControl::Timely(it)) => engine.set(*it),
-            (Self::Swift(window), CongestionControl::Swift(it)) => window.set(*it),
-            (Self::Hpcc(sender), CongestionControl::Hpcc(it)) => sender.set(*it),
+            (Self::Dcqcn(point), CongestionControl::Dcqcn(it)) => point.set(*it, line_rate),
+            (Self::Timely(engine), CongestionControl::Timely(it)) => engine.set(*it, line_rate),
+            (Self::Swift(window), CongestionControl::Swift(it)) => window.set(*it, line_rate),
+            (Self::Hpcc(sender), CongestionControl::Hpcc(it)) => sender.set(*it, line_rate),
             _ => return false,
         }
         true
@@ -83,6 +84,14 @@ impl Controller {
             Self::Timely(engine) => CongestionControl::Timely(*engine.timely()),
             Self::Swift(window) => CongestionControl::Swift(*window.swift()),
             Self::Hpcc(sender) => CongestionControl::Hpcc(*sender.hpcc()),
+        }
+    }
+
+    /// The reaction point, if it is DCQCN.
+    pub const fn reaction_point(&self) -> Option<&ReactionPoint> {
+        match self {
+            Self::Dcqcn(point) => Some(point),
+            _ => None,
         }
     }
 
@@ -134,6 +143,20 @@ impl Controller {
     pub(crate) fn change(&mut self, at: Instant) {
         if let Self::Dcqcn(point) = self {
             point.change(at);
+        }
+    }
+
+    /// All changes to `now` were called: what else time does is done.
+    pub(crate) fn pass(&mut self, now: Instant) {
+        if let Self::Dcqcn(point) = self {
+            point.pass(now);
+        }
+    }
+
+    /// What it estimates is what it is now, for who looks at it.
+    pub(crate) fn age(&mut self, now: Instant) {
+        if let Self::Dcqcn(point) = self {
+            point.age_alpha(now);
         }
     }
 

@@ -117,10 +117,10 @@ impl Sender {
         }
     }
 
-    /// Other parameters from now on; the rate stays, as far as they allow.
-    pub fn set(&mut self, hpcc: Hpcc) {
+    /// Other parameters from now on, up to `line_rate`; the rate stays, as far as they allow.
+    pub fn set(&mut self, hpcc: Hpcc, line_rate: Rate) {
         let rate = self.rate();
-        self.hpcc = hpcc;
+        (self.hpcc, self.line_rate) = (hpcc, line_rate);
         self.window = self.bounded(hpcc.window(rate));
         self.reference = self.window;
     }

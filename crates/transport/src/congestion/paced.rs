@@ -51,6 +51,16 @@ impl Paced {
         &self.controller
     }
 
+    /// The controller as it is now: this one learns of the time only when it is asked or told.
+    pub(crate) fn controller_at(&self, now: Instant) -> Controller {
+        let mut it = self.controller.clone();
+        while let Some(change) = it.next_change().filter(|change| *change <= now) {
+            it.change(change);
+        }
+        it.age(now);
+        it
+    }
+
     /// Begins anew: what was learned was of another connection.
     pub(crate) fn reset(&mut self) {
         let control = self.controller.control();
@@ -61,10 +71,24 @@ impl Paced {
         (self.held, self.round_trips, self.acknowledged) = (None, RoundTrips::new(), 0);
     }
 
-    /// Other parameters from now on; rates stay what they are, as far as these allow. False when
-    /// they are of another algorithm.
-    pub(crate) fn set(&mut self, control: &CongestionControl) -> bool {
-        self.controller.set(control)
+    /// Other parameters from now on, up to another rate of the line; rates stay what they are, as
+    /// far as these allow. False when they are of another algorithm.
+    pub(crate) fn set(
+        &mut self,
+        control: &CongestionControl,
+        line_rate: Rate,
+        burst: Burst,
+    ) -> bool {
+        self.line_rate = line_rate;
+        self.pacer.set_burst(burst);
+        self.ask_again(Instant::ZERO);
+        self.controller.set(control, line_rate)
+    }
+
+    /// Whether data that a peer READs waits for its turn as requests do: only what DCQCN is told of
+    /// comes back for it, and so raises the rate again.
+    pub(crate) const fn paces_answers(&self) -> bool {
+        matches!(self.controller, Controller::Dcqcn(_))
     }
 
     /// It begins to send, in packets of at most so many bytes.
@@ -74,7 +98,18 @@ impl Paced {
             let fresh = Controller::new(&self.controller.control(), self.line_rate, packet);
             self.controller = fresh.unwrap_or_else(|| self.controller.clone());
         }
+        self.forget();
+    }
+
+    /// Nothing that is under way is measured.
+    const fn forget(&mut self) {
         self.round_trips.forget();
+        self.acknowledged = 0;
+    }
+
+    /// The rate may be another one: what waits asks again, at once.
+    fn ask_again(&mut self, now: Instant) {
+        self.held = self.held.map(|until| until.min(now));
     }
 
     /// What it asks of who sends requests.
@@ -85,7 +120,9 @@ impl Paced {
     /// A notification came. Says whether anything follows from it.
     pub(crate) fn notified(&mut self, now: Instant) -> bool {
         self.advance(now);
-        self.controller.notified(now)
+        let follows = self.controller.notified(now);
+        self.ask_again(now);
+        follows
     }
 
     /// A packet was sent for the first time and asks for an acknowledgement.
@@ -95,33 +132,41 @@ impl Paced {
         }
     }
 
-    /// So many packets were acknowledged: all before `unacknowledged` are.
+    /// So many packets were acknowledged: all before `unacknowledged` are. While none is measured
+    /// they are not counted: what a READ brings is not what this side sends.
     pub(crate) fn acknowledged(&mut self, now: Instant, unacknowledged: Psn, packets: u32) {
+        if self.round_trips.is_empty() {
+            self.acknowledged = 0;
+            return;
+        }
         self.acknowledged = self.acknowledged.saturating_add(packets);
         if let Some(rtt) = self.round_trips.acknowledged(now, unacknowledged) {
             self.advance(now);
             let packets = core::mem::take(&mut self.acknowledged);
             self.controller.acknowledged(now, rtt, packets);
+            self.ask_again(now);
         }
     }
 
     /// Packets are sent again, though nothing was lost.
     pub(crate) const fn sends_again(&mut self) {
-        self.round_trips.forget();
+        self.forget();
     }
 
     /// Packets were lost, as an answer shows, and are sent again.
     pub(crate) fn lost(&mut self, now: Instant) {
-        self.round_trips.forget();
+        self.forget();
         self.advance(now);
         self.controller.lost(now);
+        self.ask_again(now);
     }
 
     /// No answer came in time, and packets are sent again.
     pub(crate) fn timed_out(&mut self, now: Instant) {
-        self.round_trips.forget();
+        self.forget();
         self.advance(now);
         self.controller.timed_out(now);
+        self.ask_again(now);
     }
 
     /// An acknowledgement brought telemetry.
@@ -133,6 +178,7 @@ impl Paced {
     ) {
         self.advance(now);
         self.controller.telemetry(acknowledged, next, hops);
+        self.ask_again(now);
     }
 
     /// Until when a packet waits, if one does.
@@ -167,7 +213,10 @@ impl Paced {
     pub(crate) fn sent(&mut self, bytes: usize) -> bool {
         let limiting = self.controller.is_limiting(self.line_rate);
         if limiting {
-            self.pacer.sent(bytes);
+            // A window is of packets, however short these are.
+            let is_window = matches!(self.controller, Controller::Swift(_));
+            let least = if is_window { self.packet } else { 0.0 };
+            self.pacer.sent((bytes as f64).max(least));
             self.controller.sent(bytes as u64);
         }
         limiting
@@ -179,6 +228,7 @@ impl Paced {
             self.pacer.advance(change, self.controller.rate());
             self.controller.change(change);
         }
+        self.controller.pass(now);
         self.pacer.advance(now, self.controller.rate());
     }
 }
@@ -233,7 +283,7 @@ mod tests {
         let line_rate = Rate::from_mbps(100_000);
         let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
         assert_eq!(paced.limits(), Limits { window: 10, ask_after: 1 });
-        paced.set(&CongestionControl::Swift(Swift::DEFAULT));
+        paced.set(&CongestionControl::Swift(Swift::DEFAULT), line_rate, Burst::DEFAULT);
         paced.asked(Instant::ZERO, Psn::new(7));
         let at = Instant::from_nanos(10_000);
         paced.acknowledged(at, Psn::new(5), 5);
@@ -246,6 +296,142 @@ mod tests {
         assert!(paced.limits().window > 60, "{:?}", paced.limits());
     }
 
+    /// PSNs that a READ's answers move are none of the packets that the window is of.
+    #[test]
+    fn what_is_acknowledged_while_nothing_is_measured_does_not_count() {
+        let control = CongestionControl::Swift(Swift { max_cwnd: 10.0, ..Swift::DEFAULT });
+        let line_rate = Rate::from_mbps(100_000);
+        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        paced.set(&CongestionControl::Swift(Swift::DEFAULT), line_rate, Burst::DEFAULT);
+        for psn in 1..=256 {
+            paced.acknowledged(Instant::ZERO, Psn::new(psn), 1);
+        }
+        for lost in [Paced::lost, Paced::timed_out, |it: &mut Paced, _| it.sends_again()] {
+            let mut paced = paced.clone();
+            paced.asked(Instant::ZERO, Psn::new(300));
+            paced.acknowledged(Instant::ZERO, Psn::new(290), 34);
+            lost(&mut paced, Instant::ZERO);
+            assert_eq!(paced.acknowledged, 0);
+        }
+        paced.asked(Instant::ZERO, Psn::new(256));
+        paced.acknowledged(Instant::from_nanos(10_000), Psn::new(257), 1);
+        let Controller::Swift(window) = paced.controller() else { panic!("{paced:?}") };
+        assert!((window.cwnd() - 10.1).abs() < 1e-9, "{}", window.cwnd());
+    }
+
+    /// Who waits for a packet in a thousand round trips does not go on to when the window opens.
+    #[test]
+    fn what_changes_the_rate_lets_a_packet_that_waits_ask_again() {
+        let swift = Swift { min_cwnd: 0.01, max_cwnd: 0.01, ..Swift::DEFAULT };
+        let line_rate = Rate::from_mbps(10_000);
+        let at = |micros: u64| Instant::from_nanos(micros * 1000);
+        let control = CongestionControl::Swift(swift);
+        let mut paced = Paced::new(&control, line_rate, Burst(0), 1040.0).unwrap();
+        paced.asked(at(0), Psn::new(0));
+        paced.acknowledged(at(20), Psn::new(1), 1);
+        let wait = |paced: &mut Paced, now: Instant| {
+            while paced.may_send(now) {
+                paced.sent(1040);
+            }
+            paced.asked(now, Psn::new(1));
+            paced.held().unwrap()
+        };
+        assert!(wait(&mut paced, at(20)) > at(2_000));
+        let opens = CongestionControl::Swift(Swift { max_cwnd: 64.0, ..swift });
+        paced.set(&opens, line_rate, Burst(0));
+        paced.handle_timeout(at(21));
+        assert_eq!(paced.held(), None, "other parameters");
+        assert!(wait(&mut paced, at(21)) > at(2_000), "the window is what it was");
+        paced.acknowledged(at(40), Psn::new(2), 1);
+        paced.handle_timeout(at(40));
+        assert_eq!(paced.held(), None, "a window of more than a packet");
+        let soon = wait(&mut paced, at(40));
+        assert!(
+            soon > at(40) && soon < at(60),
+            "it owes one packet, at a packet a round trip: {soon}"
+        );
+        for told in [Paced::lost, Paced::timed_out, |it: &mut Paced, now: Instant| {
+            it.telemetry(now, (Psn::new(0), Psn::new(1)), &[]);
+        }] {
+            let mut paced = paced.clone();
+            told(&mut paced, at(41));
+            paced.handle_timeout(at(41));
+            assert_eq!(paced.held(), None);
+        }
+    }
+
+    /// A port that is as fast as another one: what was not held back is not afterwards, and what
+    /// was comes back to the new rate.
+    #[test]
+    fn another_rate_of_the_line_is_kept_to_and_climbed_to() {
+        let (slow, fast) = (Rate::from_mbps(10_000), Rate::from_mbps(100_000));
+        for (name, control) in &CongestionControl::NAMED[1..] {
+            let mut paced = Paced::new(control, slow, Burst::DEFAULT, 1040.0).unwrap();
+            assert!(paced.set(control, fast, Burst(0)));
+            let free = paced.controller.rate();
+            // HPCC's window is of bytes, which it goes on with.
+            if *name != "hpcc" {
+                assert_eq!(free, fast, "{name}");
+                assert!(paced.may_send(Instant::ZERO) && !paced.sent(9000), "{name}");
+            }
+            assert!(paced.set(control, slow, Burst(0)));
+            assert!(paced.controller.rate() <= slow, "{name}");
+            assert!(!paced.controller.is_limiting(paced.line_rate), "{name}");
+        }
+        let control = CongestionControl::Dcqcn(Dcqcn::MLX5);
+        let mut paced = Paced::new(&control, slow, Burst::DEFAULT, 1040.0).unwrap();
+        paced.notified(Instant::ZERO);
+        paced.set(&control, fast, Burst(0));
+        assert_eq!(paced.controller.rate(), Rate::from_mbps(5_000), "it was told to slow down");
+        paced.sent(1000);
+        assert!(!paced.may_send(Instant::ZERO), "the burst is another one too");
+        let later = Instant::ZERO + Duration::from_secs(60);
+        assert!(paced.may_send(later));
+        assert_eq!(paced.controller.rate(), fast);
+    }
+
+    /// A window of a hundredth of a packet is one packet in a hundred round trips, of any length.
+    #[test]
+    fn short_packets_count_as_long_ones_in_a_window_below_one() {
+        let swift = Swift { min_cwnd: 0.01, max_cwnd: 0.01, ..Swift::DEFAULT };
+        let control = CongestionControl::Swift(swift);
+        let mut paced = Paced::new(&control, Rate::from_mbps(10_000), Burst(0), 4112.0).unwrap();
+        paced.asked(Instant::ZERO, Psn::new(0));
+        paced.acknowledged(Instant::from_nanos(20_000), Psn::new(1), 1);
+        let mut now = Instant::from_nanos(20_000);
+        let mut sent = 0;
+        let end = now + Duration::from_micros(100 * 2_000);
+        while now < end {
+            if paced.may_send(now) {
+                paced.sent(80);
+                sent += 1;
+            } else {
+                now = paced.held().unwrap();
+            }
+        }
+        assert!((100..=101).contains(&sent), "{sent} packets in 10,000 round trips");
+    }
+
+    /// Nobody asks an idle queue pair whether it may send.
+    #[test]
+    fn what_is_shown_is_of_now_and_changes_nothing() {
+        let control = CongestionControl::Dcqcn(Dcqcn::MLX5);
+        let line_rate = Rate::from_mbps(1_000);
+        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        paced.notified(Instant::ZERO);
+        let look = |paced: &Paced, micros: u64| {
+            let it = paced.controller_at(Instant::from_nanos(micros * 1000));
+            let point = it.reaction_point().unwrap();
+            (point.rate().bits_per_second() / 1e6, point.alpha())
+        };
+        assert_eq!(look(&paced, 0), (500.0, 1.0));
+        let (rate, alpha) = look(&paced, 301);
+        assert!(rate == 750.0 && (0.22..0.24).contains(&alpha), "{rate}, {alpha}");
+        let (rate, alpha) = look(&paced, 3_600_000_000);
+        assert!(rate == 1000.0 && alpha < 1e-9, "{rate}, {alpha}");
+        assert_eq!(look(&paced, 0), (500.0, 1.0), "it was only looked at");
+    }
+
     #[test]
     fn notifications_concern_dcqcn_alone() {
         let control = CongestionControl::Timely(Timely::PAPER);
@@ -253,7 +439,8 @@ mod tests {
         let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
         assert!(!paced.notified(Instant::ZERO) && paced.may_send(Instant::ZERO));
         assert_eq!(paced.limits(), Limits { ask_after: 16, ..Limits::NONE });
-        assert!(!paced.set(&CongestionControl::Dcqcn(Dcqcn::MLX5)));
+        let dcqcn = CongestionControl::Dcqcn(Dcqcn::MLX5);
+        assert!(!paced.set(&dcqcn, line_rate, Burst::DEFAULT));
         assert!(Paced::new(&CongestionControl::None, line_rate, Burst::DEFAULT, 1.0).is_none());
     }
 }

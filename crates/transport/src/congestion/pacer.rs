@@ -39,6 +39,12 @@ impl Pacer {
         Self { burst: f64::from(burst), bucket: f64::from(burst), at: Instant::ZERO }
     }
 
+    /// So much may be sent at once from now on.
+    pub fn set_burst(&mut self, Burst(burst): Burst) {
+        self.burst = f64::from(burst);
+        self.bucket = self.bucket.min(self.burst);
+    }
+
     /// As if there had been a pause.
     pub fn refill(&mut self) {
         self.bucket = self.burst;
@@ -56,8 +62,8 @@ impl Pacer {
     }
 
     /// A packet of so many bytes went.
-    pub fn sent(&mut self, bytes: usize) {
-        self.bucket -= bytes as f64;
+    pub fn sent(&mut self, bytes: f64) {
+        self.bucket -= bytes;
     }
 }
 
@@ -77,7 +83,7 @@ mod tests {
             (0..)
                 .take_while(|_| {
                     pacer.ready(rate).is_none() && {
-                        pacer.sent(1000);
+                        pacer.sent(1000.0);
                         true
                     }
                 })

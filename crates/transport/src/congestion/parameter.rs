@@ -81,14 +81,26 @@ pub(crate) fn set<P>(
     let (least, most) = (row.least, row.most);
     let slot = (row.slot)(to);
     let unit = slot.unit();
-    let value = read(text, slot.suffixes()).ok_or_else(|| {
-        error(format!("{name}={text}: not {}, such as {}", unit.what, unit.example))
-    })?;
+    let wrong = || error(format!("{name}={text}: not {}, such as {}", unit.what, unit.example));
+    let value = read(text, &slot).ok_or_else(wrong)?;
     if !(least..=most).contains(&value) {
         return Err(error(format!("{name}={text}: {least} to {most}{} are possible", unit.behind)));
     }
-    slot.store(value)
-        .ok_or_else(|| error(format!("{name}={text}: not {}, such as {}", unit.what, unit.example)))
+    slot.store(value).ok_or_else(wrong)
+}
+
+/// Whether all parameters of `of` are in their ranges.
+pub(crate) fn check<P: Clone>(table: &[Parameter<P>], of: &P) -> Result<(), ParameterError> {
+    let mut of = of.clone();
+    for Parameter { name, least, most, slot } in table {
+        let slot = slot(&mut of);
+        if !(*least..=*most).contains(&slot.value()) {
+            let what =
+                format!("{name}={slot}: {least} to {most}{} are possible", slot.unit().behind);
+            return Err(ParameterError { name: (*name).to_owned(), what });
+        }
+    }
+    Ok(())
 }
 
 /// All parameters of `of`, and what they are: as [`set`] reads them.
@@ -111,19 +123,18 @@ const RATES: Suffixes =
 const TIMES: Suffixes = &[("", 1.0), ("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)];
 const BYTES: Suffixes = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 const NONE: Suffixes = &[("", 1.0)];
-const SWITCH: Suffixes = &[("", 1.0)];
 
 /// The number that a text is.
-fn read(text: &str, suffixes: Suffixes) -> Option<f64> {
+fn read(text: &str, slot: &Slot<'_>) -> Option<f64> {
     let text = text.trim();
-    match text {
-        "on" if core::ptr::eq(suffixes, SWITCH) => return Some(1.0),
-        "off" if core::ptr::eq(suffixes, SWITCH) => return Some(0.0),
+    match (slot, text) {
+        (Slot::Switch(_), "on") => return Some(1.0),
+        (Slot::Switch(_), "off") => return Some(0.0),
         _ => {}
     }
     let digits = text.find(|it: char| !(it.is_ascii_digit() || it == '.')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
-    let (_, times) = suffixes.iter().find(|(known, _)| *known == suffix.trim_start())?;
+    let (_, times) = slot.suffixes().iter().find(|(known, _)| *known == suffix.trim_start())?;
     number.parse().ok().map(|number: f64| number * times)
 }
 
@@ -145,8 +156,20 @@ impl Slot<'_> {
             Self::Rate(_) => RATES,
             Self::Time(_) => TIMES,
             Self::Bytes(_) => BYTES,
-            Self::Count(_) | Self::Small(_) | Self::Real(_) => NONE,
-            Self::Switch(_) => SWITCH,
+            Self::Count(_) | Self::Small(_) | Self::Real(_) | Self::Switch(_) => NONE,
+        }
+    }
+
+    /// What is kept there, in the unit of its range.
+    fn value(&self) -> f64 {
+        match self {
+            Self::Rate(rate) => rate.bits_per_second() / 1e6,
+            Self::Time(time) => time.as_nanos() as f64 / 1e3,
+            Self::Bytes(bytes) => **bytes as f64,
+            Self::Count(count) => f64::from(**count),
+            Self::Small(count) => f64::from(**count),
+            Self::Real(real) => **real,
+            Self::Switch(on) => f64::from(u8::from(**on)),
         }
     }
 

@@ -21,7 +21,9 @@ use super::parameter::{MOST_MBPS, MOST_US, Parameter, row};
 pub struct Dcqcn {
     /// Which of the two published forms.
     pub form: Form,
-    /// What alpha is multiplied by in 1/1024, when it shrinks: 1 - g. 0 ..= 1024.
+    /// What alpha is multiplied by in 1/1024, when it shrinks: 1 - g. 0 ..= 1024. mlx5's text
+    /// has g there; with its 1019 one period would forget nearly all, so it is read the other way
+    /// round, near the paper's g of 1/256.
     pub rp_dce_tcp_g: u32,
     /// Alpha is looked at so often.
     pub rp_dce_tcp_rtt: Duration,
@@ -39,7 +41,8 @@ pub struct Dcqcn {
     pub rp_min_rate: Rate,
     /// The rate is never more; zero for that of the line.
     pub rp_max_rate: Rate,
-    /// Alpha at the first notification, in 1/1023. 0 ..= 1023.
+    /// Alpha at the first notification, in 1/1023, so that the most is 1 (in 1/1024 with mlx5).
+    /// 0 ..= 1023.
     pub rp_initial_alpha_value: u32,
     /// A cut leaves so much of the rate at least, in percent.
     pub rp_min_dec_fac: u32,
@@ -184,13 +187,17 @@ impl ReactionPoint {
             bytes: 0,
             raised: true,
         };
-        it.set(dcqcn);
+        it.set(dcqcn, line_rate);
         it
     }
 
-    /// Other parameters from now on. The rate stays, as far as they allow.
-    pub fn set(&mut self, dcqcn: Dcqcn) {
-        self.dcqcn = dcqcn;
+    /// Other parameters from now on, up to `line_rate`. The rate stays, as far as they allow; one
+    /// that was the line's goes on to be that.
+    pub fn set(&mut self, dcqcn: Dcqcn, line_rate: Rate) {
+        if self.current >= self.line_rate {
+            (self.current, self.target) = (line_rate, line_rate);
+        }
+        (self.dcqcn, self.line_rate) = (dcqcn, line_rate);
         let (least, most) = (dcqcn.rp_min_rate, self.most());
         self.current = self.current.max(least).min(most);
         self.target = self.target.max(least).min(most);
@@ -231,13 +238,33 @@ impl ReactionPoint {
     /// When the rate changes next if nothing is sent and no notification comes.
     pub fn next_change(&self) -> Option<Instant> {
         let cut = self.cut_waits.then(|| self.cut + self.dcqcn.rp_rate_reduce_monitor_period);
-        let climbs = self.current < self.most() || self.target < self.most();
-        let timer = (climbs && self.alpha_since.is_some() && !self.dcqcn.rp_time_reset.is_zero())
+        let climbs = self.climbs() && self.alpha_since.is_some();
+        let timer = (climbs && !self.dcqcn.rp_time_reset.is_zero())
             .then(|| self.timer + self.dcqcn.rp_time_reset);
         match (cut, timer) {
             (Some(cut), Some(timer)) => Some(cut.min(timer)),
             (one, other) => one.or(other),
         }
+    }
+
+    /// Whether the timer alone would raise the rate further.
+    fn climbs(&self) -> bool {
+        let Dcqcn { rp_ai_rate, rp_hai_rate, rp_byte_reset, rp_threshold, .. } = self.dcqcn;
+        let hyper = rp_byte_reset == 0 || self.byte_stage > rp_threshold;
+        let grows = !rp_ai_rate.is_zero() || hyper && !rp_hai_rate.is_zero();
+        self.current < self.target.times(1.0 - CLOSE) || grows && self.target < self.most()
+    }
+
+    /// Time has passed, and all changes before `now` were called. A timer that raises nothing any
+    /// more is counted all the same, all its periods at once.
+    pub(super) fn pass(&mut self, now: Instant) {
+        let period = u64::try_from(self.dcqcn.rp_time_reset.as_nanos()).unwrap_or(u64::MAX);
+        let over = now.nanos().saturating_sub(self.timer.nanos()).checked_div(period);
+        let Some(over @ 1..) = over.filter(|_| self.alpha_since.is_some()) else { return };
+        self.timer = self.timer + Duration::from_nanos(over * period);
+        let stages = u32::try_from(over).unwrap_or(u32::MAX);
+        self.time_stage = self.time_stage.saturating_add(stages);
+        self.raised |= self.dcqcn.rp_clamp_tgt_rate_ati;
     }
 
     /// The moment of [`ReactionPoint::next_change`] is there.
@@ -262,7 +289,7 @@ impl ReactionPoint {
             self.alpha_since = Some(now);
             if !self.dcqcn.rp_rate_to_set_on_first_cnp.is_zero() {
                 self.current = self.dcqcn.rp_rate_to_set_on_first_cnp;
-                self.set(self.dcqcn);
+                self.set(self.dcqcn, self.line_rate);
             }
         } else {
             self.age_alpha(now);
@@ -335,7 +362,7 @@ impl ReactionPoint {
     }
 
     /// Alpha is what it is after all periods that are over.
-    fn age_alpha(&mut self, now: Instant) {
+    pub(super) fn age_alpha(&mut self, now: Instant) {
         let Some(since) = self.alpha_since else { return };
         let period = u64::try_from(self.dcqcn.rp_dce_tcp_rtt.as_nanos()).unwrap_or(u64::MAX);
         let Some(mut over) = now.nanos().saturating_sub(since.nanos()).checked_div(period) else {
@@ -447,6 +474,47 @@ mod tests {
         }
     }
 
+    /// However long nothing was sent, what is left to do is soon done.
+    #[test]
+    fn a_rate_that_grows_no_more_asks_for_no_timer() {
+        for rp_byte_reset in [0, 32_767] {
+            let period = Duration::from_micros(1);
+            let dcqcn = Dcqcn {
+                rp_ai_rate: Rate::ZERO,
+                rp_hai_rate: Rate::ZERO,
+                rp_time_reset: period,
+                rp_byte_reset,
+                ..Dcqcn::MLX5
+            };
+            let mut point = ReactionPoint::new(dcqcn, LINE);
+            // The second one makes half of the line the target.
+            point.notified(at(0));
+            until(&mut point, at(4));
+            point.notified(at(5));
+            let target = point.target();
+            assert!(target < LINE);
+            let mut turns = 0;
+            while let Some(change) = point.next_change() {
+                point.change(change);
+                turns += 1;
+            }
+            assert!((1..100).contains(&turns), "{turns}");
+            assert!((gbps(point.rate()) / gbps(target) - 1.0).abs() < 1e-8);
+            let hour = at(3_600_000_000);
+            point.pass(hour);
+            assert_eq!((point.timer, point.time_stage), (hour, 3_600_000_000 - 5));
+            assert_eq!(point.next_change(), None);
+            // Bytes alone raise it where they come to hyper increase, and then the timer does.
+            if rp_byte_reset > 0 {
+                point.set(Dcqcn { rp_hai_rate: Rate::from_mbps(50), ..dcqcn }, LINE);
+                assert_eq!(point.next_change(), None);
+                point.sent(2 * rp_byte_reset);
+                assert!(point.target() > target);
+                assert_eq!(point.next_change(), Some(hour + period));
+            }
+        }
+    }
+
     #[test]
     fn parameters_that_make_no_sense_break_nothing() {
         let zero = Dcqcn {
@@ -465,7 +533,7 @@ mod tests {
         point.notified(Instant::MAX);
         assert_eq!((point.rate(), point.next_change()), (LINE, None));
         let capped = Dcqcn { rp_max_rate: Rate::from_mbps(10), ..Dcqcn::MLX5 };
-        point.set(capped);
+        point.set(capped, LINE);
         assert_eq!(point.rate(), Rate::from_mbps(10));
         assert!(point.is_limiting(), "a rate that is asked for is kept without notifications");
     }

@@ -24,6 +24,11 @@ impl RoundTrips {
         Self { asked: [(Psn::new(0), Instant::ZERO); ASKED], first: 0, count: 0 }
     }
 
+    /// Whether none is measured.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// A packet was sent for the first time, and asks.
     pub(super) const fn asked(&mut self, now: Instant, psn: Psn) {
         if self.count < ASKED {

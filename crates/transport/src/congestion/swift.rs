@@ -130,9 +130,9 @@ impl Window {
         it
     }
 
-    /// Other parameters from now on.
-    pub fn set(&mut self, swift: Swift) {
-        self.swift = swift;
+    /// Other parameters from now on, up to `line_rate`.
+    pub fn set(&mut self, swift: Swift, line_rate: Rate) {
+        (self.swift, self.line_rate) = (swift, line_rate);
         self.bound();
     }
 

@@ -37,7 +37,7 @@ pub struct Timely {
     pub min_rtt: Duration,
     /// By how many increments hyperactive increase grows: N.
     pub n: u32,
-    /// After so many completions in a row with a gradient that is not above zero it begins.
+    /// After so many completions in a row between both with a gradient not above zero it begins.
     pub hai_thresh: u32,
     /// So many bytes make a segment: a round trip time is measured for each.
     pub segment: u64,
@@ -96,10 +96,12 @@ impl RateEngine {
         Self { timely, line_rate, rate: line_rate, prev_rtt: None, rtt_diff: 0.0, grown: 0 }
     }
 
-    /// Other parameters from now on.
-    pub fn set(&mut self, timely: Timely) {
-        self.timely = timely;
-        self.bound(self.rate);
+    /// Other parameters from now on, up to `line_rate`; a rate that was the line's goes on to be
+    /// that.
+    pub fn set(&mut self, timely: Timely, line_rate: Rate) {
+        let rate = if self.rate >= self.line_rate { line_rate } else { self.rate };
+        (self.timely, self.line_rate) = (timely, line_rate);
+        self.bound(rate);
     }
 
     /// Its parameters.
@@ -124,6 +126,7 @@ impl RateEngine {
         let new_diff = new_rtt - self.prev_rtt.replace(new_rtt).unwrap_or(new_rtt);
         self.rtt_diff = (1.0 - alpha) * self.rtt_diff + alpha * new_diff;
         if rtt < t_low {
+            self.grown = 0;
             return self.bound(self.rate.plus(delta));
         }
         if rtt > t_high {
@@ -195,6 +198,21 @@ mod tests {
         rtts[5] = 501;
         let cut = 5_090.0 * (1.0 - 0.8 / 501.0);
         assert!((after(&rtts) - cut - 10.0).abs() < 1e-6);
+        // So does a short round trip, whose gradient is not looked at.
+        assert_eq!(after(&[100, 100, 100, 100, 49, 49, 49, 49, 49]), 5_090.0);
+        let mut engine = RateEngine::new(Timely { alpha: 1.0, ..Timely::PAPER }, LINE);
+        engine.rate = Rate::from_mbps(5_000);
+        for micros in [100, 100, 100, 100, 49, 60, 60] {
+            engine.completed(Duration::from_micros(micros));
+        }
+        let cut = 5_050.0 * (1.0 - 0.8 * 11.0 / 20.0);
+        assert!((engine.rate().bits_per_second() / 1e6 - cut - 10.0).abs() < 1e-6);
+        let mut engine = RateEngine::new(Timely::PAPER, LINE);
+        engine.rate = Rate::from_mbps(5_000);
+        for micros in [100, 90, 80, 70, 49, 50] {
+            engine.completed(Duration::from_micros(micros));
+        }
+        assert_eq!(engine.rate(), Rate::from_mbps(5_060), "one falls after one that is short");
     }
 
     #[test]
@@ -207,7 +225,7 @@ mod tests {
         assert_eq!(engine.rate(), LINE);
         engine.completed(Duration::MAX);
         assert!(engine.rate() >= Timely::PAPER.min_rate);
-        engine.set(Timely { min_rate: Rate::from_mbps(9_000), ..Timely::PAPER });
+        engine.set(Timely { min_rate: Rate::from_mbps(9_000), ..Timely::PAPER }, LINE);
         assert_eq!(engine.rate(), Rate::from_mbps(9_000));
     }
 }

@@ -425,7 +425,8 @@ fn queue_pair(engine: &Engine, driver: &Driver, place: u32) -> Option<QueuePairS
     let has_ended = device.has_ended(qpn);
     let story = has_ended.then(|| device.queue_pair_story(qpn)).flatten();
     let some = counters.iter().filter(|(_, value)| *value != 0);
-    let point = device.reaction_point(qpn);
+    let controller = device.controller(driver.now(), qpn);
+    let point = controller.as_ref().and_then(|it| it.reaction_point());
     let bits = |rate: Rate| rate.bits_per_second() as u64;
     Some(QueuePairStatus {
         qpn: qpn.get(),
@@ -434,7 +435,7 @@ fn queue_pair(engine: &Engine, driver: &Driver, place: u32) -> Option<QueuePairS
         peer_qpn: connected.map(|_| info.attributes.dest_qp.get()),
         peer: connected.map(|path| path.addressing.destination),
         why: story.map(|story| engine.with_port(&story, story.sentence())),
-        rate_bps: device.controller(qpn).map(|it| bits(it.rate())),
+        rate_bps: controller.as_ref().map(|it| bits(it.rate())),
         target_bps: point.map(|point| bits(point.target())),
         alpha_ppm: point.map(|point| (point.alpha() * 1e6) as u32),
         counters: some.map(|(name, value)| (name.to_owned(), value)).collect(),
