@@ -434,7 +434,8 @@ pub(crate) struct LabArguments {
     /// In their shorter form, as tests do them
     #[arg(long)]
     pub(crate) small: bool,
-    /// All figures of each run, not only those of which something is expected; with --json also
+    /// All figures of each run, not only those of which something is expected (if nothing
+    /// is, they are shown anyhow); with --json also
     /// each flow that was done, and each moment
     #[arg(short, long)]
     pub(crate) verbose: bool,

@@ -56,11 +56,19 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<Outcome> {
     for name in &arguments.names {
         labs.push(find(name)?);
     }
-    let mut out = Verdicts::to(io::stdout().lock());
-    let mut outcome = Outcome::Right;
+    let mut parsed = Vec::with_capacity(labs.len());
     for (name, text) in labs {
         let told = visible(&name, |_| false);
         let lab = Lab::parse(&text).map_err(|what| anyhow!("{told}: {what}"))?;
+        parsed.push((name, told, lab));
+    }
+    if !arguments.list {
+        let folders = [&arguments.csv, &arguments.plot];
+        folders.into_iter().flatten().try_for_each(|folder| make_folder(folder))?;
+    }
+    let mut out = Verdicts::to(io::stdout().lock());
+    let mut outcome = Outcome::Right;
+    for (name, told, lab) in parsed {
         if arguments.list {
             writeln!(out, "{told:<12} {}", lab.says)?;
             continue;
@@ -219,12 +227,22 @@ fn end_of(run: &RunResult) -> String {
     if run.name.is_empty() { String::new() } else { format!("-{}", run.name) }
 }
 
+/// Makes a folder, and tries whether files can be made there: before hours of work, not after.
+fn make_folder(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    if folder.exists() && !folder.is_dir() {
+        return Err(anyhow!("{shown} is no folder"));
+    }
+    fs::create_dir_all(folder).map_err(|error| anyhow!("{shown}: {error}"))?;
+    let trial = folder.join(format!(".roxe-{}", std::process::id()));
+    let tried = fs::write(&trial, b"").and_then(|()| fs::remove_file(&trial));
+    tried.map_err(|error| anyhow!("{shown}: no file can be made there: {error}"))
+}
+
 /// A name of somebody else's does not choose the folder.
 fn write_file(folder: &Path, title: &str, extension: &str, content: &[u8]) -> Result<()> {
-    let told = |path: &Path, error: &io::Error| anyhow!("{}: {error}", path.display());
-    fs::create_dir_all(folder).map_err(|error| told(folder, &error))?;
     let path = folder.join(format!("{}.{extension}", title.replace(['/', '\\'], "_")));
-    fs::write(&path, content).map_err(|error| told(&path, &error))
+    fs::write(&path, content).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 /// `≥ 0.98`
@@ -246,11 +264,14 @@ fn shown(value: Option<f64>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| format!("{value:.3}"))
 }
 
+/// Of a lab that expects nothing, all figures.
 fn tell(name: &str, lab: &Lab, report: &Report, verbose: bool, ink: &mut Ink) {
     ink.str(&visible(&format!("{name}: {}", lab.says), |_| false));
     ink.str("\n");
-    ink.str(&visible(&format!("  from {}", lab.source), |_| false));
-    ink.str("\n");
+    if !lab.source.is_empty() {
+        ink.str(&visible(&format!("  from {}", lab.source), |_| false));
+        ink.str("\n");
+    }
     let mut table = Table::new(["run", "figure", ">value", "wanted", "verdict", "published"]);
     for judged in &report.judged {
         let verdict = if judged.holds() { "ok" } else { "FAILED" };
@@ -264,7 +285,9 @@ fn tell(name: &str, lab: &Lab, report: &Report, verbose: bool, ink: &mut Ink) {
             expected.published.clone(),
         ]);
     }
-    table.write(2, ink);
+    if !report.judged.is_empty() {
+        table.write(2, ink);
+    }
     for expected in report.judged.iter().map(|judged| &judged.expected) {
         if !expected.why.is_empty() {
             let what = format!("  {} {}: {}", expected.run, expected.figure, expected.why);
@@ -272,7 +295,7 @@ fn tell(name: &str, lab: &Lab, report: &Report, verbose: bool, ink: &mut Ink) {
             ink.str("\n");
         }
     }
-    if verbose {
+    if verbose || report.judged.is_empty() {
         let mut table = Table::new(["run", "figure", ">value"]);
         for run in &report.runs {
             for figure in &run.figures {

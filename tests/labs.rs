@@ -122,3 +122,36 @@ fn mistakes_are_usage_errors() {
         assert!(told.contains(says), "{told}");
     }
 }
+
+#[test]
+fn a_lab_that_expects_nothing_shows_all_figures() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-smallest");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("least.toml"), "says = \"two to one\"\n[setup]\nmilliseconds = 0.1\n")
+        .unwrap();
+    let told = lab(&folder, &["least.toml"]);
+    assert_eq!(told.status.code(), Some(0), "{told:?}");
+    let told = out(&told);
+    assert!(told.contains("utilisation") && told.contains("queue_max_kb"), "{told}");
+    assert!(!told.contains("from") && !told.contains("verdict"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_done_is_told_before_anything_runs() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-before");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("right.toml"), TEXT).unwrap();
+    fs::write(folder.join("wrong.toml"), TEXT.replace("senders = 1", "senders = 2")).unwrap();
+    for (arguments, says) in [
+        (&["right.toml", "--csv", "/dev/full"][..], "/dev/full is no folder"),
+        (&["right.toml", "--plot", "right.toml"], "right.toml is no folder"),
+        (&["right.toml", "--csv", "right.toml/below"], "right.toml/below"),
+        (&["right.toml", "wrong.toml"], "wrong: run a/b: senders = 2"),
+    ] {
+        let output = lab(&folder, arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(says) && output.stdout.is_empty(), "{told}");
+        assert!(!told.contains("events in"), "nothing ran: {told}");
+    }
+}

@@ -735,7 +735,7 @@ const POSTED_AHEAD: usize = 8;
 const LONGEST: u64 = 1 << 30;
 
 /// Of so many flows each is followed; of more none.
-const FOLLOWED: usize = 64;
+pub(crate) const FOLLOWED: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 //! their [figures](Figure). It says where the figures were published; where ours differ, why. The
 //! language is on one page, `tests/labs/README.md`.
 
+mod bounds;
 mod completion;
 mod figures;
 mod setup;
@@ -23,7 +24,8 @@ pub use setup::Setup;
 pub struct Lab {
     /// What it is about.
     pub says: String,
-    /// Where its figures were published.
+    /// Where its figures were published; empty if nowhere.
+    #[serde(default)]
     pub source: String,
     setup: Table,
     #[serde(default)]
@@ -125,22 +127,68 @@ impl Lab {
     /// What is wrong with it, and where.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lab: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        let names = lab.names();
+        let names = lab.check_names()?;
+        let mut forms = Vec::new();
         for small in [false, true] {
             for name in &names {
-                lab.setup(name, small)?.check().map_err(|what| in_run(name, &what))?;
+                let setup = lab.setup(name, small)?;
+                setup.check().map_err(|what| in_run(name, &what))?;
+                forms.push((lab.words(name, small), setup));
             }
+        }
+        if let Some(word) = bounds::without_meaning(&forms) {
+            let users = "topology, workload, congestion or burst_degree";
+            return Err(format!("{word} means nothing here: no run has a {users} that uses it"));
         }
         for expected in &lab.expect {
-            let named = [Some(&expected.run), expected.over.as_ref()];
-            if let Some(wrong) = named.into_iter().flatten().find(|name| !names.contains(name)) {
-                return Err(format!("figure {}: there is no run {wrong:?}", expected.figure));
-            }
-            if expected.at_least.is_none() && expected.at_most.is_none() {
-                return Err(format!("figure {}: nothing is expected of it", expected.figure));
-            }
+            lab.check_expectation(expected, &names)?;
         }
         Ok(lab)
+    }
+
+    /// The names of its runs, no two of which are the same.
+    fn check_names(&self) -> Result<Vec<String>, String> {
+        if self.run.iter().filter_map(|run| run.get("name")).any(|name| !name.is_str()) {
+            return Err("name: that of a run is a text".to_owned());
+        }
+        let names = self.names();
+        let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+        match twice {
+            Some((_, name)) if name.is_empty() => Err("two runs without a name".to_owned()),
+            Some((_, name)) => Err(format!("two runs of the name `{name}`")),
+            None => Ok(names),
+        }
+    }
+
+    fn check_expectation(&self, expected: &Expectation, names: &[String]) -> Result<(), String> {
+        let Expectation { run, figure, over, at_least, at_most, full_only, .. } = expected;
+        for run in [Some(run), over.as_ref()].into_iter().flatten() {
+            if !names.contains(run) {
+                return Err(format!("figure {figure}: there is no run {run:?}"));
+            }
+            let forms: &[bool] = if *full_only { &[false] } else { &[false, true] };
+            for small in forms {
+                let known = self.setup(run, *small)?.figures();
+                if !known.contains(figure) {
+                    let known = known.join(", ");
+                    return Err(in_run(run, &format!("no figure {figure:?}, only {known}")));
+                }
+            }
+        }
+        if at_least.is_none() && at_most.is_none() {
+            return Err(format!("figure {figure}: nothing is expected of it"));
+        }
+        for (name, bound) in [("at_least", at_least), ("at_most", at_most)] {
+            if bound.is_some_and(f64::is_nan) {
+                return Err(format!("figure {figure}: {name} is no number"));
+            }
+        }
+        match (at_least, at_most) {
+            (Some(least), Some(most)) if least > most => {
+                Err(format!("figure {figure}: at_least = {least} is more than at_most = {most}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The names of its runs; an empty one if there is only one, without name.
@@ -160,15 +208,22 @@ impl Lab {
     /// # Errors
     /// A word that no setup has, or a value that it cannot have.
     pub fn setup(&self, name: &str, small: bool) -> Result<Setup, String> {
+        let table = self.words(name, small);
+        Setup::deserialize(Value::Table(table)).map_err(|error| in_run(name, &error.to_string()))
+    }
+
+    /// All words of a run.
+    fn words(&self, name: &str, small: bool) -> Table {
         let mut table = self.setup.clone();
         if small {
             table.extend(self.small.clone());
         }
-        let is_it = |run: &&Table| run.get("name").and_then(Value::as_str) == Some(name);
+        let is_it =
+            |run: &&Table| run.get("name").and_then(Value::as_str).unwrap_or_default() == name;
         let mut own = self.run.iter().find(is_it).cloned().unwrap_or_default();
         own.remove("name");
         table.extend(own);
-        Setup::deserialize(Value::Table(table)).map_err(|error| in_run(name, &error.to_string()))
+        table
     }
 
     /// Does it. `small` is a shorter form; `progress` hears from time to time how much is done, 0
@@ -312,6 +367,22 @@ full_only = true
             ("over = \"dcqcn\"", "over = \"none\"", "there is no run \"none\""),
             ("at_least = 2.0", "", "nothing is expected"),
             ("milliseconds = 2.0", "milliseconds = -2.0", "milliseconds"),
+            ("name = \"dcqcn\"", "name = \"pfc\"", "two runs of the name `pfc`"),
+            ("name = \"dcqcn\"", "name = 5", "name: that of a run is a text"),
+            ("name = \"pfc\"", "[[run]]", "two runs without a name"),
+            ("at_least = 2.0", "at_least = nan", "pauses: at_least is no number"),
+            (
+                "at_least = 2.0",
+                "at_least = 2\nat_most = 1",
+                "at_least = 2 is more than at_most = 1",
+            ),
+            (
+                "\"jain\"",
+                "\"fairness\"",
+                "no figure \"fairness\", only utilisation, queue_mean_kb,",
+            ),
+            ("\"jain\"", "\"flow2_gbps\"", "flow0_gbps, flow1_gbps"),
+            ("\"jain\"", "\"finished\"", "run dcqcn: no figure \"finished\""),
             ("workload = \"pairs\"", "workload = \"peers\"", "unknown variant `peers`"),
         ] {
             let told = Lab::parse(&TEXT.replacen(from, to, 1)).unwrap_err();
@@ -338,5 +409,42 @@ full_only = true
         let lab = Lab::parse(&text).unwrap();
         let flows = lab.setup("pfc", false).unwrap().fabric(0).unwrap().flows;
         assert_eq!(flows.last().map(|flow| flow.start_ps), Some(u64::MAX));
+    }
+
+    #[test]
+    fn the_only_run_needs_no_name_and_no_source() {
+        let text = "says = \"one\"\n[setup]\nmilliseconds = 0.1\n[[run]]\nsenders = 1\n";
+        let lab = Lab::parse(text).unwrap();
+        assert_eq!((lab.source.as_str(), lab.setup("", false).unwrap().senders), ("", 1));
+    }
+
+    #[test]
+    fn every_figure_of_a_run_is_known_before_it() {
+        for setup in [
+            "workload = \"pairs\"",
+            "bytes = 1000",
+            "hosts = 9\nworkload = \"all-to-all\"\nbytes = 1000",
+            "hosts = 4\nburst_degree = 2\nburst_every_us = 50\nburst_bytes = 1000",
+            "hosts = 4\nworkload = \"all-reduce\"\nbytes = 1000",
+            "hosts = 8\nworkload = \"random\"\nsizes = \"hadoop\"",
+        ] {
+            let text = format!("says = \"figures\"\n[setup]\nmilliseconds = 0.2\n{setup}\n");
+            let lab = Lab::parse(&text).unwrap();
+            let known = lab.setup("", false).unwrap().figures();
+            let report = lab.run(false, &mut |_, _| ()).unwrap();
+            let figures = report.runs[0].figures.iter();
+            let unknown: Vec<_> = figures.filter(|it| !known.contains(&it.name)).collect();
+            assert!(unknown.is_empty(), "{setup}: {unknown:?}");
+        }
+    }
+
+    #[test]
+    fn rounds_of_rings_that_never_end_have_no_figure_of_theirs() {
+        let setup = "hosts = 4\nworkload = \"all-reduce\"\nrounds = 1000000\n\
+                     bytes = 1099511627776\nmilliseconds = 0.1\n";
+        let lab = Lab::parse(&format!("says = \"long\"\n[setup]\n{setup}")).unwrap();
+        let report = lab.run(false, &mut |_, _| ()).unwrap();
+        assert_eq!(report.runs[0].figure("finished"), Some(0.0));
+        assert_eq!(report.runs[0].figure("all_reduce_us"), None);
     }
 }

@@ -170,7 +170,7 @@ impl Topology {
     }
 
     /// Of each node its ports: the cable, and where it leads.
-    pub(super) fn ports(&self) -> Vec<Vec<(usize, usize)>> {
+    pub(crate) fn ports(&self) -> Vec<Vec<(usize, usize)>> {
         let mut ports = vec![Vec::new(); self.nodes()];
         for (number, cable) in self.cables.iter().enumerate() {
             let [a, b] = cable.ends;

@@ -181,7 +181,7 @@ fn all_reduce(fabric: &Fabric, setup: &Setup) -> Option<(f64, f64)> {
 }
 
 /// By which lengths messages are told apart: bytes, from and below.
-const SIZES: &[(&str, u64, u64)] = &[
+pub(super) const SIZES: &[(&str, u64, u64)] = &[
     ("all", 0, u64::MAX),
     ("small", 0, 10_000),
     ("medium", 10_000, 1_000_000),
@@ -193,14 +193,17 @@ fn longest_chain(ring: &[u64], steps: u64) -> u64 {
     let count = ring.len();
     let (rounds, rest) = (steps / count as u64, steps as usize % count);
     let from = |first: usize| (first..first + rest).map(|at| ring[at % count]).sum::<u64>();
-    rounds * ring.iter().sum::<u64>() + (0..count).map(from).max().unwrap_or_default()
+    let around = ring.iter().sum::<u64>();
+    let rest = (0..count).map(from).max().unwrap_or_default();
+    // The longest that is allowed takes longer than 64 bits of picoseconds, half a year.
+    rounds.saturating_mul(around).saturating_add(rest)
 }
 
 /// Over so long rates are compared, in picoseconds: 1 ms, in which slow flows send many packets.
 const FAIR_PS: u64 = 1_000_000_000;
 
 /// Of so many flows each has its own figure.
-const SHOWN: usize = 16;
+pub(super) const SHOWN: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -221,6 +224,7 @@ mod tests {
         assert_eq!(longest_chain(&[1, 10, 100], 4), 211);
         assert_eq!(longest_chain(&[1, 10, 100], 8), 332, "two around, then 100 and 10");
         assert_eq!(longest_chain(&[5, 7], 2), 12);
+        assert_eq!(longest_chain(&[1 << 40; 4], 1 << 40), u64::MAX);
     }
 
     #[test]

@@ -268,6 +268,11 @@ impl Setup {
             return Err(format!("mtu = {}: 256, 512, 1024, 2048 or 4096", self.mtu));
         }
         self.congestion()?;
+        if Sizes::by_name(&self.sizes).is_none() {
+            let known: Vec<&str> = Sizes::names().collect();
+            return Err(format!("no sizes {:?}: {}", self.sizes, known.join(", ")));
+        }
+        self.check_size()?;
         if self.workload == Workload::AllReduce {
             let hosts = self.topology().hosts;
             if hosts < 2 * self.rings {
@@ -277,10 +282,6 @@ impl Setup {
                 return Err("all-reduce wants bytes: how many each host has, to 2^40".to_owned());
             }
             is_between("rounds", self.rounds as f64, 1.0, 1e6)?;
-        }
-        if Sizes::by_name(&self.sizes).is_none() {
-            let known: Vec<&str> = Sizes::names().collect();
-            return Err(format!("no sizes {:?}: {}", self.sizes, known.join(", ")));
         }
         Ok(())
     }
@@ -355,6 +356,10 @@ impl Setup {
         Ok(congestion)
     }
 
+    pub(super) const fn is_dcqcn(&self) -> bool {
+        matches!(self.congestion.control, CongestionControl::Dcqcn(_))
+    }
+
     fn flows(&self, topology: &Topology, chance: &Rng) -> Vec<Flow> {
         let hosts = topology.hosts;
         let mut flows = match self.workload {
@@ -390,10 +395,8 @@ impl Setup {
                 flow.start_ps = stagger.saturating_mul(number as u64);
             }
         }
-        let bursts = if self.burst_degree == 0 || hosts < 2 { 0.0 } else { self.milliseconds };
-        let bursts = (bursts * 1000.0 / self.burst_every_us) as u64;
         let mut chance = chance.fork(5);
-        for number in 0..bursts {
+        for number in 0..self.bursts() {
             let to = chance.below(hosts as u64) as usize;
             for _ in 0..self.burst_degree {
                 let from = (to + 1 + chance.below(hosts as u64 - 1) as usize) % hosts;
