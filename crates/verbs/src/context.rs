@@ -13,7 +13,6 @@ use roxe_device::{Congestion, Device, Limits, QueuePairStory, Resources};
 use roxe_net::capture::{Live, Recorder};
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
-use roxe_transport::congestion::CongestionControl;
 use roxe_transport::work::AccessFlags;
 use roxe_wire::{Gid, Grh, LKey, Mtu};
 
