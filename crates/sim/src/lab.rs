@@ -406,7 +406,8 @@ full_only = true
         let late = "hosts = 140\nstagger_us = 1e9\n";
         let text = TEXT.replace("pairs = 2\n", late).replace("\"dumbbell\"", "\"star\"");
         let text = text.replace("workload = \"pairs\"", "workload = \"all-to-all\"");
-        let lab = Lab::parse(&text).unwrap();
+        // Of so many flows there is no fairness to be expected.
+        let lab = Lab::parse(text.split("[[expect]]").next().unwrap()).unwrap();
         let flows = lab.setup("pfc", false).unwrap().fabric(0).unwrap().flows;
         assert_eq!(flows.last().map(|flow| flow.start_ps), Some(u64::MAX));
     }
