@@ -7,24 +7,26 @@ use std::{env, fs, process};
 
 use super::{NUMBERS, layouts, verbs_context_of_today};
 
+const VERBS: &str = "infiniband/verbs.h";
+
 /// Bytes of a field.
 pub(crate) const fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Lines that a program in C prints, compiled against `infiniband/verbs.h`.
-fn printed_by(body: &str) -> Vec<String> {
+/// Lines that a program in C prints, compiled against this header.
+pub(crate) fn printed_by(header: &str, body: &str) -> Vec<String> {
     let folder = env::temp_dir().join(format!("roxe-layout-{}-{}", process::id(), body.len()));
     fs::create_dir_all(&folder).unwrap();
     let (source, program): (PathBuf, PathBuf) = (folder.join("probe.c"), folder.join("probe"));
     let text = format!(
-        "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n\
+        "#include <{header}>\n#include <stddef.h>\n#include <stdio.h>\n\
          int main(void) {{\n{body}return 0;\n}}\n"
     );
     fs::write(&source, text).unwrap();
     let compiled = Command::new("cc").arg("-o").args([&program, &source]).output().unwrap();
     let says = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "apt-get install gcc libibverbs-dev\n{says}");
+    assert!(compiled.status.success(), "apt-get install gcc libibverbs-dev librdmacm-dev\n{says}");
     let output = Command::new(&program).output().unwrap().stdout;
     fs::remove_dir_all(folder).unwrap();
     String::from_utf8(output).unwrap().lines().map(str::to_owned).collect()
@@ -48,7 +50,7 @@ fn structs_are_those_of_the_header() {
         }
     }
     assert!(ours.len() > 400, "{} lines", ours.len());
-    let theirs = printed_by(&body);
+    let theirs = printed_by(VERBS, &body);
     assert_eq!(theirs.len(), ours.len());
     let other: Vec<_> = theirs.iter().zip(&ours).filter(|(theirs, ours)| theirs != ours).collect();
     assert!(other.is_empty(), "theirs, ours: {other:?}");
@@ -75,7 +77,7 @@ fn unions_of_a_send_request_are_those_of_the_header() {
     let line = |name| format!("printf(\"%zu\\n\", offsetof(struct ibv_send_wr, {name}));\n");
     let body: String = ours.iter().map(|(name, _)| line(name)).collect();
     let ours: Vec<_> = ours.iter().map(|(_, offset)| (wr + offset).to_string()).collect();
-    assert_eq!(printed_by(&body), ours);
+    assert_eq!(printed_by(VERBS, &body), ours);
 }
 
 #[test]
@@ -84,7 +86,7 @@ fn numbers_are_those_of_the_header() {
     let body: String = NUMBERS.iter().map(|(name, _)| line(name)).collect();
     let ours: Vec<_> = NUMBERS.iter().map(|(name, value)| format!("{name} {value}")).collect();
     assert!(ours.len() > 100, "{} numbers", ours.len());
-    assert_eq!(printed_by(&body), ours);
+    assert_eq!(printed_by(VERBS, &body), ours);
 }
 
 #[test]

@@ -15,6 +15,8 @@ pub(crate) struct Page {
     wrong: usize,
     /// What programs said that went wrong.
     said: String,
+    /// Everything was run.
+    pub(crate) is_whole: bool,
 }
 
 impl Page {
@@ -68,7 +70,12 @@ impl Page {
     }
 
     fn text(&self) -> String {
-        let Self { rows, suite, ran, wrong, said } = self;
+        let Self { rows, suite, ran, wrong, said, is_whole } = self;
+        let end = if *is_whole {
+            ""
+        } else {
+            " **The run was ended before its end: what is not here was not run.**"
+        };
         let versions = versions();
         let said = if said.is_empty() { String::new() } else { format!("\n{said}") };
         format!(
@@ -79,7 +86,7 @@ impl Page {
              pingpong looks at each byte. A cell is a run over\nAF_XDP, over a UDP socket, and \
              over AF_XDP where one packet of a hundred is lost, each way; a busy\nmachine has \
              three goes.\n\n\
-             {ran} runs and tests, {wrong} wrong. {versions}.\n\n\
+             {ran} runs and tests, {wrong} wrong. {versions}.{end}\n\n\
              | program | asked | xdp | udp | xdp, 1 % lost |\n|---|---|---|---|---|\n{rows}\n\
              The Python suite of rdma-core on the distribution's pyverbs, of it the tests that \
              are about what\nsuch an adapter has \
