@@ -27,6 +27,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
 
     let mut failed = false;
+    if benches.iter().any(|(_, bench)| bench == DROP_IN) {
+        tools::ensure_present(tools::PROGRAMS)?;
+        failed |= !child::show(child::cargo("build --release --package roxe"))?;
+    }
     for (number, (package, bench)) in benches.iter().enumerate() {
         tell!("bench {} of {}: {package}, {bench}", number + 1, benches.len());
         let mut command = child::cargo("bench --all-features");
@@ -46,6 +50,9 @@ fn benches_of(package: &Package) -> Vec<(String, String)> {
     let benches = package.targets.iter().filter(|target| target.kind == "bench");
     benches.map(|bench| (package.name.clone(), bench.name.clone())).collect()
 }
+
+/// The bench of programs on the C library, beside the program `roxe`.
+const DROP_IN: &str = "drop_in";
 
 /// The bench of adapters on network interfaces, and where its table is kept.
 const ADAPTER: &str = "adapter";
