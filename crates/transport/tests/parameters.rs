@@ -12,7 +12,7 @@ fn the_page_of_devices_names_every_algorithm_and_every_parameter() {
         // An item of the list begins with the names of its algorithms, up to a colon.
         let named = |text: &&&str| {
             let names = text.trim_start_matches("- ").split(':').next().unwrap_or_default();
-            names.split(", ").any(|it| it == format!("`{name}`"))
+            names.split(", ").any(|it| it.trim_matches('`') == *name)
         };
         let item = paragraphs.iter().find(named).unwrap_or_else(|| panic!("no item of {name}"));
         for (parameter, _) in control.parameters() {
