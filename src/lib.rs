@@ -23,7 +23,8 @@ pub use roxe_verbs as verbs;
 pub use roxe_verbs::connect;
 pub use roxe_wire as wire;
 
-/// The examples of README.md.
+/// The examples of README.md and docs/library.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
+#[doc = include_str!("../docs/library.md")]
 struct Readme;
