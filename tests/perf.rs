@@ -345,6 +345,27 @@ fn one_direction_here_and_both_there_is_told_at_both_ends() {
     }
 }
 
+/// Who has more would wait for what never comes, or send what nobody takes.
+#[test]
+fn another_number_of_messages_there_is_told_at_both_ends_before_anything_is_sent() {
+    let place = Place::on_one_host();
+    for test in ["send_bw", "send_lat", "send_bw -c UD", "write_lat"] {
+        for [server, client] in [["-n 500", "-n 1000"], ["-n 1000", "-n 500"], ["-D 2", "-n 500"]] {
+            let words = [server, client].map(|it| format!("perf {test} {it} -s 64"));
+            for (ended, peers) in place.each(words).iter().zip([client, server]) {
+                let peers = match peers.split_once(' ') {
+                    Some(("-n", messages)) => format!("the peer has {messages} messages (-n), "),
+                    _ => "the peer goes on for a time (-D), ".to_owned(),
+                };
+                ended.complains(1, &peers).complains(1, ": both have to be the same");
+            }
+        }
+    }
+    let [server, client] = place.each(["perf write_bw -n 500", "perf write_bw -n 60"]);
+    server.is_right("who is only written to counts nothing");
+    client.is_right("nor does it matter to who writes");
+}
+
 #[test]
 fn what_does_not_go_together_is_refused_before_anything_is_done() {
     let place = Place::on_one_host();
