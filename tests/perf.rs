@@ -345,6 +345,25 @@ fn one_direction_here_and_both_there_is_told_at_both_ends() {
     }
 }
 
+#[test]
+fn too_few_open_files_are_told_with_what_to_do() {
+    let place = Place::on_one_host();
+    let limited = |limit: usize| place.limited_client(limit, "perf write_bw --patience 1");
+    // It listens, and says nothing.
+    let _server = place.listener();
+    let mut lacked = 0;
+    for limit in 4..20 {
+        let Ended { code, err, .. } = limited(limit);
+        let lacks = err.contains("Too many open files");
+        assert_eq!(err.lines().count(), 1, "{limit}: {err}");
+        assert_eq!(code, Some(if lacks { 3 } else { 1 }), "{limit}: {err}");
+        assert_eq!(lacks, err.contains("`ulimit -n 1024`"), "{limit}: {err}");
+        assert!(!lacks || !err.contains("no server"), "{limit}: {err}");
+        lacked += usize::from(lacks);
+    }
+    assert!(lacked > 3, "{lacked} of them");
+}
+
 /// Who has more would wait for what never comes, or send what nobody takes.
 #[test]
 fn another_number_of_messages_there_is_told_at_both_ends_before_anything_is_sent() {
