@@ -6,7 +6,7 @@
 //!
 //! | what | bytes | as |
 //! |---|---|---|
-//! | version | [`VERSION_LEN`] | text, the rest zeros, or in it [`Kind`] |
+//! | version | [`VERSION_LEN`] | text, the rest zeros, or in it [`Kind`] and [`Extent`] |
 //! | size of the buffer that short messages are spread over | 4 | big endian |
 //! | size of a cache line, at which they begin | 4 | big endian |
 //! | path MTU, as its code in `ibv_mtu` | [`MTU_LEN`] | a decimal digit and a zero byte |
