@@ -77,12 +77,18 @@ impl Adapter {
         for (endpoint, error) in &silent {
             complain(format_args!("{endpoint}: {error}"));
         }
-        let is_wanted = |adapter: &Self| wanted.is_none_or(|wanted| adapter.is(wanted));
+        let has = |adapter: &Self| wanted.is_some_and(|wanted| adapter.is(wanted));
+        let is_named = all.iter().any(has);
+        let is_wanted = |adapter: &Self| {
+            wanted.is_none_or(|it| if is_named { adapter.is(it) } else { adapter.is_on_port(it) })
+        };
         let (found, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_wanted);
         if !found.is_empty() {
             return Ok(found);
         }
         match wanted {
+            // Why it does not answer was said.
+            Some(wanted) if silent.iter().any(|(endpoint, _)| may_be(endpoint, wanted)) => {}
             Some(wanted) if !others.is_empty() => {
                 let others: Vec<_> = others.iter().map(Self::title).collect();
                 let others = others.join(", ");
@@ -102,6 +108,11 @@ impl Adapter {
         let (process, named) = (self.info.pid.to_string(), self.name());
         let is_of_process = wanted.split_once('/') == Some((&process, &named));
         [&self.info.name, &named, &process].map(String::as_str).contains(&wanted) || is_of_process
+    }
+
+    /// Whether its name is a device string with the same port, whatever options stand behind.
+    fn is_on_port(&self, wanted: &str) -> bool {
+        have_same_port(&self.info.name, wanted)
     }
 
     /// Its name, with what tells it from others of the same process.
@@ -170,6 +181,19 @@ pub(crate) fn why_not_open(error: &Error) -> String {
         Some(few) => format!("{error}; {few}"),
         None => error.to_string(),
     }
+}
+
+/// Whether two names are device strings that differ by their options at the most.
+fn have_same_port(one: &str, other: &str) -> bool {
+    let port = |name: &str| name.split_once(',').map_or(name, |(port, _)| port).to_owned();
+    one.contains(':') && port(one) == port(other)
+}
+
+/// Whether the adapter behind this endpoint can be that of a name, process number or `PID/NAME`.
+fn may_be(endpoint: &str, wanted: &str) -> bool {
+    let place = endpoint.split_once('/').map_or(endpoint, |(_, place)| place);
+    let (process, name) = place.split_once('/').unwrap_or((place, place));
+    [place, process, name].contains(&wanted) || have_same_port(name, wanted)
 }
 
 /// Asks an adapter what it is.
@@ -306,3 +330,37 @@ pub(crate) const DROPPED: &[&str] = &[
     "bad_qkey",
     "bad_opcode",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_string_is_known_without_its_options() {
+        for (one, other) in [
+            ("udp:127.0.0.3,fault=drop 1%", "udp:127.0.0.3"),
+            ("udp:127.0.0.3", "udp:127.0.0.3,fault=dup 1%"),
+            ("udp:127.0.0.3,gso=off", "udp:127.0.0.3,gso=on"),
+        ] {
+            assert!(have_same_port(one, other), "{one}, {other}");
+        }
+        for (one, other) in [
+            ("udp:127.0.0.3,gso=off", "udp:127.0.0.30"),
+            ("udp:127.0.0.3,gso=off", "udp"),
+            ("roxe0,x", "roxe0"),
+        ] {
+            assert!(!have_same_port(one, other), "{one}, {other}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_is_silent_is_known_by_what_was_asked_for() {
+        let endpoint = "roxe/4711/udp:127.0.0.3,fault=drop_1%";
+        for wanted in ["4711", "udp:127.0.0.3", "4711/udp:127.0.0.3,fault=drop_1%"] {
+            assert!(may_be(endpoint, wanted), "{wanted}");
+        }
+        for wanted in ["471", "udp:127.0.0.4", "4711/", "roxe"] {
+            assert!(!may_be(endpoint, wanted), "{wanted}");
+        }
+    }
+}

@@ -741,7 +741,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let nanos_of_unit = match &text[unit..] {
         "ns" => Some(1),
-        "us" => Some(1_000),
+        "us" | "\u{b5}s" | "\u{3bc}s" => Some(1_000),
         "ms" => Some(1_000_000),
         _ => None,
     };

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use roxe_net::capture_file::{CaptureError, CaptureReader};
+use rustix::io::Errno;
 
 /// What the exit code tells. The greatest of several counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,10 +133,20 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A line on standard error; if that is closed, nobody wants to know.
+/// A line on standard error; if that is closed, nobody wants to know. Where descriptors ran out, it
+/// says what to do.
 pub(crate) fn complain(message: impl fmt::Display) {
-    let message = visible(&message.to_string(), |c| c == '\n');
+    let message = visible(&advised(message.to_string()), |c| c == '\n');
     let _ = io::stderr().write_all(format!("roxe: {message}\n").as_bytes());
+}
+
+/// What failed, and how a process gets more descriptors if it had none left.
+fn advised(message: String) -> String {
+    let advice = "`ulimit -n 1024`";
+    if message.contains(&Errno::MFILE.to_string()) && !message.contains(advice) {
+        return format!("{message}: {advice}, or LimitNOFILE= of systemd");
+    }
+    message
 }
 
 /// Text of somebody else's with its control characters written out, so that it cannot command the
@@ -178,6 +189,17 @@ pub(crate) fn is_unheard(error: &CaptureError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_no_descriptor_left_is_told_what_to_do_once() {
+        let error = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+        let told = advised(format!("accept: {error}"));
+        let expected = "accept: Too many open files (os error 24): `ulimit -n 1024`, or \
+                        LimitNOFILE= of systemd";
+        assert_eq!(told, expected);
+        assert_eq!(advised(told), expected);
+        assert_eq!(advised("accept: no".to_owned()), "accept: no");
+    }
 
     /// A pipe that takes so many bytes, and then fails this way.
     struct Pipe(usize, io::ErrorKind);

@@ -12,6 +12,7 @@ use clap::{Args, value_parser};
 use roxe_verbs::cm::CmError;
 use roxe_verbs::connect::{ConnectError, is_this_host, why_unreachable};
 use roxe_verbs::{Context, Error, Gid, PortState, ServiceType};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::adapters::why_not_open;
@@ -547,7 +548,7 @@ impl MeetingPoint {
             Self::Here(listener) => {
                 let (stream, _) = listener
                     .accept()
-                    .map_err(|error| Failure::failed(format_args!("accept: {error}")))?;
+                    .map_err(|error| Failure::lacking(format_args!("accept: {error}")))?;
                 return SideChannel::new(stream, false, patience);
             }
         };
@@ -561,6 +562,9 @@ impl MeetingPoint {
         Err(match why {
             Some(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 Failure::lacking(format_args!("no server at {server}: start `{start}` there first"))
+            }
+            Some(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+                Failure::lacking(format_args!("cannot connect to {server}: {error}"))
             }
             Some(error) => Failure::lacking(format_args!(
                 "no server at {server}: {error}; is the address right, and `{start}` started \

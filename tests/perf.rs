@@ -346,6 +346,46 @@ fn one_direction_here_and_both_there_is_told_at_both_ends() {
 }
 
 #[test]
+fn too_few_open_files_are_told_with_what_to_do() {
+    let place = Place::on_one_host();
+    let limited = |limit: usize| place.limited_client(limit, "perf write_bw --patience 1");
+    // It listens, and says nothing.
+    let _server = place.listener();
+    let mut lacked = 0;
+    for limit in 4..20 {
+        let Ended { code, err, .. } = limited(limit);
+        let lacks = err.contains("Too many open files");
+        assert_eq!(err.lines().count(), 1, "{limit}: {err}");
+        assert_eq!(code, Some(if lacks { 3 } else { 1 }), "{limit}: {err}");
+        assert_eq!(lacks, err.contains("`ulimit -n 1024`"), "{limit}: {err}");
+        assert!(!lacks || !err.contains("no server"), "{limit}: {err}");
+        lacked += usize::from(lacks);
+    }
+    assert!(lacked > 3, "{lacked} of them");
+}
+
+/// Who has more would wait for what never comes, or send what nobody takes.
+#[test]
+fn another_number_of_messages_there_is_told_at_both_ends_before_anything_is_sent() {
+    let place = Place::on_one_host();
+    for test in ["send_bw", "send_lat", "send_bw -c UD", "write_lat"] {
+        for [server, client] in [["-n 500", "-n 1000"], ["-n 1000", "-n 500"], ["-D 2", "-n 500"]] {
+            let words = [server, client].map(|it| format!("perf {test} {it} -s 64"));
+            for (ended, peers) in place.each(words).iter().zip([client, server]) {
+                let peers = match peers.split_once(' ') {
+                    Some(("-n", messages)) => format!("the peer has {messages} messages (-n), "),
+                    _ => "the peer goes on for a time (-D), ".to_owned(),
+                };
+                ended.complains(1, &peers).complains(1, ": both have to be the same");
+            }
+        }
+    }
+    let [server, client] = place.each(["perf write_bw -n 500", "perf write_bw -n 60"]);
+    server.is_right("who is only written to counts nothing");
+    client.is_right("nor does it matter to who writes");
+}
+
+#[test]
 fn what_does_not_go_together_is_refused_before_anything_is_done() {
     let place = Place::on_one_host();
     let cases = [

@@ -146,6 +146,46 @@ fn how_fast_congestion_control_lets_queue_pairs_send_is_shown() {
     assert!(other.iter().all(|object| object.get("rate_bps").is_none()), "{other:?}");
 }
 
+/// Its name has the options; who asks need not know them.
+#[test]
+fn an_adapter_is_found_by_its_device_string_without_the_options() {
+    let name = format!("memory:without{}", std::process::id());
+    let _context = roxe::verbs::open(&format!("{name},fault=drop 1%")).unwrap();
+    for wanted in [&name, &format!("{name},fault=drop 1%"), &format!("{name},fault=dup 1%")] {
+        let shown = said(&["stat", "-d", wanted]);
+        assert!(shown.starts_with(&format!("{name},fault=drop 1% (")), "{wanted}: {shown}");
+    }
+    let other = run(&["stat", "-d", &format!("{name}x")]);
+    assert_eq!(other.status.code(), Some(3), "{}", err(&other));
+}
+
+#[test]
+fn a_process_that_is_stopped_is_told_at_once() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_roxe"))
+        .args(["perf", "write_bw", "-d", "memory:stopped", "-p", &port.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    while run(&["stat", "-d", &pid]).status.code() != Some(0) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+    }
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    let start = std::time::Instant::now();
+    let output = run(&["stat", "-d", &pid]);
+    let took = start.elapsed();
+    child.kill().and_then(|()| child.wait()).unwrap();
+    let told = format!(
+        "roxe/{pid}/memory:stopped: process {pid} is stopped, and does not answer: `kill -CONT \
+         {pid}` lets it go on\n"
+    );
+    assert_eq!(err(&output), format!("roxe: {told}"), "after {took:?}");
+    assert_eq!((output.status.code(), out(&output)), (Some(3), String::new()));
+}
+
 /// It ends when nothing is left to watch, and has told what rose how fast.
 #[test]
 fn what_is_watched_is_told_with_its_rate_until_it_closes() {

@@ -30,9 +30,12 @@ use crate::side_channel::{DONE, Failure, Patience, SideChannel};
 /// Agrees on what is needed before memory is made: version, sizes, path MTU. Says whether the peer
 /// is this program, too.
 pub(crate) fn agree(channel: &mut SideChannel, plan: &mut Plan) -> Result<bool, Failure> {
-    let version = channel.exchange(&wire::version(plan.kind), Patience::Answer)?;
+    let version = channel.exchange(&wire::version(plan.kind, plan.extent), Patience::Answer)?;
     wire::check_version(&version).map_err(Failure::Failed)?;
     wire::check_kind(&version, plan.kind).map_err(Failure::Failed)?;
+    if plan.counts_with_peer() {
+        wire::check_extent(&version, plan.extent).map_err(Failure::Failed)?;
+    }
     let cycle = channel.exchange(&plan.cycle_buffer.to_be_bytes(), Patience::Answer)?;
     let line = channel.exchange(&plan.cache_line.to_be_bytes(), Patience::Answer)?;
     let cycle = wire::parse_size("cycle buffer", cycle).map_err(Failure::Failed)?;

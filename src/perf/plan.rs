@@ -286,6 +286,12 @@ impl Plan {
             .chain((!all).then_some(size))
     }
 
+    /// Whether each side waits for as many messages as it was told: another number at the peer
+    /// leaves one of them waiting.
+    pub(crate) fn counts_with_peer(&self) -> bool {
+        self.verb == Verb::Send || (self.verb == Verb::Write && self.metric == Metric::Latency)
+    }
+
     /// Whether this side has receives.
     pub(crate) fn receives(&self) -> bool {
         let latency = self.metric == Metric::Latency;

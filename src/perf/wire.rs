@@ -6,7 +6,7 @@
 //!
 //! | what | bytes | as |
 //! |---|---|---|
-//! | version | [`VERSION_LEN`] | text, the rest zeros, or in it [`Kind`] |
+//! | version | [`VERSION_LEN`] | text, the rest zeros, or in it [`Kind`] and [`Extent`] |
 //! | size of the buffer that short messages are spread over | 4 | big endian |
 //! | size of a cache line, at which they begin | 4 | big endian |
 //! | path MTU, as its code in `ibv_mtu` | [`MTU_LEN`] | a decimal digit and a zero byte |
@@ -22,6 +22,7 @@ use std::str;
 use roxe_verbs::{Gid, Mtu, Psn, Qpn, RKey};
 
 use crate::perf::arguments::Kind;
+use crate::perf::plan::Extent;
 
 /// The version as which this program speaks: that of perftest 4.5.
 pub(crate) const VERSION: &str = "6.06";
@@ -33,19 +34,28 @@ pub(crate) const VERSION_LEN: usize = 16;
 pub(crate) const MTU_LEN: usize = 2;
 
 /// What is said of versions. Behind the zero at the end of the text perftest does not look: there
-/// this program tells its like what it measures.
-pub(crate) fn version(kind: Kind) -> [u8; VERSION_LEN] {
+/// this program tells its like what it measures, and for how long.
+pub(crate) fn version(kind: Kind, extent: Extent) -> [u8; VERSION_LEN] {
     let mut bytes = [0; VERSION_LEN];
     bytes[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
     bytes[MARK_AT..KIND_AT].copy_from_slice(MARK);
     bytes[KIND_AT] = kind.to_byte();
+    let extent = match extent {
+        Extent::Messages(messages) => messages.min(BY_TIME - 1),
+        Extent::Time { .. } => BY_TIME,
+    };
+    bytes[EXTENT_AT..].copy_from_slice(&extent.to_be_bytes()[2..]);
     bytes
 }
 
-/// Where the mark is, and what is measured.
+/// Where the mark is, what is measured, and for how long: six bytes in big endian.
 const MARK: &[u8; 4] = b"roxe";
 const MARK_AT: usize = VERSION.len() + 1;
 const KIND_AT: usize = MARK_AT + MARK.len();
+const EXTENT_AT: usize = KIND_AT + 1;
+
+/// Stands for `-D`; less for so many messages, 0 for nothing.
+const BY_TIME: u64 = (1 << 48) - 1;
 
 /// Whether a peer is this program, too.
 pub(crate) fn is_ours(bytes: &[u8; VERSION_LEN]) -> bool {
@@ -63,6 +73,29 @@ pub(crate) fn check_kind(bytes: &[u8; VERSION_LEN], own: Kind) -> Result<(), Str
         )),
         None => Ok(()),
     }
+}
+
+/// Whether a peer that is this program, too, and answers message by message, has as many of them,
+/// or a time to go on for, as this side has. Of others it shows when nothing comes any more.
+///
+/// # Errors
+/// In a sentence.
+pub(crate) fn check_extent(bytes: &[u8; VERSION_LEN], own: Extent) -> Result<(), String> {
+    let mut number = [0; 8];
+    number[2..].copy_from_slice(&bytes[EXTENT_AT..]);
+    let number = u64::from_be_bytes(number);
+    let peers = match (number, own) {
+        _ if !is_ours(bytes) => return Ok(()),
+        (0, _) | (BY_TIME, Extent::Time { .. }) => return Ok(()),
+        (_, Extent::Messages(messages)) if messages == number => return Ok(()),
+        (BY_TIME, _) => "goes on for a time (-D)".to_owned(),
+        _ => format!("has {number} messages (-n)"),
+    };
+    let own = match own {
+        Extent::Messages(messages) => format!("has {messages}"),
+        Extent::Time { .. } => "goes on for a time (-D)".to_owned(),
+    };
+    Err(format!("the peer {peers}, this side {own}: both have to be the same"))
 }
 
 /// Whether the version that a peer says is one to speak with.

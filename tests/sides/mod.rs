@@ -188,6 +188,16 @@ impl Place {
         Ended::new(&output)
     }
 
+    /// Runs one that may have so many open files.
+    pub(crate) fn limited_client(&self, files: usize, words: &str) -> Ended {
+        let client = self.command(&self.devices[1], &format!("{words} {}", self.host));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]);
+        shell.arg(client.get_program()).args(client.get_args());
+        shell.env_remove("ROXE_DEVICES").stdin(Stdio::null());
+        Ended::new(&self.run(1, || shell.output()).expect("sh runs"))
+    }
+
     /// Starts a client.
     pub(crate) fn started_client(&self, words: &str) -> Server {
         let words = format!("{words} {}", self.host);

@@ -417,7 +417,8 @@ fn duration(word: &str) -> Option<Duration> {
     let number: u64 = digits.parse().ok()?;
     let nanos = match unit {
         "ns" => 1,
-        "us" => 1_000,
+        // The micro sign and the Greek letter look the same.
+        "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         _ => return None,

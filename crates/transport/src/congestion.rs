@@ -37,6 +37,7 @@ use core::convert::Infallible;
 use core::fmt;
 use core::str::FromStr;
 
+use self::parameter::Parameter;
 use roxe_wire::{CnpReserved, Headers, PKey, Qpn, cnp_bth};
 
 use crate::emit::{Emitted, Outlet, emit};
@@ -119,17 +120,45 @@ impl CongestionControl {
     }
 
     /// Whether all parameters are in the ranges that [`CongestionControl::set`] keeps them in:
-    /// their fields are anybody's. What is not may let a queue pair wait for ever.
+    /// their fields are anybody's. What is not may let a queue pair wait for ever. And whether none
+    /// contradicts another: a least value is not above its greatest.
     ///
     /// # Errors
     /// The first one that is not.
     pub fn check(&self) -> Result<(), ParameterError> {
         match self {
             Self::None => Ok(()),
-            Self::Dcqcn(it) => parameter::check(Dcqcn::PARAMETERS, it),
-            Self::Timely(it) => parameter::check(Timely::PARAMETERS, it),
-            Self::Swift(it) => parameter::check(Swift::PARAMETERS, it),
-            Self::Hpcc(it) => parameter::check(Hpcc::PARAMETERS, it),
+            Self::Dcqcn(it) => {
+                let rates = ["rp_min_rate", "rp_max_rate"];
+                let has_max = !it.rp_max_rate.is_zero();
+                let orders = if has_max { &[rates][..] } else { &[] };
+                Self::check_all(Dcqcn::PARAMETERS, it, orders)
+            }
+            Self::Timely(it) => Self::check_all(Timely::PARAMETERS, it, &[["t_low", "t_high"]]),
+            Self::Swift(it) => {
+                let orders = [["fs_min_cwnd", "fs_max_cwnd"], ["min_cwnd", "max_cwnd"]];
+                Self::check_all(Swift::PARAMETERS, it, &orders)
+            }
+            Self::Hpcc(it) => Self::check_all(Hpcc::PARAMETERS, it, &[]),
+        }
+    }
+
+    fn check_all<P: Clone>(
+        table: &[Parameter<P>],
+        of: &P,
+        orders: &[[&str; 2]],
+    ) -> Result<(), ParameterError> {
+        parameter::check(table, of)?;
+        orders.iter().try_for_each(|order| parameter::check_order(table, of, *order))
+    }
+
+    /// The rate that it never goes below, by its parameter's name.
+    pub const fn least_rate(&self) -> Option<(&'static str, Rate)> {
+        match self {
+            Self::Dcqcn(it) => Some(("rp_min_rate", it.rp_min_rate)),
+            Self::Timely(it) => Some(("min_rate", it.min_rate)),
+            Self::Hpcc(it) => Some(("min_rate", it.min_rate)),
+            Self::None | Self::Swift(_) => None,
         }
     }
 
@@ -232,6 +261,70 @@ mod tests {
             let error = control.check().unwrap_err();
             assert_eq!(error.to_string(), told);
             assert!(told.starts_with(&error.name));
+        }
+    }
+
+    #[test]
+    fn parameters_that_contradict_one_another_are_told_by_name() {
+        let set = |name: &str, words: &[[&str; 2]]| {
+            let mut control: CongestionControl = name.parse().unwrap();
+            for [name, text] in words {
+                control.set(name, text).unwrap_or_else(|wrong| panic!("{wrong}"));
+            }
+            control.check().map_err(|wrong| wrong.to_string())
+        };
+        for (name, words, told) in [
+            (
+                "dcqcn",
+                [["rp_min_rate", "2G"], ["rp_max_rate", "1G"]],
+                "rp_min_rate=2000M is above rp_max_rate=1000M",
+            ),
+            ("timely", [["t_low", "600"], ["n", "1"]], "t_low=600us is above t_high=500us"),
+            ("swift", [["min_cwnd", "9"], ["max_cwnd", "8"]], "min_cwnd=9 is above max_cwnd=8"),
+            (
+                "swift",
+                [["fs_min_cwnd", "200"], ["hops", "1"]],
+                "fs_min_cwnd=200 is above fs_max_cwnd=100",
+            ),
+        ] {
+            assert_eq!(set(name, &words), Err(told.to_owned()));
+        }
+        let no_max = [["rp_min_rate", "2G"], ["rp_max_rate", "0"]];
+        assert_eq!(set("dcqcn", &no_max), Ok(()), "0 is for no greatest rate");
+        assert_eq!(set("swift", &[["min_cwnd", "8"], ["max_cwnd", "8"]]), Ok(()));
+    }
+
+    /// 0 stands for never in some of them.
+    #[test]
+    fn what_is_not_0_does_not_become_0() {
+        let mut control = CongestionControl::Dcqcn(Dcqcn::MLX5);
+        for (name, text, least) in [
+            ("rp_time_reset", "0.4ns", "0.001 us"),
+            ("rp_dce_tcp_rtt", "0.0004", "0.001 us"),
+            ("rp_byte_reset", "0.4", "1 bytes"),
+        ] {
+            let told = control.set(name, text).unwrap_err().to_string();
+            assert_eq!(told, format!("{name}={text}: {least} is the least above 0"));
+        }
+        assert_eq!(control, CongestionControl::Dcqcn(Dcqcn::MLX5), "nothing has changed");
+        control.set("rp_time_reset", "1ns").unwrap();
+        control.set("rp_dce_tcp_rtt", "0").unwrap();
+        let expected = Dcqcn {
+            rp_time_reset: Duration::from_nanos(1),
+            rp_dce_tcp_rtt: Duration::ZERO,
+            ..Dcqcn::MLX5
+        };
+        assert_eq!(control, CongestionControl::Dcqcn(expected));
+    }
+
+    #[test]
+    fn microseconds_are_read_with_either_letter_too() {
+        for text in ["40us", "40\u{b5}s", "40\u{3bc}s", "40 \u{b5}s"] {
+            let mut control = CongestionControl::Dcqcn(Dcqcn::MLX5);
+            control.set("rp_time_reset", text).unwrap_or_else(|wrong| panic!("{wrong}"));
+            let rp_time_reset = Duration::from_micros(40);
+            let expected = Dcqcn { rp_time_reset, ..Dcqcn::MLX5 };
+            assert_eq!(control, CongestionControl::Dcqcn(expected), "{text}");
         }
     }
 

@@ -170,6 +170,11 @@ fn find_among(
 ) -> Result<DeviceEntry, Error> {
     let of_string = |device| DeviceEntry { name: name.to_owned(), device, interface: None };
     if begins_with_port(name) {
+        let count = split(name).len();
+        if count > 1 {
+            let what = format!("these are {count} devices, and one is meant here");
+            return Err(DeviceStringError { device: name.to_owned(), what }.into());
+        }
         return Ok(of_string(name.parse()?));
     }
     let devices = devices()?;
@@ -189,9 +194,8 @@ const VARIABLE: &str = "ROXE_DEVICES";
 /// Where the file is named that names adapters.
 const CONFIG_VARIABLE: &str = "ROXE_CONFIG";
 
-/// The adapters that a text names; where it stands is told with what is wrong in it.
-fn read(named: &str, place: &str) -> Result<Vec<DeviceEntry>, Error> {
-    let place = if place.is_empty() { String::new() } else { format!(" ({place})") };
+/// The texts of a list, each of an adapter.
+fn split(named: &str) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for piece in named.split(';') {
         match texts.last_mut() {
@@ -202,8 +206,14 @@ fn read(named: &str, place: &str) -> Result<Vec<DeviceEntry>, Error> {
             _ => texts.push(piece.to_owned()),
         }
     }
+    texts
+}
+
+/// The adapters that a text names; where it stands is told with what is wrong in it.
+fn read(named: &str, place: &str) -> Result<Vec<DeviceEntry>, Error> {
+    let place = if place.is_empty() { String::new() } else { format!(" ({place})") };
     let mut entries: Vec<DeviceEntry> = Vec::new();
-    for text in &texts {
+    for text in &split(named) {
         let (name, device) = name_and_device(text.trim_end_matches([';', ' ']));
         let wrong = |what: String| DeviceStringError { device: text.trim().to_owned(), what };
         let in_variable = |error: DeviceStringError| wrong(format!("{}{place}", error.what));
@@ -270,6 +280,11 @@ mod tests {
              (ROXE_DEVICES)"
         );
         assert_eq!(
+            why("a=memory:x,b=memory:y"),
+            "device `a=memory:x,b=memory:y`: `b=memory:y` is another device: devices have `;` \
+             between them (ROXE_DEVICES)"
+        );
+        assert_eq!(
             why("a=memory:x;a=memory:y"),
             "device `a=memory:y`: there are two of the name a (ROXE_DEVICES)"
         );
@@ -284,6 +299,11 @@ mod tests {
         let find = |name| find_among(name, || read("a=memory:x", VARIABLE));
         assert_eq!(find("a").unwrap().device.to_string(), "memory:x");
         assert_eq!(find("memory:y").unwrap().name, "memory:y");
+        assert_eq!(
+            find("memory:y;b=memory:z").unwrap_err().to_string(),
+            "device `memory:y;b=memory:z`: these are 2 devices, and one is meant here"
+        );
+        assert!(find("memory:y,fault=drop 1%; dup 2%").is_ok(), "rules have it too");
         assert!(matches!(find("xpd:eth1"), Err(Error::DeviceString(_))));
         assert!(matches!(find("b"), Err(Error::NoSuchDevice { .. })));
     }

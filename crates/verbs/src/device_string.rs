@@ -209,17 +209,31 @@ fn congestion(options: &mut Options<'_>) -> Result<Congestion, Wrong> {
     }
     let told = [("on", congestion.notification_point), ("off", None)];
     options.choose("cnp", &told, &mut congestion.notification_point)?;
+    let mut named = Vec::new();
     for (name, _) in congestion.parameters() {
         if let Some(value) = options.take(name) {
             congestion.set(name, &value).map_err(|wrong| Wrong::option(name, wrong.what))?;
+            named.push((name, value));
         }
     }
+    congestion.control.check().map_err(|wrong| Wrong::option(&wrong.name, wrong.what))?;
     if let Some(text) = options.take("rate") {
         let gigabits = text.parse().ok().filter(|gigabits| (0.001..=10_000.0).contains(gigabits));
         let gigabits: f64 = gigabits.ok_or_else(|| {
             Wrong::option("rate", format!("rate={text}: not 0.001 to 10000 Gb/s"))
         })?;
         congestion.line_rate = Rate::from_bits_per_second(gigabits * 1e9);
+    }
+    // Where nobody says the least, it is the port's if that is less.
+    if let Some((name, least)) = congestion.control.least_rate()
+        && least > congestion.line_rate
+        && let Some((_, value)) = named.iter().find(|(it, _)| *it == name)
+    {
+        let line = congestion.line_rate.bits_per_second() / 1e9;
+        return Err(Wrong::option(
+            name,
+            format!("{name}={value} is above the port's rate, {line} Gb/s (`rate=`)"),
+        ));
     }
     Ok(congestion)
 }
@@ -319,6 +333,12 @@ impl<'a> Options<'a> {
     fn read(text: &'a str) -> Result<Self, String> {
         let mut options: Vec<(&str, String)> = Vec::new();
         for piece in text.split(',').filter(|_| !text.is_empty()) {
+            let (key, value) = piece.split_once('=').unwrap_or((piece, piece));
+            // A recording may have any name.
+            if begins_with_port(piece) || key.trim() != "capture" && begins_with_port(value) {
+                let piece = piece.trim();
+                return Err(format!("`{piece}` is another device: devices have `;` between them"));
+            }
             match (piece.split_once('='), options.last_mut()) {
                 (Some((key, value)), _) => options.push((key.trim(), value.to_owned())),
                 // A comma inside of rules.
@@ -389,6 +409,40 @@ mod tests {
         assert_eq!(memory.capture, Some("x".into()));
         assert_eq!(memory.to_string(), "memory:one,fault=drop packets 3,7,9; dup 1%,capture=x");
         assert_eq!(parse("auto:eth0").port, PortString::Auto("eth0".to_owned()));
+    }
+
+    #[test]
+    fn a_comma_between_devices_is_told() {
+        let told = |it: &str| format!("`{it}` is another device: devices have `;` between them");
+        for (text, other) in [
+            ("udp:127.0.0.2,udp:127.0.0.3", "udp:127.0.0.3"),
+            ("udp:127.0.0.2, memory:x,fault=dup 1%", "memory:x"),
+            ("udp:127.0.0.2,roxe1=udp:127.0.0.3", "roxe1=udp:127.0.0.3"),
+            ("udp:127.0.0.2,fault=drop packets 3,7,udp:127.0.0.3", "udp:127.0.0.3"),
+        ] {
+            assert_eq!(why(text), told(other), "{text}");
+        }
+        assert_eq!(parse("memory:x,capture=udp:1").capture, Some("udp:1".into()));
+    }
+
+    #[test]
+    fn parameters_that_contradict_one_another_are_told() {
+        for (text, told) in [
+            ("cc=swift,min_cwnd=9,max_cwnd=8", "min_cwnd=9 is above max_cwnd=8"),
+            (
+                "cc=dcqcn,rp_max_rate=1G,rp_min_rate=2G",
+                "rp_min_rate=2000M is above rp_max_rate=1000M",
+            ),
+            ("cc=timely,t_high=9\u{b5}s", "t_low=50us is above t_high=9us"),
+            ("cc=timely,min_rate=20G", "min_rate=20G is above the port's rate, 10 Gb/s (`rate=`)"),
+            ("cc=dcqcn,rp_time_reset=0.4ns", "rp_time_reset=0.4ns: 0.001 us is the least above 0"),
+        ] {
+            assert_eq!(why(&format!("memory:x,{text}")), told);
+        }
+        // What nobody names gives way.
+        let slow = parse("memory:x,cc=timely,rate=0.05").congestion;
+        assert_eq!(slow.line_rate, Rate::from_mbps(50));
+        parse("memory:x,rate=40,cc=timely,min_rate=20G");
     }
 
     #[cfg(feature = "af_xdp")]

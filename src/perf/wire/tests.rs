@@ -1,5 +1,7 @@
 //! The lines here were written down from how perftest formats them, not by this program.
 
+use std::time::Duration;
+
 use roxe_verbs::ServiceType;
 
 use super::*;
@@ -58,6 +60,8 @@ fn a_line_that_is_wrong_anywhere_is_refused() {
 
 const KIND: Kind = Kind { test: Test::WriteBw, service: ServiceType::Rc, both: false };
 
+const EXTENT: Extent = Extent::Messages(1000);
+
 #[test]
 fn what_a_peer_measures_is_compared_where_it_says_it() {
     let others = [
@@ -66,14 +70,36 @@ fn what_a_peer_measures_is_compared_where_it_says_it() {
         (Kind { both: true, ..KIND }, "write_bw -c RC -b"),
     ];
     for (other, name) in others {
-        let why = check_kind(&version(other), KIND).unwrap_err();
+        let why = check_kind(&version(other, EXTENT), KIND).unwrap_err();
         let expected = format!("the peer's test is `{name}`, this side's `write_bw -c RC`: ");
         assert!(why.starts_with(&expected), "{why}");
     }
-    assert_eq!(check_kind(&version(KIND), KIND), Ok(()));
+    assert_eq!(check_kind(&version(KIND, EXTENT), KIND), Ok(()));
     let mut stock = [0; VERSION_LEN];
     stock[..4].copy_from_slice(b"6.06");
     assert_eq!(check_kind(&stock, KIND), Ok(()), "perftest does not say it");
+}
+
+#[test]
+fn how_much_a_peer_has_to_do_is_compared_where_it_says_it() {
+    let time = Extent::Time { whole: Duration::from_secs(9), margin: Duration::ZERO };
+    let longer = Extent::Time { whole: Duration::from_secs(10), margin: Duration::ZERO };
+    let few = Extent::Messages(500);
+    let check = |peers, own| check_extent(&version(KIND, peers), own);
+    let why = |peers, own| check(peers, own).unwrap_err();
+    let expected = "the peer has 500 messages (-n), this side has 1000: both have to be the same";
+    assert_eq!(why(few, EXTENT), expected);
+    assert!(why(time, few).starts_with("the peer goes on for a time (-D), this side has 500"));
+    assert!(why(few, time).starts_with("the peer has 500 messages (-n), this side goes on for"));
+    for (peers, own) in [(EXTENT, EXTENT), (time, longer)] {
+        assert_eq!(check(peers, own), Ok(()));
+    }
+    let mut stock = [0; VERSION_LEN];
+    stock[..4].copy_from_slice(b"6.06");
+    assert_eq!(check_extent(&stock, few), Ok(()), "perftest does not say it");
+    let mut silent = version(KIND, EXTENT);
+    silent[EXTENT_AT..].fill(0);
+    assert_eq!(check_extent(&silent, few), Ok(()), "nor does one of ours of before");
 }
 
 #[test]
@@ -83,7 +109,7 @@ fn versions_since_5_70_are_spoken_with() {
         bytes[..text.len()].copy_from_slice(text);
         check_version(&bytes)
     };
-    assert!(version(KIND).starts_with(b"6.06\0"), "the text ends there");
+    assert!(version(KIND, EXTENT).starts_with(b"6.06\0"), "the text ends there");
     for right in ["5.70", "5.98", "6.06", "6.20", "25.04"] {
         assert_eq!(of(right.as_bytes()), Ok(()), "{right}");
     }

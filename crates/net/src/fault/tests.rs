@@ -43,6 +43,15 @@ fn a_packet_may_meet_several_rules() {
 }
 
 #[test]
+fn microseconds_are_written_with_either_letter_too() {
+    let expected = Faults::parse("delay 5us..40us", 7).unwrap().to_string();
+    for micro in ["\u{b5}", "\u{3bc}"] {
+        let faults = Faults::parse(&format!("delay 5{micro}s..40{micro}s"), 7).unwrap();
+        assert_eq!(faults.to_string(), expected);
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_pointed_at() {
     for (line, column, what) in [
         ("lose 5%", 1, "no action"),

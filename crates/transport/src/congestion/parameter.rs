@@ -86,6 +86,13 @@ pub(crate) fn set<P>(
     if !(least..=most).contains(&value) {
         return Err(error(format!("{name}={text}: {least} to {most}{} are possible", unit.behind)));
     }
+    // 0 may stand for never: what is short or few shall not become it.
+    if value > 0.0 && value < unit.step / 2.0 {
+        return Err(error(format!(
+            "{name}={text}: {}{} is the least above 0",
+            unit.step, unit.behind
+        )));
+    }
     slot.store(value).ok_or_else(wrong)
 }
 
@@ -103,6 +110,27 @@ pub(crate) fn check<P: Clone>(table: &[Parameter<P>], of: &P) -> Result<(), Para
     Ok(())
 }
 
+/// Whether the parameter `least` of `of` is not above its parameter `most`.
+pub(crate) fn check_order<P: Clone>(
+    table: &[Parameter<P>],
+    of: &P,
+    [least, most]: [&str; 2],
+) -> Result<(), ParameterError> {
+    let of_name = |name: &str| {
+        let mut of = of.clone();
+        let row = table.iter().find(|row| row.name == name)?;
+        let slot = (row.slot)(&mut of);
+        Some((slot.value(), slot.to_string()))
+    };
+    match (of_name(least), of_name(most)) {
+        (Some((low, low_shown)), Some((high, high_shown))) if low > high => Err(ParameterError {
+            name: least.to_owned(),
+            what: format!("{least}={low_shown} is above {most}={high_shown}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// All parameters of `of`, and what they are: as [`set`] reads them.
 pub(crate) fn list<P: Clone>(table: &[Parameter<P>], of: &P) -> Vec<(&'static str, String)> {
     let mut of = of.clone();
@@ -113,6 +141,8 @@ struct Unit {
     what: &'static str,
     example: &'static str,
     behind: &'static str,
+    /// What values are rounded to multiples of, if they are.
+    step: f64,
 }
 
 /// What may stand behind a number, and what it is multiplied by.
@@ -120,7 +150,16 @@ type Suffixes = &'static [(&'static str, f64)];
 
 const RATES: Suffixes =
     &[("", 1.0), ("kb/s", 1e-3), ("Mb/s", 1.0), ("Gb/s", 1e3), ("k", 1e-3), ("M", 1.0), ("G", 1e3)];
-const TIMES: Suffixes = &[("", 1.0), ("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)];
+/// The micro sign and the Greek letter look the same.
+const TIMES: Suffixes = &[
+    ("", 1.0),
+    ("ns", 1e-3),
+    ("us", 1.0),
+    ("\u{b5}s", 1.0),
+    ("\u{3bc}s", 1.0),
+    ("ms", 1e3),
+    ("s", 1e6),
+];
 const BYTES: Suffixes = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 const NONE: Suffixes = &[("", 1.0)];
 
@@ -140,15 +179,15 @@ fn read(text: &str, slot: &Slot<'_>) -> Option<f64> {
 
 impl Slot<'_> {
     const fn unit(&self) -> Unit {
-        let (what, example, behind) = match self {
-            Self::Rate(_) => ("a rate", "40M or 1.5Gb/s", " Mb/s"),
-            Self::Time(_) => ("a time", "55us or 1ms", " us"),
-            Self::Bytes(_) => ("bytes", "32767 or 64k", " bytes"),
-            Self::Count(_) | Self::Small(_) => ("a whole number", "5", ""),
-            Self::Real(_) => ("a number", "0.8", ""),
-            Self::Switch(_) => ("a switch", "0 or 1", ""),
+        let (what, example, behind, step) = match self {
+            Self::Rate(_) => ("a rate", "40M or 1.5Gb/s", " Mb/s", 0.0),
+            Self::Time(_) => ("a time", "55us or 1ms", " us", 0.001),
+            Self::Bytes(_) => ("bytes", "32767 or 64k", " bytes", 1.0),
+            Self::Count(_) | Self::Small(_) => ("a whole number", "5", "", 0.0),
+            Self::Real(_) => ("a number", "0.8", "", 0.0),
+            Self::Switch(_) => ("a switch", "0 or 1", "", 0.0),
         };
-        Unit { what, example, behind }
+        Unit { what, example, behind, step }
     }
 
     const fn suffixes(&self) -> Suffixes {

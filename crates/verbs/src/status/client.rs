@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as Clock};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::process::{Uid, geteuid};
+use rustix::process::{Pid, Uid, geteuid};
 
 use super::{ANOTHER_USER, CounterValue, Info, Line, PREFIX, QueuePairStatus};
 
@@ -52,6 +52,8 @@ const ACCEPTS: u32 = 1 << 16;
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<UnixStream>,
+    /// Whom it is with.
+    process: Pid,
     /// When the answer has to be there.
     deadline: Clock,
     /// Bytes that the answer may still have.
@@ -84,7 +86,7 @@ impl Running {
     /// with everybody's.
     ///
     /// # Errors
-    /// When it has gone, does not answer, or is another user's.
+    /// When it has gone, does not answer, or is another user's; at once, if its process is stopped.
     pub fn connect(&self) -> io::Result<Client> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -96,11 +98,12 @@ impl Running {
                 return Err(silence(error.into()));
             }
         }
-        if !is_ours(socket_peercred(&socket)?.uid, geteuid()) {
+        let listener = socket_peercred(&socket)?;
+        if !is_ours(listener.uid, geteuid()) {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, ANOTHER_USER));
         }
         let stream = BufReader::new(UnixStream::from(socket));
-        Ok(Client { stream, deadline: Clock::now(), room: 0 })
+        Ok(Client { stream, process: listener.pid, deadline: Clock::now(), room: 0 })
     }
 }
 
@@ -115,7 +118,7 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn info(&mut self) -> io::Result<Info> {
-        self.begin();
+        self.begin()?;
         self.ask("info")?;
         match self.line()? {
             Line::Info(info) => Ok(info),
@@ -128,7 +131,7 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn counters(&mut self) -> io::Result<(Vec<CounterValue>, u64)> {
-        self.begin();
+        self.begin()?;
         self.ask("counters")?;
         let mut counters = Vec::new();
         loop {
@@ -145,7 +148,7 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn queue_pairs(&mut self) -> io::Result<(Vec<QueuePairStatus>, u64)> {
-        self.begin();
+        self.begin()?;
         let mut found = Vec::new();
         let mut from = 0;
         loop {
@@ -171,7 +174,7 @@ impl Client {
     /// # Errors
     /// When it does not answer, or refuses.
     pub fn record(mut self, room: u32) -> io::Result<Recorded> {
-        self.begin();
+        self.begin()?;
         self.ask(&format!("record {room}"))?;
         self.stream.get_ref().set_read_timeout(Some(PATIENCE))?;
         // Its first byte is there when it has begun. A refusal begins otherwise.
@@ -194,9 +197,20 @@ impl Client {
         }
     }
 
-    /// An answer begins.
-    fn begin(&mut self) {
+    /// An answer begins, which a process that is stopped would not give.
+    fn begin(&mut self) -> io::Result<()> {
+        let process = self.process.as_raw_nonzero();
+        if fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| is_stopped(&stat)) {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "process {process} is stopped, and does not answer: `kill -CONT {process}` \
+                     lets it go on"
+                ),
+            ));
+        }
         (self.deadline, self.room) = (Clock::now() + PATIENCE, LONGEST_ANSWER);
+        Ok(())
     }
 
     fn line(&mut self) -> io::Result<Line> {
@@ -225,6 +239,12 @@ impl Client {
             Err(_) => Err(strange()),
         }
     }
+}
+
+/// Whether a process with this `/proc/PID/stat` is stopped, by a signal or whoever traces it. Its
+/// program's name stands in brackets before its state, and may have some of its own.
+fn is_stopped(stat: &str) -> bool {
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
 }
 
 /// Reads, if nothing is there. Says whether it could: a signal may come between.
@@ -265,6 +285,14 @@ mod tests {
         let [root, one, other] = [0, 1000, 1001].map(Uid::from_raw);
         assert!(is_ours(one, one) && is_ours(root, one) && is_ours(one, root));
         assert!(!is_ours(other, one));
+    }
+
+    #[test]
+    fn whether_a_process_is_stopped_stands_behind_its_name() {
+        assert!(is_stopped("12 (roxe) T 1 12 12 0") && is_stopped("12 (a) S (T) t 1 12"));
+        for stat in ["12 (roxe) S 1 12 12 0", "12 (T) T) R 1 12", "12 (T", ""] {
+            assert!(!is_stopped(stat), "{stat}");
+        }
     }
 
     /// Says of each read what becomes of it.
