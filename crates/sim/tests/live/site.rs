@@ -1,7 +1,7 @@
 //! Our own engine as a device elsewhere: an agent that does what lines say, and a wire. Time is
 //! virtual: it goes on where the runner waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 

@@ -380,6 +380,7 @@ pub(crate) fn rebooted(
     };
     // Where all that was quick enough, this one is not.
     let mut pair = Pair { ends: &mut ends, cards, from };
+    let Card { va, r_key, .. } = pair.peer();
     pair.post(4, Work::Write { va, r_key }, 1 << 20)?;
     pair.must_give_up(5)?;
     must_be("state", ends[from].state()?.as_str(), "error")?;
