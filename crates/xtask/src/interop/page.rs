@@ -219,8 +219,8 @@ const TITLE: &str = "# Interoperability\n\n";
 
 const PLAYED: &str = "
 Played was each operation of RC, UC and UD in both directions, at five path MTUs, over IPv4, IPv6
-and a VLAN, on AF_XDP and on a UDP socket; errors, bad networks, stock programs, and a soak. `[n]` in
-a cell leads to the note of that number below its table. Read first:
+and a VLAN, on AF_XDP and on a UDP socket; errors, bad networks, stock programs, and a soak. `[n]`
+in a cell leads to the note of that number below its table. Read first:
 
 ";
 
