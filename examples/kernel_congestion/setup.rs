@@ -61,8 +61,8 @@ impl Setup {
         let mut control = CongestionControl::Dcqcn(Dcqcn { rp_max_rate, ..Dcqcn::MLX5 });
         let parameters = words.get("parameters").and_then(|it| it.as_table());
         for (name, value) in parameters.context("no parameters")? {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            control.set(name, &text)?;
+            let number = value.as_integer().context("a parameter is no whole number")?;
+            control.set(name, &number.to_string())?;
         }
         let CongestionControl::Dcqcn(dcqcn) = control else { bail!("not of DCQCN") };
         let names = runs.iter().map(|run| Some(run.get("name")?.as_str()?.to_owned()));
