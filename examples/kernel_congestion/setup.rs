@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use roxe::verbs::Mtu;
-use roxe::verbs::congestion::{Burst, Dcqcn, Rate};
+use roxe::verbs::congestion::{Burst, CongestionControl, Dcqcn, Rate};
 
 /// Two senders, as the lab's words say.
 #[derive(Clone, Debug)]
@@ -57,15 +57,14 @@ impl Setup {
         let kilobytes = |name: &str| number(name).map(|it| (it * 1000.0) as u32);
         let micros = |name: &str| number(name).map(|it| Duration::from_secs_f64(it / 1e6));
         let runs = lab.get("run").and_then(|it| it.as_array()).context("no [[run]]")?;
-        let mbps = |name: &str| number(name).map(|it| Rate::from_bits_per_second(it * 1e6));
-        let dcqcn = Dcqcn {
-            rp_dce_tcp_rtt: micros("rp_dce_tcp_rtt_us")?,
-            rp_time_reset: micros("rp_time_reset_us")?,
-            rp_ai_rate: mbps("rp_ai_rate_mbps")?,
-            rp_hai_rate: mbps("rp_hai_rate_mbps")?,
-            rp_max_rate: Rate::from_bits_per_second(number("gbps")? * 1e9),
-            ..Dcqcn::MLX5
-        };
+        let rp_max_rate = Rate::from_bits_per_second(number("gbps")? * 1e9);
+        let mut control = CongestionControl::Dcqcn(Dcqcn { rp_max_rate, ..Dcqcn::MLX5 });
+        let parameters = words.get("parameters").and_then(|it| it.as_table());
+        for (name, value) in parameters.context("no parameters")? {
+            let number = value.as_integer().context("a parameter is no whole number")?;
+            control.set(name, &number.to_string())?;
+        }
+        let CongestionControl::Dcqcn(dcqcn) = control else { bail!("not of DCQCN") };
         let names = runs.iter().map(|run| Some(run.get("name")?.as_str()?.to_owned()));
         Ok(Self {
             gbps: number("gbps")?,

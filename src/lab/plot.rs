@@ -45,9 +45,18 @@ enum Form {
     /// The same, each point shown.
     Dots,
     /// A thin grey line: a limit, nothing that was seen.
-    Limit,
+    Limit(Dash),
     /// A bar up to each point, with its height written above it.
     Bars,
+}
+
+/// What tells grey lines apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dash {
+    /// It has no gaps.
+    None,
+    Long,
+    Short,
 }
 
 impl Picture {
@@ -92,9 +101,9 @@ fn over_time(series: &Series, setup: &Setup) -> Vec<Chart> {
         form: Form::Line,
         points: means(series, |row| row.get(column).copied().unwrap_or_default()),
     };
-    let limit = |name: &str, value: f64| Marks {
+    let limit = |name: &str, value: f64, dash| Marks {
         name: name.to_owned(),
-        form: Form::Limit,
+        form: Form::Limit(dash),
         points: match ends(series) {
             Some((first, last)) => vec![(first, value), (last, value)],
             None => Vec::new(),
@@ -115,9 +124,10 @@ fn over_time(series: &Series, setup: &Setup) -> Vec<Chart> {
     let mut queue = vec![line("queue", QUEUE)];
     let most = queue[0].points.iter().map(|(_, kb)| *kb).fold(0.0, f64::max);
     // A limit far above all that was seen would only hide it.
-    for (name, kb) in [("Kmin", setup.kmin_kb), ("Kmax", setup.kmax_kb)] {
+    let limits = [("Kmin", setup.kmin_kb, Dash::Short), ("Kmax", setup.kmax_kb, Dash::Long)];
+    for (name, kb, dash) in limits {
         if setup.ecn && kb as f64 <= most * 3.0 {
-            queue.push(limit(name, kb as f64));
+            queue.push(limit(&format!("{name}, {kb} kB"), kb as f64, dash));
         }
     }
     charts.push(chart("queue at the watched port", "queue (kB)", queue));
@@ -126,7 +136,7 @@ fn over_time(series: &Series, setup: &Setup) -> Vec<Chart> {
         charts.push(chart("ports that are stopped by a pause", "ports", marks));
     }
     if flows > 1 {
-        let marks = vec![line("Jain", JAIN), limit("all equal", 1.0)];
+        let marks = vec![line("Jain", JAIN), limit("all equal", 1.0, Dash::None)];
         charts.push(chart("fairness of rates in the last 1 ms", "Jain's index", marks));
     }
     charts
@@ -291,11 +301,24 @@ mod tests {
         assert_eq!((end.as_str(), other.as_str()), ("-a <b>", "-slowdown"));
         assert_eq!(words(slowdown), ["a <b>"; 2]);
         let lines = words(over_time);
-        assert_eq!(lines, ["flow 0", "flow 1", "queue", "Kmin", "stopped", "Jain", "all equal"]);
+        assert_eq!(
+            lines,
+            ["flow 0", "flow 1", "queue", "Kmin, 5 kB", "stopped", "Jain", "all equal"]
+        );
         let many = pictures("lab", &report(64), &[Setup::default()]);
         assert_eq!(words(&many[0].1)[..3], ["most of 64", "mean", "least"]);
         let least = &many[0].1.charts[0].marks[2].points;
         assert!(least.len() <= POINTS && least.iter().all(|point| point.1 == 10.0));
+    }
+
+    #[test]
+    fn limits_that_are_drawn_together_have_dashes_of_their_own() {
+        let setup = Setup { kmin_kb: 3, kmax_kb: 6, ..Setup::default() };
+        let of_two = pictures("lab", &report(2), &[setup]);
+        let queue = &of_two[0].1.charts[1].marks;
+        let forms: Vec<Form> = queue.iter().map(|marks| marks.form).collect();
+        assert_eq!(forms, [Form::Line, Form::Limit(Dash::Short), Form::Limit(Dash::Long)]);
+        assert_eq!(queue[2].name, "Kmax, 6 kB");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
 
 use roxe_net::af_xdp::{AfXdp, Settings};
-use roxe_net::neighbor::{Netlink, multicast_mac};
+use roxe_net::neighbor::{Netlink, ResolveError, multicast_mac};
 use roxe_net::{FramePort as _, Wake};
 use roxe_sim::peer::Peer as Kind;
 use roxe_sim::script::{self, ByHand, Play, Played, Site, Terms};
@@ -72,10 +72,10 @@ impl Peer {
             (None, None) => Kind::Roxe,
         };
         // Another run shall not find what this one left on the wire.
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let first_peer = match by_hand {
             Some(_) => FIRST_PEER,
-            None => FIRST_PEER + (seconds as u32 & 0xfff) * PEERS_OF_A_SCRIPT,
+            None => FIRST_PEER + (now as u32 & 0xfff) * PEERS_OF_A_SCRIPT,
         };
         let terms = Terms {
             kind,
@@ -111,10 +111,10 @@ impl Peer {
     }
 
     fn play_once(&mut self, play: impl Fn(&Terms, &mut dyn Site) -> Played) -> Played {
-        self.terms.first_peer = match self.terms.by_hand {
-            Some(_) => FIRST_PEER,
-            None => self.terms.first_peer.wrapping_add(PEERS_OF_A_SCRIPT) & 0x00ff_ffff | 0x100,
-        };
+        if self.terms.by_hand.is_none() {
+            let next = self.terms.first_peer.wrapping_add(PEERS_OF_A_SCRIPT);
+            self.terms.first_peer = next & 0x00ff_ffff | FIRST_PEER;
+        }
         let agent = match self.agent.map(connect).transpose() {
             Ok(agent) => agent,
             Err(why) => return script::Outcome::Unreadable(why).into(),
@@ -133,7 +133,14 @@ impl Wire {
         let mut netlink = Netlink::open().map_err(system)?;
         let route = netlink.route(host, None, None).map_err(system)?;
         let route = route.ok_or_else(|| format!("there is no way to {host}"))?;
-        let mac = netlink.resolve(&route, PATIENCE).map_err(|error| error.to_string())?;
+        let mac = match netlink.resolve(&route, SOON) {
+            Err(ResolveError::NoAnswer { next_hop, .. }) => {
+                complain(format_args!("no answer yet: who has {next_hop}?"));
+                netlink.resolve(&route, PATIENCE.saturating_sub(SOON))
+            }
+            resolved => resolved,
+        };
+        let mac = mac.map_err(|error| error.to_string())?;
         let interfaces = netlink.interfaces().map_err(system)?;
         let interface = interfaces.into_iter().find(|it| it.index == route.interface);
         let interface = interface.ok_or("the interface is gone")?;
@@ -167,7 +174,10 @@ impl Site for Open<'_> {
         }
         match self.wire.port.send_frame(frame) {
             true => Ok(()),
-            false => Err(format!("a frame of {} bytes does not fit the interface", frame.len())),
+            false => Err(format!(
+                "the interface takes no frame of {} bytes: it does not fit, or all room is taken",
+                frame.len()
+            )),
         }
     }
 
@@ -198,6 +208,10 @@ impl Site for Open<'_> {
     fn now(&mut self) -> Instant {
         self.wire.now()
     }
+
+    fn waits_long(&mut self, line: &str) {
+        complain(format_args!("nothing yet of what is waited for, {line}"));
+    }
 }
 
 /// The address of an agent.
@@ -211,9 +225,15 @@ fn read_address(text: &str) -> Option<SocketAddr> {
 
 fn connect(agent: SocketAddr) -> Result<BufReader<TcpStream>, String> {
     let open = || -> io::Result<TcpStream> {
-        let stream = TcpStream::connect_timeout(&agent, PATIENCE)?;
+        let stream = match TcpStream::connect_timeout(&agent, SOON) {
+            Err(why) if why.kind() == ErrorKind::TimedOut => {
+                complain(format_args!("no answer yet of the agent at {agent}"));
+                TcpStream::connect_timeout(&agent, PATIENCE.saturating_sub(SOON))?
+            }
+            opened => opened?,
+        };
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(SOON))?;
         Ok(stream)
     };
     open().map(BufReader::new).map_err(|why| format!("no agent answers at {agent}: {why}"))
@@ -221,7 +241,8 @@ fn connect(agent: SocketAddr) -> Result<BufReader<TcpStream>, String> {
 
 fn ask(agent: &mut BufReader<TcpStream>, line: &str) -> Result<String, String> {
     let sent = agent.get_mut().write_all(format!("{line}\n").as_bytes());
-    let answer = sent.and_then(|()| hear(agent)).map_err(|why| match why.kind() {
+    let slow = || complain(format_args!("no answer yet of the agent, to: {line}"));
+    let answer = sent.and_then(|()| hear(agent, slow)).map_err(|why| match why.kind() {
         ErrorKind::WouldBlock => format!("the agent is silent, after: {line}"),
         _ => format!("the agent is gone ({why}), after: {line}"),
     })?;
@@ -229,11 +250,21 @@ fn ask(agent: &mut BufReader<TcpStream>, line: &str) -> Result<String, String> {
 }
 
 /// A line of the agent's: whoever answers may be anybody, so that it has an end in time and bytes.
-fn hear(agent: &mut impl BufRead) -> io::Result<String> {
+/// That nothing comes for long is told once.
+fn hear(agent: &mut impl BufRead, slow: impl FnOnce()) -> io::Result<String> {
     let began = Clock::now();
     let mut answer = Vec::new();
+    let mut slow = Some(slow);
     loop {
-        let come = agent.fill_buf()?;
+        let come = match agent.fill_buf() {
+            Err(why) if why.kind() == ErrorKind::WouldBlock && began.elapsed() < PATIENCE => {
+                if let Some(tell) = slow.take() {
+                    tell();
+                }
+                continue;
+            }
+            come => come?,
+        };
         let end = come.iter().position(|&byte| byte == b'\n');
         answer.extend_from_slice(&come[..end.unwrap_or(come.len())]);
         let taken = end.map_or(come.len(), |end| end + 1);
@@ -273,11 +304,16 @@ const PORT: u16 = 7471;
 /// The guest of `cargo xtask interop`.
 const GUEST: &str = "10.10.0.2";
 
+/// After so long without an answer it is said what is waited for.
+const SOON: Duration = Duration::from_secs(4);
+
 /// For an agent on a slow host.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Our queue pairs of the first script, and how many later ones have numbers of their own.
+/// The lowest number of a queue pair of ours. One that was made by hand has this peer.
 const FIRST_PEER: u32 = 0x100;
+
+/// So many numbers each script has for itself.
 const PEERS_OF_A_SCRIPT: u32 = 0x100;
 
 #[cfg(test)]
@@ -286,10 +322,32 @@ mod tests {
 
     #[test]
     fn an_answer_has_an_end() {
-        let heard = |mut answer: &[u8]| hear(&mut answer).map_err(|why| why.to_string());
+        let heard = |mut answer: &[u8]| hear(&mut answer, || {}).map_err(|why| why.to_string());
         assert_eq!(heard(b"ok mr=1\nmore"), Ok("ok mr=1".to_owned()));
         assert_eq!(heard(b"\xff\n"), Ok("\u{fffd}".to_owned()));
         assert_eq!(heard(b"ok mr"), Err("it closed the connection".to_owned()));
         assert_eq!(heard(&vec![b'A'; MOST_ANSWER + 1]), Err("its answer has no end".to_owned()));
+    }
+
+    /// Nothing comes some times, then a line.
+    struct Slow(u32);
+
+    impl io::Read for Slow {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(1).ok_or_else(|| io::Error::other("more was wanted"))?;
+            match self.0 {
+                0 => b"ok\n".as_slice().read(into),
+                _ => Err(ErrorKind::WouldBlock.into()),
+            }
+        }
+    }
+
+    #[test]
+    fn that_an_answer_is_slow_is_told_once() {
+        for (without, told) in [(0, 0), (1, 1), (3, 1)] {
+            let mut count = 0;
+            let heard = hear(&mut BufReader::new(Slow(without + 1)), || count += 1);
+            assert_eq!((heard.unwrap().as_str(), count), ("ok", told), "{without}");
+        }
     }
 }

@@ -104,6 +104,22 @@ fn silence_is_judged_and_what_never_comes_is_missed() {
 }
 
 #[test]
+fn a_line_that_waits_for_seconds_is_told_once() {
+    let line = "+0 > q1 SEND_ONLY psn 5";
+    let text = format!("qp q1 rc send-psn 5\n+0 post send q1 id 1 \"x\"\n{line}");
+    let waited = |slack| {
+        let mut engine = Engine::new(DEVICE);
+        engine.spoil = |_| false;
+        let terms = Terms { slack: Duration::from_secs(slack), ..terms() };
+        let outcome = play_live("x.roce", text.as_bytes(), &mut engine, &terms).outcome;
+        assert!(matches!(outcome, Outcome::Failed(_)), "{outcome}");
+        engine.waited
+    };
+    assert_eq!(waited(3), [""; 0]);
+    assert_eq!(waited(20), [format!("line 3: {line}")]);
+}
+
+#[test]
 fn what_comes_before_its_time_fails_and_what_comes_late_does_not() {
     let wait = |after: &str| {
         format!(

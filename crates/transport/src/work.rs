@@ -398,34 +398,57 @@ impl CompletionStatus {
 
 /// What a completion is about: `ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum CompletionOpcode {
     /// A SEND of any kind.
-    Send,
+    Send = 0,
     /// A WRITE of any kind.
-    RdmaWrite,
+    RdmaWrite = 1,
     /// A READ.
-    RdmaRead,
+    RdmaRead = 2,
     /// A compare and swap.
-    CompSwap,
+    CompSwap = 3,
     /// A fetch and add.
-    FetchAdd,
+    FetchAdd = 4,
     /// A window was bound.
-    BindMw,
+    BindMw = 5,
     /// A key was invalidated.
-    LocalInv,
-    /// A region was registered by work request.
-    RegMr,
-    /// An atomic write.
-    AtomicWrite,
+    LocalInv = 6,
     /// A flush.
-    Flush,
+    Flush = 8,
+    /// An atomic write.
+    AtomicWrite = 9,
+    /// A region was registered by work request. Programs cannot ask for it; the number is that of
+    /// the kernel's `ib_wc_opcode`.
+    RegMr = 10,
     /// A message was received.
-    Recv,
+    Recv = 128,
     /// A WRITE with immediate data was received.
-    RecvRdmaWithImm,
+    RecvRdmaWithImm = 129,
 }
 
 impl CompletionOpcode {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::Send,
+        Self::RdmaWrite,
+        Self::RdmaRead,
+        Self::CompSwap,
+        Self::FetchAdd,
+        Self::BindMw,
+        Self::LocalInv,
+        Self::Flush,
+        Self::AtomicWrite,
+        Self::RegMr,
+        Self::Recv,
+        Self::RecvRdmaWithImm,
+    ];
+
+    /// The number in `ibv_wc_opcode`.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
     /// What the completion of a send request says.
     //= BC-097
     pub const fn of(operation: &SendOperation) -> Self {
@@ -497,4 +520,15 @@ impl Completion {
         ipv6: false,
         solicited: false,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_opcodes_of_completions_have_the_numbers_of_ibv_wc_opcode() {
+        let codes = CompletionOpcode::ALL.map(CompletionOpcode::code);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 128, 129]);
+    }
 }

@@ -7,12 +7,13 @@ use std::ops::Range;
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::register_font;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, number};
-use super::{Chart, Form, Marks, Picture};
+use super::{Chart, Dash, Form, Marks, Picture};
 
 /// In pixels.
 pub(super) const WIDTH: u32 = 1000;
@@ -112,8 +113,9 @@ where
             Form::Line => {
                 context.draw_series(LineSeries::new(places, colour(at).stroke_width(2)))?;
             }
-            Form::Limit => {
-                context.draw_series(LineSeries::new(places, GREY.stroke_width(1)))?;
+            Form::Limit(dash) => {
+                let (size, gap) = dashes(dash);
+                context.draw_series(DashedLineSeries::new(places, size, gap, LIMIT))?;
             }
             Form::Dots => {
                 let dots = places.clone().into_iter();
@@ -166,12 +168,12 @@ where
 {
     for (at, marks) in marks.iter().enumerate().filter(|(_, marks)| !marks.name.is_empty()) {
         let y = 40 + 22 * at as i32;
-        let style = match marks.form {
-            Form::Limit => GREY.stroke_width(1),
-            Form::Line | Form::Dots => colour(at).stroke_width(3),
-            Form::Bars => colour(at).stroke_width(10),
+        let (style, (size, gap)) = match marks.form {
+            Form::Limit(dash) => (LIMIT, dashes(dash)),
+            Form::Line | Form::Dots => (colour(at).stroke_width(3), dashes(Dash::None)),
+            Form::Bars => (colour(at).stroke_width(10), dashes(Dash::None)),
         };
-        area.draw(&PathElement::new([(0, y), (22, y)], style))?;
+        area.draw(&DashedPathElement::new([(0, y), (22, y)], size, gap, style))?;
         let text =
             ("sans-serif", 15).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(marks.name.clone(), (30, y), text))?;
@@ -194,4 +196,15 @@ fn colour(at: usize) -> RGBColor {
     COLOURS[at % COLOURS.len()]
 }
 
-const GREY: RGBColor = RGBColor(140, 140, 140);
+/// Pixels of a dash, and of the gap behind it.
+const fn dashes(dash: Dash) -> (u32, u32) {
+    match dash {
+        Dash::None => (WIDTH, 0),
+        Dash::Long => (12, 6),
+        Dash::Short => (2, 4),
+    }
+}
+
+/// A limit's line.
+const LIMIT: ShapeStyle =
+    ShapeStyle { color: RGBAColor(110, 110, 110, 1.0), filled: false, stroke_width: 1 };

@@ -164,7 +164,6 @@ impl Setup {
             "rings" | "rounds" | "shuffled" => workload == AllReduce,
             "sizes" | "load" => workload == Random,
             "burst_bytes" | "burst_every_us" => self.burst_degree > 0,
-            word if word.starts_with("rp_") => self.is_dcqcn(),
             _ => true,
         }
     }
@@ -363,7 +362,6 @@ mod tests {
             "sizes = \"ml\"",
             "burst_bytes = 5",
             "burst_every_us = 5",
-            "congestion = \"none\"\nrp_threshold = 5",
             "workload = \"random\"\nbytes = 5",
             "workload = \"random\"\nsenders = 1",
             "workload = \"random\"\nstagger_us = 1",

@@ -51,15 +51,6 @@ pub struct Setup {
     pub burst_kb: u32,
     pub congestion: Control,
     pub parameters: BTreeMap<String, Value>,
-    pub cnp_us: Option<u64>,
-    pub rp_dce_tcp_g: Option<u32>,
-    pub rp_dce_tcp_rtt_us: Option<u64>,
-    pub rp_time_reset_us: Option<u64>,
-    pub rp_byte_reset: Option<u64>,
-    pub rp_threshold: Option<u32>,
-    pub rp_ai_rate_mbps: Option<u32>,
-    pub rp_hai_rate_mbps: Option<u32>,
-    pub rp_min_rate_mbps: Option<u32>,
 
     pub workload: Workload,
     pub senders: usize,
@@ -184,15 +175,6 @@ impl Default for Setup {
             burst_kb: 0,
             congestion: Control::PAPER,
             parameters: BTreeMap::new(),
-            cnp_us: None,
-            rp_dce_tcp_g: None,
-            rp_dce_tcp_rtt_us: None,
-            rp_time_reset_us: None,
-            rp_byte_reset: None,
-            rp_threshold: None,
-            rp_ai_rate_mbps: None,
-            rp_hai_rate_mbps: None,
-            rp_min_rate_mbps: None,
             workload: Workload::Incast,
             senders: 2,
             list: Vec::new(),
@@ -320,28 +302,12 @@ impl Setup {
     }
 
     fn congestion(&self) -> Result<Congestion, String> {
-        let Control { mut control, point } = self.congestion;
-        let micros = |asked: Option<u64>, usual| asked.map_or(usual, Duration::from_micros);
-        let mbps = |asked: Option<u32>, usual| asked.map_or(usual, Rate::from_mbps);
-        if let CongestionControl::Dcqcn(dcqcn) = &mut control {
-            *dcqcn = Dcqcn {
-                rp_dce_tcp_g: self.rp_dce_tcp_g.unwrap_or(dcqcn.rp_dce_tcp_g),
-                rp_dce_tcp_rtt: micros(self.rp_dce_tcp_rtt_us, dcqcn.rp_dce_tcp_rtt),
-                rp_time_reset: micros(self.rp_time_reset_us, dcqcn.rp_time_reset),
-                rp_byte_reset: self.rp_byte_reset.unwrap_or(dcqcn.rp_byte_reset),
-                rp_threshold: self.rp_threshold.unwrap_or(dcqcn.rp_threshold),
-                rp_ai_rate: mbps(self.rp_ai_rate_mbps, dcqcn.rp_ai_rate),
-                rp_hai_rate: mbps(self.rp_hai_rate_mbps, dcqcn.rp_hai_rate),
-                rp_min_rate: mbps(self.rp_min_rate_mbps, dcqcn.rp_min_rate),
-                ..*dcqcn
-            };
-        }
-        let np_min_time_between_cnps = micros(self.cnp_us, point.np_min_time_between_cnps);
+        let Control { control, point } = self.congestion;
         let mut congestion = Congestion {
             control,
             line_rate: Rate::from_bits_per_second(self.gbps * 1e9),
             burst: Burst(self.burst_kb * 1000),
-            notification_point: Some(NotificationPoint { np_min_time_between_cnps, ..point }),
+            notification_point: Some(point),
         };
         for (name, value) in &self.parameters {
             let value = match value {
@@ -354,10 +320,6 @@ impl Setup {
             congestion.set(name, &value).map_err(|wrong| format!("parameters: {wrong}"))?;
         }
         Ok(congestion)
-    }
-
-    pub(super) const fn is_dcqcn(&self) -> bool {
-        matches!(self.congestion.control, CongestionControl::Dcqcn(_))
     }
 
     fn flows(&self, topology: &Topology, chance: &Rng) -> Vec<Flow> {

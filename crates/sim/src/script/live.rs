@@ -60,6 +60,9 @@ pub trait Site {
 
     /// The time.
     fn now(&mut self) -> Instant;
+
+    /// What a line waits for has not come for some seconds. It is told once a line.
+    fn waits_long(&mut self, line: &str);
 }
 
 /// How a script is run there.
@@ -242,7 +245,7 @@ impl<'s> Live<'s> {
         match &line.statement {
             Statement::Out { qp, forms } => {
                 let wanted = Wanted::Frame(self.qp(qp)?.qpn);
-                let pending = self.next(line.when, &wanted)?;
+                let pending = self.next(line, &wanted)?;
                 self.comment(&pending, line);
                 self.check_frame(qp, forms, pending)
             }
@@ -251,14 +254,14 @@ impl<'s> Live<'s> {
                     return Ok(());
                 }
                 let qpn = qp.as_ref().map(|qp| self.qp(qp).map(|qp| qp.qpn)).transpose()?;
-                let pending = self.next(line.when, &Wanted::Completion(qpn, *receive))?;
+                let pending = self.next(line, &Wanted::Completion(qpn, *receive))?;
                 self.check_completion(arguments, pending)
             }
             Statement::Event { object, name } => {
                 if self.terms.by_hand.is_some() || self.terms.untold.contains(name) {
                     return Ok(());
                 }
-                let pending = self.next(line.when, &Wanted::Event(object.clone()))?;
+                let pending = self.next(line, &Wanted::Event(object.clone()))?;
                 match pending.what {
                     Done::Event { name: is, .. } if is == name => Ok(()),
                     other => Err(difference(format!("instead: {}", self.show(&other)))),
@@ -290,13 +293,15 @@ impl<'s> Live<'s> {
     }
 
     /// The next thing of a kind that the device does, in time.
-    fn next(&mut self, when: When, wanted: &Wanted) -> Result<Pending, Halt> {
-        let (from, until) = match when {
+    fn next(&mut self, line: &Line, wanted: &Wanted) -> Result<Pending, Halt> {
+        let (from, until) = match line.when {
             When::After(after) => (after, after),
             When::Between(from, until) => (from, until),
         };
         let (from, until) = (self.pace.stretch(from), self.pace.stretch(until));
         let start = self.now;
+        let mut told = false;
+        let began = self.site.now();
         let end = (start + until).max(self.site.now()) + self.terms.slack;
         loop {
             let found = self.pending.iter().position(|pending| self.is(wanted, &pending.what));
@@ -319,6 +324,10 @@ impl<'s> Live<'s> {
                     Some(what) => format!("instead the device did this: {what}"),
                     None => "the device did nothing".to_owned(),
                 }));
+            }
+            if !told && self.site.now().since(began) >= LONG {
+                told = true;
+                self.site.waits_long(&format!("line {}: {}", line.number, line.text));
             }
             self.look(wanted)?;
         }
@@ -506,6 +515,9 @@ impl Symbols for Live<'_> {
         })
     }
 }
+
+/// Who waits for so long without a word is taken to hang.
+const LONG: Duration = Duration::from_secs(4);
 
 /// What a line waits for.
 enum Wanted {

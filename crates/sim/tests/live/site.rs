@@ -1,7 +1,7 @@
 //! Our own engine as a device elsewhere: an agent that does what lines say, and a wire. Time is
 //! virtual: it goes on where the runner waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use roxe_device::{
 use roxe_sim::script::Site;
 use roxe_transport::qp_state::{AttributeMask, QpState, ServiceType};
 use roxe_transport::work::{
-    AccessFlags, Attributes, Completion, CompletionOpcode, Data, Extra, PostError, ReceiveRequest,
-    Remote, SendOperation, SendRequest, Sge,
+    AccessFlags, Attributes, Completion, Data, Extra, PostError, ReceiveRequest, Remote,
+    SendOperation, SendRequest, Sge,
 };
 use roxe_transport::{Outlet, SendCapacity};
 use roxe_wire::{
@@ -37,6 +37,8 @@ pub(super) struct Engine {
     pub(super) spoil: fn(&mut Vec<u8>) -> bool,
     /// Lines that the agent refuses, by their first word: the number of errno.
     pub(super) refuses: Option<(&'static str, u32)>,
+    /// Lines that were told to wait long.
+    pub(super) waited: Vec<String>,
     /// The interfaces on which groups were joined.
     pub(super) joined: Vec<String>,
 }
@@ -98,6 +100,7 @@ impl Engine {
             wire: VecDeque::new(),
             spoil: |_| true,
             refuses: None,
+            waited: Vec::new(),
             joined: Vec::new(),
         }
     }
@@ -384,6 +387,10 @@ impl Site for Engine {
     fn now(&mut self) -> Instant {
         self.now
     }
+
+    fn waits_long(&mut self, line: &str) {
+        self.waited.push(line.to_owned());
+    }
 }
 
 fn pieces(words: &Words<'_>) -> Vec<Sge> {
@@ -402,17 +409,7 @@ fn unhex(digits: &str) -> Vec<u8> {
 
 /// A completion as agents tell it.
 fn show(of: &Completion) -> String {
-    let opcodes = BTreeMap::from([
-        ("Send", 0),
-        ("RdmaWrite", 1),
-        ("RdmaRead", 2),
-        ("CompSwap", 3),
-        ("FetchAdd", 4),
-        ("Recv", 128),
-        ("RecvRdmaWithImm", 129),
-    ]);
-    let opcode: CompletionOpcode = of.opcode;
-    let opcode = opcodes.get(format!("{opcode:?}").as_str()).copied().unwrap_or(99);
+    let opcode = of.opcode.code();
     let (flags, extra) = match of.extra {
         Extra::Imm(imm) => (2, imm.0),
         Extra::Invalidated(key) => (8, key.0),

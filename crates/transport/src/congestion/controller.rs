@@ -57,11 +57,18 @@ impl Controller {
     pub(crate) fn new(control: &CongestionControl, line_rate: Rate, packet: f64) -> Option<Self> {
         Some(match *control {
             CongestionControl::None => return None,
-            CongestionControl::Dcqcn(dcqcn) => Self::Dcqcn(ReactionPoint::new(dcqcn, line_rate)),
+            CongestionControl::Dcqcn(it) => Self::Dcqcn(ReactionPoint::new(it, line_rate)),
             CongestionControl::Timely(it) => Self::Timely(timely::RateEngine::new(it, line_rate)),
             CongestionControl::Swift(it) => Self::Swift(swift::Window::new(it, line_rate, packet)),
             CongestionControl::Hpcc(it) => Self::Hpcc(hpcc::Sender::new(it, line_rate)),
         })
+    }
+
+    /// Begins anew, with the same parameters.
+    pub(crate) fn restart(&mut self, line_rate: Rate, packet: f64) {
+        if let Some(fresh) = Self::new(&self.control(), line_rate, packet) {
+            *self = fresh;
+        }
     }
 
     /// Goes on with other parameters of the same algorithm, up to `line_rate`. False when it is

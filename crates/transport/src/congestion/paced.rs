@@ -63,10 +63,7 @@ impl Paced {
 
     /// Begins anew: what was learned was of another connection.
     pub(crate) fn reset(&mut self) {
-        let control = self.controller.control();
-        if let Some(fresh) = Controller::new(&control, self.line_rate, self.packet) {
-            self.controller = fresh;
-        }
+        self.controller.restart(self.line_rate, self.packet);
         self.pacer.refill();
         (self.held, self.round_trips, self.acknowledged) = (None, RoundTrips::new(), 0);
     }
@@ -95,8 +92,7 @@ impl Paced {
     pub(crate) fn begin(&mut self, packet: f64) {
         if packet != self.packet {
             self.packet = packet;
-            let fresh = Controller::new(&self.controller.control(), self.line_rate, packet);
-            self.controller = fresh.unwrap_or_else(|| self.controller.clone());
+            self.controller.restart(self.line_rate, packet);
         }
         self.forget();
     }

@@ -67,10 +67,7 @@ impl Agent {
 impl Answer {
     /// The value of the first word with this key.
     pub(crate) fn text(&self, key: &str) -> Outcome<&str> {
-        let found = self.0.iter().find(|(known, _)| known == key);
-        Ok(found
-            .map(|(_, value)| value.as_str())
-            .ok_or_else(|| format!("the agent says no {key}"))?)
+        self.all(key).next().ok_or_else(|| format!("the agent says no {key}").into())
     }
 
     pub(crate) fn number(&self, key: &str) -> Outcome<u64> {
@@ -78,7 +75,7 @@ impl Answer {
     }
 
     /// The values of all words with this key.
-    pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn all<'s>(&'s self, key: &str) -> impl Iterator<Item = &'s str> {
         self.0.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 

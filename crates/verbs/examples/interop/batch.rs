@@ -418,7 +418,7 @@ impl Batch {
 
 /// What atomics swap in and add.
 const SWAP: u64 = 0x1122_3344_5566_7788;
-const ADD: u64 = 0x1_0000_0001;
+pub(crate) const ADD: u64 = 0x1_0000_0001;
 
 /// Makes both ends and connects them.
 pub(crate) fn join(ends: &mut [Box<dyn End>; 2], setup: &Setup) -> Outcome<[Card; 2]> {

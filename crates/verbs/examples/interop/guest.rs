@@ -18,7 +18,6 @@ use crate::namespace::Namespace;
 const MTU: u32 = 4200;
 
 /// The longest path MTU that has room in it.
-#[allow(dead_code, reason = "scripts have a path MTU of their own")]
 pub(crate) const PATH_MTU: u64 = 4096;
 
 /// What the interfaces of two guests carry: path MTU 2048 with all headers. With more than 3506

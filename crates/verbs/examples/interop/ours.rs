@@ -7,9 +7,9 @@ use std::time::{Duration, Instant as Clock};
 
 use roxe_verbs::{
     AccessFlags, AckTimeout, AddressHandle, AddressVector, Attribute as A, AttributeMask,
-    Attributes, Buffer, Completion, CompletionChannel, CompletionOpcode, CompletionQueue, Context,
-    Data, DatagramTarget, Extra, Gid, ImmDt, MemoryRegion, MemoryWindow, PKey, Psn, QKey, QpState,
-    Qpn, QueuePair, RKey, ReceiveCapacity, ReceiveRequest, Remote, RnrTimer, SendCapacity,
+    Attributes, Buffer, Completion, CompletionChannel, CompletionQueue, Context, Data,
+    DatagramTarget, Extra, Gid, ImmDt, MemoryRegion, MemoryWindow, PKey, Psn, QKey, QpState, Qpn,
+    QueuePair, RKey, ReceiveCapacity, ReceiveRequest, Remote, RnrTimer, SendCapacity,
     SendOperation, SendRequest, ServiceType, SharedReceiveQueue, WindowType, open,
 };
 
@@ -303,7 +303,7 @@ impl End for Ours {
     }
 
     fn state(&mut self) -> Outcome<String> {
-        Ok(format!("{:?}", self.qp()?.query().state).to_lowercase())
+        Ok(self.qp()?.query().state.name().to_owned())
     }
 
     fn wait(&mut self, count: usize, patience: Duration) -> Outcome<Vec<Done>> {
@@ -327,26 +327,10 @@ fn done(completion: &Completion) -> Done {
     Done {
         id: completion.wr_id,
         status: completion.status.code(),
-        opcode: opcode(completion.opcode),
+        opcode: completion.opcode.code().into(),
         len: completion.byte_len,
         imm,
         invalidated,
         source_qp: completion.source_qp.get(),
-    }
-}
-
-/// The number in `ibv_wc_opcode`.
-const fn opcode(opcode: CompletionOpcode) -> u32 {
-    match opcode {
-        CompletionOpcode::Send => 0,
-        CompletionOpcode::RdmaWrite => 1,
-        CompletionOpcode::RdmaRead => 2,
-        CompletionOpcode::CompSwap => 3,
-        CompletionOpcode::FetchAdd => 4,
-        CompletionOpcode::BindMw => 5,
-        CompletionOpcode::LocalInv => 6,
-        CompletionOpcode::Recv => 128,
-        CompletionOpcode::RecvRdmaWithImm => 129,
-        CompletionOpcode::RegMr | CompletionOpcode::AtomicWrite | CompletionOpcode::Flush => 255,
     }
 }

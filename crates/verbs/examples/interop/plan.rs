@@ -93,10 +93,9 @@ fn others(reduced: bool, put: &mut impl FnMut(Play)) {
         SCENARIOS.iter().for_each(|scenario| put(Play::Scenario(scenario, from)));
         put(Play::Reboot(from));
     }
-    for (at, program) in PROGRAMS.iter().enumerate() {
+    for program in PROGRAMS {
         for is_client in [true, false] {
-            let is_it = |(number, it): (usize, &usize)| *it == at && is_client == (number % 2 == 0);
-            if !reduced || FEW.iter().enumerate().any(is_it) {
+            if !reduced || FEW.contains(&(program.0, is_client)) {
                 put(Play::Program(program, is_client));
             }
         }

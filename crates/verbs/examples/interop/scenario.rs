@@ -6,7 +6,7 @@ use std::time::{Duration, Instant as Clock};
 use roxe_verbs::{Mtu, ServiceType};
 
 use crate::Outcome;
-use crate::batch::{GUARD, SOURCE, TARGET, WORD, join, must_be};
+use crate::batch::{ADD, GUARD, SOURCE, TARGET, WORD, join, must_be};
 use crate::end::{Card, Done, End, MEMORY, Setup, Work, pattern};
 use crate::peer::Need;
 
@@ -266,6 +266,8 @@ enum Kind {
 }
 
 impl Kind {
+    const ALL: [Self; 5] = [Self::Send, Self::Write, Self::WriteImm, Self::Read, Self::Add];
+
     const fn takes_receive(self) -> bool {
         matches!(self, Self::Send | Self::WriteImm)
     }
@@ -314,13 +316,14 @@ const RNR_RETRY_EXC_ERR: u8 = 13;
 /// Requests of a burst: all are on their way at once.
 const MANY: u64 = 16;
 
+/// WRITEs of a peer that goes while they are on their way.
+const MUCH: u64 = 4;
+
 /// Between the places of a burst's messages.
 const STRIDE: u64 = 16 << 10;
 
 /// Names of receives begin here.
 const RECEIVED: u64 = 100;
-
-const ADD: u64 = 0x1_0000_0001;
 
 /// A requester that is never answered gives up long before that.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -369,10 +372,7 @@ pub(crate) fn rebooted(
     let cards = join(&mut ends, &setup)?;
     let mut pair = Pair { ends: &mut ends, cards, from };
     pair.burst(Kind::Write, 5001, 1)?;
-    let Card { va, r_key, .. } = pair.peer();
-    for id in 0..4 {
-        pair.post(id, Work::Write { va, r_key }, 1 << 20)?;
-    }
+    pair.ask_much()?;
     let [one, other] = ends;
     let mut ends = match from {
         0 => [one, reboot(other)?],
@@ -380,6 +380,7 @@ pub(crate) fn rebooted(
     };
     // Where all that was quick enough, this one is not.
     let mut pair = Pair { ends: &mut ends, cards, from };
+    let Card { va, r_key, .. } = pair.peer();
     pair.post(4, Work::Write { va, r_key }, 1 << 20)?;
     pair.must_give_up(5)?;
     must_be("state", ends[from].state()?.as_str(), "error")?;
@@ -430,12 +431,15 @@ impl Pair<'_> {
     }
 
     fn torn_down(&mut self) -> Outcome {
-        let Card { va, r_key, .. } = self.peer();
-        for id in 0..4 {
-            self.post(id, Work::Write { va, r_key }, 1 << 20)?;
-        }
+        self.ask_much()?;
         self.ends[self.to()].destroy()?;
-        self.must_give_up(4)
+        self.must_give_up(MUCH as usize)
+    }
+
+    /// WRITEs that are not done when the next line runs.
+    fn ask_much(&mut self) -> Outcome {
+        let Card { va, r_key, .. } = self.peer();
+        (0..MUCH).try_for_each(|id| self.post(id, Work::Write { va, r_key }, 1 << 20))
     }
 
     /// Of so many requests one gets no answer, and those behind it are flushed.
@@ -451,7 +455,7 @@ impl Pair<'_> {
     fn bursts(&mut self) -> Outcome {
         let mut seed = 0;
         for len in [1, 1000, 5001] {
-            for what in [Kind::Send, Kind::Write, Kind::WriteImm, Kind::Read, Kind::Add] {
+            for what in Kind::ALL {
                 seed += MANY;
                 self.burst(what, len, seed)?;
             }
@@ -556,7 +560,6 @@ impl Pair<'_> {
 /// Bursts of everything from both ends at once, until time is over. Says how many messages there
 /// were.
 pub(crate) fn soak(ends: &mut [Box<dyn End>; 2], how_long: Duration) -> Outcome<usize> {
-    const KINDS: [Kind; 5] = [Kind::Send, Kind::Write, Kind::WriteImm, Kind::Read, Kind::Add];
     let cards = join(ends, &setup())?;
     let mut pair = Pair { ends, cards, from: 0 };
     let (start, mut told) = (Clock::now(), Duration::ZERO);
@@ -567,7 +570,7 @@ pub(crate) fn soak(ends: &mut [Box<dyn End>; 2], how_long: Duration) -> Outcome<
         let chance = |end: usize| usize::from(pattern(round, end as u64));
         let burst = |from: usize| Burst {
             from,
-            kind: KINDS[chance(from) % KINDS.len()],
+            kind: Kind::ALL[chance(from) % Kind::ALL.len()],
             len: [1, 77, 1000, 1024, 5001, 12_289][chance(from + 2) % 6],
             seed: seed + from as u64,
         };

@@ -33,6 +33,11 @@ impl Row {
         })
     }
 
+    /// The section of the page that has this cell, of a kernel.
+    fn title(&self) -> String {
+        title(&self.kernel, &self.port, &self.table)
+    }
+
     /// What stands in the cell, and what is said of it below.
     fn cell(&self) -> (String, Option<String>) {
         let why = (!self.why.is_empty()).then(|| self.why.clone());
@@ -42,6 +47,11 @@ impl Row {
             verdict => (format!("**{verdict}**"), why),
         }
     }
+}
+
+/// Of the section with a table of a kernel's.
+fn title(kernel: &str, port: &str, table: &str) -> String {
+    format!("Linux {kernel}, {port}: {table}")
 }
 
 /// A table that comes together.
@@ -100,14 +110,10 @@ fn position<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool, new: impl FnOnce()
 
 /// The page: the day of each kernel's matrix, and its rows; behind them the parts about peers.
 pub(crate) fn render(runs: &[(String, Vec<Row>)], peers: &str) -> String {
-    let mut page = String::from(HEAD);
-    for (day, rows) in runs {
-        let Some(Row { kernel, .. }) = rows.first() else { continue };
-        page += &format!("- Linux {kernel}, {day}: {}\n", sum(rows));
-    }
-    page += DIFFERENCES;
+    let mut page = summary(runs) + HEAD + DIFFERENCES;
     for ([kernel, port, table], cells) in tables(runs.iter().flat_map(|(_, rows)| rows)) {
-        page += &format!("\n## Linux {kernel}, {port}: {table}\n{}\n", cells.markdown().trim_end());
+        let title = title(kernel, port, table);
+        page += &format!("\n## {title}\n{}\n", cells.markdown().trim_end());
     }
     match peers {
         "" => page,
@@ -148,13 +154,52 @@ pub(crate) fn with_peer(matrix: &str, part: &str) -> String {
 /// With what a part about a peer begins.
 const PEER: &str = "## Peer ";
 
+/// What the page begins with: each kernel's matrix in a line, what was played, where to go on.
+fn summary(runs: &[(String, Vec<Row>)]) -> String {
+    let mut text = String::from(TITLE);
+    text += "| | day | minutes | cells right | wrong | n/a |\n|---|---|--:|--:|--:|--:|\n";
+    let mut programs = None;
+    for (day, rows) in runs {
+        let Some(Row { kernel, .. }) = rows.first() else { continue };
+        let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count();
+        let [right, wrong, none] = ["right", "wrong", "n/a"].map(count);
+        let minutes = minutes(rows);
+        text +=
+            &format!("| Linux {kernel} | {day} | {minutes:.1} | {right} | {wrong} | {none} |\n");
+        programs = rows.iter().find(|row| row.table == "stock programs").or(programs);
+    }
+    text += PLAYED;
+    let mut links = vec![link("Where rxe differs")];
+    links.extend(programs.map(|row| link(&row.title())));
+    links.push(link("Conformance scripts against rxe"));
+    for line in links {
+        text += &format!("- {line}\n");
+    }
+    text
+}
+
+/// A link to a section of the page, as Markdown's readers name it: letters and digits, small.
+fn link(title: &str) -> String {
+    let anchor: String = title
+        .to_lowercase()
+        .replace(' ', "-")
+        .chars()
+        .filter(|it| it.is_alphanumeric() || matches!(it, '-' | '_'))
+        .collect();
+    format!("[{title}](#{anchor})")
+}
+
+fn minutes(rows: &[Row]) -> f64 {
+    rows.iter().map(|row| row.seconds).sum::<f64>() / 60.0
+}
+
 /// A matrix in a sentence.
 fn sum(rows: &[Row]) -> String {
     // A soak is one, however many messages it had.
     let count = |row: &Row| if row.table == "soak" { 1 } else { row.cells };
     let right: u64 = rows.iter().filter(|row| row.verdict == "right").map(count).sum();
     let wrong = rows.iter().filter(|row| row.verdict == "wrong").count();
-    let minutes = rows.iter().map(|row| row.seconds).sum::<f64>() / 60.0;
+    let minutes = minutes(rows);
     format!("{right} right, {wrong} batches wrong, in {minutes:.1} minutes")
 }
 
@@ -170,7 +215,17 @@ fn tables<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<([&'r str; 3], Table)>
     tables
 }
 
-const HEAD: &str = "# Interoperability
+const TITLE: &str = "# Interoperability\n\n";
+
+const PLAYED: &str = "
+Played was each operation of RC, UC and UD in both directions, at five path MTUs, over IPv4, IPv6
+and a VLAN, on AF_XDP and on a UDP socket; errors, bad networks, stock programs, and a soak. `[n]`
+in a cell leads to the note of that number below its table. Read first:
+
+";
+
+const HEAD: &str = "
+## How it is measured
 
 The adapter against `rdma_rxe`, Linux's own RoCEv2 adapter in software, in a virtual machine with a
 stock Debian kernel. `cargo xtask interop` measures it anew (as root, with apt) and writes this
@@ -185,8 +240,7 @@ a byte around it has changed; completions at both ends have the right status, op
 immediate data or key; neither adapter has counted anything but traffic; and `roxe check` finds
 nothing in the recording of the batch. A busy machine may lose packets between the two: a batch has
 three goes, and where there were losses in each, the page says what was counted. A guest whose
-kernel hangs or panics is reset, and what was played has a second go, which the page says, too. A
-number in brackets in a cell is that of a note below its table.
+kernel hangs or panics is reset, and what was played has a second go, which the page says, too.
 
 On a VLAN roxe has an address of its own (`own=`, `vlan=`), the guest a VLAN interface. A UDP socket
 receives over IPv4 without the identification, which the ICRC covers and in which rxe counts: there
@@ -198,7 +252,6 @@ counted; nothing is written that must not be. Stock programs of rdma-core and pe
 guest, `roxe pingpong` and `roxe perf` at the other end: both must exit with 0. The soak is SENDs,
 WRITEs with immediate data and without, READs and atomics of many sizes, 16 of each end on their way
 at once, over one pair of queue pairs.
-
 ";
 
 const DIFFERENCES: &str = "
@@ -241,8 +294,9 @@ mod tests {
             line("RC SEND", "both 512", "right", "not without losses on the way: 2 lost"),
         ];
         let page = render(&[("today".to_owned(), rows)], "");
-        let sum = "- Linux 6.1, today: 20 right, 1 batches wrong, in 0.4 minutes\n";
-        assert!(page.contains(sum));
+        let sum = "# Interoperability\n\n| | day | minutes | cells right | wrong | n/a |\n\
+                   |---|---|--:|--:|--:|--:|\n| Linux 6.1 | today | 0.4 | 2 | 1 | 1 |\n\nPlayed ";
+        assert!(page.starts_with(sum), "{page}");
         let expected = "\n## Linux 6.1, AF_XDP: IPv4\n\n\
                         | | both 256 | both 512 |\n|---|:---:|:---:|\n\
                         | RC SEND | 10 | 10 [3] |\n| RC READ | n/a [2] | **wrong** [1] |\n\
@@ -250,6 +304,25 @@ mod tests {
                         [3] right, but not without losses on the way: 2 lost\n";
         assert!(page.ends_with(expected), "{page}");
         assert!(Row::read("something else").is_none());
+    }
+
+    #[test]
+    fn what_the_page_begins_with_leads_to_sections_that_it_has() {
+        let path = crate::workspace::root().join(crate::interop::PAGE);
+        let page = std::fs::read_to_string(path).unwrap();
+        let (summary, rest) = page.split_once("\n## ").unwrap();
+        let titles: Vec<&str> = summary
+            .lines()
+            .filter_map(|line| line.strip_prefix("- [")?.split_once(']').map(|(title, _)| title))
+            .collect();
+        assert_eq!(titles.len(), 3, "{summary}");
+        for title in titles {
+            assert!(summary.contains(&link(title)), "{title}");
+            assert!(rest.contains(&format!("\n## {title}\n")), "{title}");
+        }
+        let expected = "[Linux 6.1.0-57-amd64, UDP socket: stock programs]\
+                        (#linux-610-57-amd64-udp-socket-stock-programs)";
+        assert_eq!(link("Linux 6.1.0-57-amd64, UDP socket: stock programs"), expected);
     }
 
     #[test]

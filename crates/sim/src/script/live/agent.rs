@@ -69,15 +69,14 @@ pub(super) fn errno(number: u32) -> String {
 pub(super) struct Answer(String);
 
 impl Answer {
-    pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(super) fn all<'s>(&'s self, key: &str) -> impl Iterator<Item = &'s str> {
         let pairs = self.0.split_whitespace().filter_map(|word| word.split_once('='));
         pairs.filter(move |(known, _)| *known == key).map(|(_, value)| value)
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&str, Halt> {
-        let mut all = self.0.split_whitespace().filter_map(|word| word.split_once('='));
-        let found = all.find(|(known, _)| *known == key).map(|(_, value)| value);
-        found.ok_or_else(|| Halt::Broken(format!("the agent says no {key}: {}", self.0)))
+        let missing = || Halt::Broken(format!("the agent says no {key}: {}", self.0));
+        self.all(key).next().ok_or_else(missing)
     }
 
     pub(super) fn number(&self, key: &str) -> Result<u64, Halt> {

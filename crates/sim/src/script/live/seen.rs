@@ -147,7 +147,7 @@ impl Live<'_> {
         let grh = flags & GRH != 0 && self.objects.values().any(is_datagram);
         // Of what failed only these mean something.
         let is_done = status == CompletionStatus::Success;
-        let named = OPCODES.iter().find(|(code, _)| *code == opcode).map(|(_, name)| *name);
+        let named = CompletionOpcode::ALL.into_iter().find(|it| u64::from(it.code()) == opcode);
         if let Some((name, old)) = renamed.filter(|_| !is_done) {
             self.set_key(&name, old);
         }
@@ -244,21 +244,6 @@ impl Live<'_> {
 const GRH: u64 = 1;
 const WITH_IMM: u64 = 2;
 const WITH_INV: u64 = 8;
-
-/// `ibv_wc_opcode`.
-const OPCODES: [(u64, CompletionOpcode); 11] = [
-    (0, CompletionOpcode::Send),
-    (1, CompletionOpcode::RdmaWrite),
-    (2, CompletionOpcode::RdmaRead),
-    (3, CompletionOpcode::CompSwap),
-    (4, CompletionOpcode::FetchAdd),
-    (5, CompletionOpcode::BindMw),
-    (6, CompletionOpcode::LocalInv),
-    (8, CompletionOpcode::Flush),
-    (9, CompletionOpcode::AtomicWrite),
-    (128, CompletionOpcode::Recv),
-    (129, CompletionOpcode::RecvRdmaWithImm),
-];
 
 const STATUSES: [CompletionStatus; 14] = [
     CompletionStatus::Success,

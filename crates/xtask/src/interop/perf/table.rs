@@ -108,14 +108,24 @@ impl Row {
         let [rxe, xdp, udp] = [0, 1, 2].map(|adapter| shown(&self.figures[adapter]));
         let [by_xdp, by_udp] = [1, 2].map(|adapter| self.times(adapter));
         let times = |it: Option<f64>| it.map_or_else(String::new, |it| format!("{it:.2}"));
-        let verdict = match (by_xdp >= Some(1.0), by_udp >= Some(1.0)) {
-            (true, true) => "ahead",
-            (true, false) => "ahead, not over UDP",
-            (false, true) => "behind, not over UDP",
-            (false, false) => "behind",
+        let verdict = match [1, 2].map(|adapter| self.verdict(adapter)) {
+            [on_xdp, on_udp] if on_xdp == on_udp => on_xdp.to_owned(),
+            [on_xdp, on_udp] => format!("{on_xdp}; over UDP {on_udp}"),
         };
         let (name, unit) = (self.name.clone(), self.unit.clone());
-        [name, unit, rxe, xdp, times(by_xdp), udp, times(by_udp), verdict.to_owned()]
+        [name, unit, rxe, xdp, times(by_xdp), udp, times(by_udp), verdict]
+    }
+
+    /// Where an adapter is beside rxe. It is even if the medians are no farther from each other
+    /// than single runs of the two are from theirs.
+    fn verdict(&self, adapter: usize) -> &'static str {
+        let Some(times) = self.times(adapter) else { return "" };
+        let spread = [0, adapter].map(|it| spread(&self.figures[it]).unwrap_or(0.0));
+        match times {
+            times if times.max(1.0 / times) - 1.0 <= spread[0].max(spread[1]) => EVEN,
+            times if times > 1.0 => "ahead",
+            _ => "behind",
+        }
     }
 
     /// How many times as fast as rxe an adapter is, by medians.
@@ -127,9 +137,15 @@ impl Row {
 
 /// The median, and behind it how far runs are from it, in percent.
 fn shown(figures: &[f64]) -> String {
-    let Some(middle) = median(figures) else { return String::new() };
+    let of = median(figures).zip(spread(figures));
+    of.map_or_else(String::new, |(middle, far)| format!("{middle:.1} ±{:.0} %", far * 100.0))
+}
+
+/// How far the run that is farthest from the median is from it, as a part of it.
+fn spread(figures: &[f64]) -> Option<f64> {
+    let middle = median(figures)?;
     let far = figures.iter().map(|figure| (figure - middle).abs()).fold(0.0, f64::max);
-    format!("{middle:.1} ±{:.0} %", far / middle * 100.0)
+    Some(far / middle)
 }
 
 fn median(figures: &[f64]) -> Option<f64> {
@@ -142,6 +158,8 @@ fn median(figures: &[f64]) -> Option<f64> {
         upper
     })
 }
+
+const EVEN: &str = "even (within the spread)";
 
 const BEGIN: &str = "<!-- rxe -->";
 const END: &str = "<!-- /rxe -->";
@@ -170,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_above_one_is_ahead_whatever_the_figure_is() {
+    fn a_ratio_beyond_the_spread_is_ahead_or_behind_whatever_the_figure_is() {
         let expected = "\
 two guests with Linux 6.1.0, AF_XDP: native, copy; rounds: 3.
 
 what     unit          rxe  roxe, AF_XDP  × rxe   roxe, UDP  × rxe  roxe is
-WRITE    Mb/s  100.0 ±10 %   200.0 ±50 %   2.00  99.0 ±21 %   0.99  ahead, not over UDP
-one way  µs    100.0 ±10 %   200.0 ±50 %   0.50  99.0 ±21 %   1.01  behind, not over UDP";
-        assert_eq!(table().for_people(), expected);
+WRITE    Mb/s  100.0 ±10 %   200.0 ±50 %   2.00  99.0 ±21 %   0.99  ahead; over UDP EVEN
+one way  µs    100.0 ±10 %   200.0 ±50 %   0.50  99.0 ±21 %   1.01  behind; over UDP EVEN";
+        assert_eq!(table().for_people(), expected.replace("EVEN", EVEN));
     }
 
     #[test]
@@ -191,6 +209,26 @@ one way  µs    100.0 ±10 %   200.0 ±50 %   0.50  99.0 ±21 %   1.01  behind, 
         assert!(new.ends_with("|\n\n<!-- /rxe -->\nend\n") && !new.contains("old"), "{new}");
         assert_eq!(table().into_page(&new, "today").as_ref(), Some(&new));
         assert_eq!(table().into_page("no marks", "today"), None);
+    }
+
+    #[test]
+    fn a_ratio_that_single_runs_are_as_far_from_is_even() {
+        let row = |rxe: &[f64], own: &[f64]| Row {
+            name: String::new(),
+            unit: String::new(),
+            less_is_better: false,
+            figures: [rxe.to_vec(), own.to_vec(), Vec::new()],
+        };
+        let rxe = [80.0, 100.0, 110.0];
+        assert_eq!(row(&rxe, &[120.0]).verdict(1), EVEN);
+        assert_eq!(row(&rxe, &[121.0]).verdict(1), "ahead");
+        assert_eq!(row(&rxe, &[84.0]).verdict(1), EVEN);
+        assert_eq!(row(&rxe, &[83.0]).verdict(1), "behind");
+        // The spread of either counts.
+        assert_eq!(row(&[100.0], &[130.0, 100.0, 170.0]).verdict(1), EVEN);
+        assert_eq!(row(&[100.0], &[130.0, 120.0, 140.0]).verdict(1), "ahead");
+        assert_eq!(row(&[100.0], &[100.0]).verdict(1), EVEN);
+        assert_eq!(row(&rxe, &[]).verdict(1), "");
     }
 
     #[test]
