@@ -223,6 +223,8 @@ impl Seen {
             "mig" => number(ours.kind.conduct().mig_req.into()),
             "reserved-6" => number(ours.kind.reserved_6().into()),
             "fecn" | "becn" | "reserved-7" => number(0),
+            // Private data are shown without the zeros behind them.
+            "pad" if self.message.is_some() => number(0),
             "pad" => number(u64::from(pad_for(self.payload.len()))),
             "qkey" => number(u64::from(ours.q_key)),
             "source-qp" => number(u64::from(ours.own_qp.get())),

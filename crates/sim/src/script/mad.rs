@@ -468,3 +468,6 @@ const HEADER: usize = 24;
 const ARI: usize = HEADER + 12;
 /// The half of transaction IDs that says who began: the peer.
 pub(super) const PEER_TID: u64 = 2;
+
+#[cfg(test)]
+mod tests;
