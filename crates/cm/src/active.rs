@@ -247,7 +247,7 @@ impl Agent {
     }
 
     /// Whether a REP can be taken.
-    //= M08, M12
+    //= M08, M12, 08-8.3
     fn check_reply(&self, id: CommId, reply: &Reply) -> Result<(), RejectReason> {
         let taken = |other: Option<&CommId>| other.is_some_and(|other| *other != id);
         let guid = reply.local_ca_guid;
@@ -298,6 +298,7 @@ impl Agent {
     }
 
     /// Answers a message that came again while the application thinks about it.
+    //= 08-8.4
     pub(crate) fn ask_for_patience(&mut self, id: CommId, what: AnsweredMessage, state: State) {
         let service_timeout = self.config.service_timeout;
         let Some(connection) = self.connections.get_mut(&id) else { return };

@@ -277,6 +277,7 @@ impl Agent {
     }
 
     /// A RoCE port has one path; another one is refused. IBA vol 1 §12.8.
+    //= 08-8.2
     fn refuse_alternate_path(&mut self, from: GidPair, transaction: u64, load: &LoadAlternatePath) {
         let ours = load.remote_comm_id;
         let ap_status = match self.connections.get(&ours) {

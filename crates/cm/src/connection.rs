@@ -12,6 +12,13 @@ use crate::service::{GidPair, ListenerId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) CommId);
 
+impl ConnectionId {
+    /// The communication ID, as it stands in messages.
+    pub const fn comm_id(self) -> CommId {
+        self.0
+    }
+}
+
 /// Where a connection stands. IBA vol 1 §12.9; the crate's documentation has the transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -166,7 +166,7 @@ impl Agent {
 
     /// Who is to get a REQ, and with which path MTU; or the first reason to refuse it. What means
     /// nothing on RoCE (LIDs, packet rate, SL, subnet local) is not looked at.
-    //= M01, M02, M08, M14
+    //= M01, M02, M08, M14, 08-8.3
     fn check_request(
         &mut self,
         from: GidPair,

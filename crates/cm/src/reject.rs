@@ -126,6 +126,7 @@ impl Agent {
     }
 
     /// A REJ: the other side refuses, or gives up.
+    //= 08-8.3
     pub(crate) fn on_reject(&mut self, now: Instant, from: GidPair, reject: &Reject) {
         let id = self.rejected(reject);
         // Who refuses a REQ at once may have no name for it.

@@ -121,6 +121,7 @@ impl Agent {
     }
 
     /// An MRA: the answer takes longer. Each transmission can be prolonged once.
+    //= 08-8.4
     pub(crate) fn on_message_receipt(
         &mut self,
         now: Instant,

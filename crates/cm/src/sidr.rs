@@ -21,6 +21,13 @@ use crate::service::{DATAGRAM_Q_KEY, GidPair, ListenerId, Service, private_data}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResolutionId(pub(crate) CommId);
 
+impl ResolutionId {
+    /// The request ID, as it stands in messages.
+    pub const fn request_id(self) -> CommId {
+        self.0
+    }
+}
+
 /// The name of a question that somebody asks us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuestionId(CommId);

@@ -4,9 +4,11 @@
 
 mod bench;
 mod check;
+mod cm;
 mod frame_in;
 mod frame_out;
 mod live;
+mod mad;
 mod mistake;
 mod objects;
 mod parameters;

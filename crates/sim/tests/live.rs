@@ -160,6 +160,7 @@ fn what_only_virtual_time_can_give_is_skipped_and_says_why() {
         ("device as connectx\nqp q1 rc\n+0 quiet", "it is about what ConnectX does"),
         ("device vlan 10\nqp q1 rc\n+0 quiet", "it needs addresses on VLANs"),
         ("qp q1 gsi\n+0 quiet", "line 1: queue pair 1 is the kernel's"),
+        ("cm c1\n+0 quiet", "line 1: connections are made by the kernel's own manager"),
         ("+0 call hold device\n+0 quiet", "line 1: a kernel's port cannot be held"),
         ("qp q1 rc\n+90s quiet", "it takes 180 s"),
         ("qp q1 rc pkey 5\n+0 quiet", "line 1: the device has one partition, 0xffff"),

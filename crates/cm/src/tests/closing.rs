@@ -258,6 +258,7 @@ fn a_connection_may_be_dropped_at_any_time() {
     }
 }
 
+//= 08-8.2 test
 #[test]
 fn alternate_paths_are_refused() {
     let mut pair = Pair::new();

@@ -9,6 +9,7 @@ use super::pair::{Pair, bytes, connect, events, sent};
 use crate::{Event, Ignored, State};
 
 /// The server's application thinks for long. What comes again meanwhile is answered by an MRA.
+//= 08-8.4 test
 #[test]
 fn a_slow_application_does_not_cost_the_connection() {
     let mut pair = Pair::new();
@@ -40,6 +41,7 @@ fn a_slow_application_does_not_cost_the_connection() {
 }
 
 /// Who only says that it is busy cannot hold a connection for ever.
+//= 08-8.4 test
 #[test]
 fn a_transmission_is_prolonged_once() {
     let mut pair = Pair::new();

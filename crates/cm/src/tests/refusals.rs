@@ -94,6 +94,7 @@ fn unknown_versions_reach_nobody() {
     assert_eq!(with_byte(35, 9), no_service, "another address than the one it came to");
 }
 
+//= 08-8.3 test
 #[test]
 fn reliable_datagrams_and_the_like_are_refused() {
     let with = |kind| reason_for(|it| it.transport_service_type = kind);
@@ -103,6 +104,7 @@ fn reliable_datagrams_and_the_like_are_refused() {
     assert_eq!(with(TransportServiceType::Extended), refused);
 }
 
+//= 08-8.3 test
 #[test]
 fn a_wrong_gid_is_told_the_right_one() {
     let other = std::net::Ipv4Addr::new(10, 10, 0, 9);
@@ -111,6 +113,7 @@ fn a_wrong_gid_is_told_the_right_one() {
     assert_eq!(reject.ari.as_bytes(), roxe_wire::Gid::from(SERVER).0);
 }
 
+//= 08-8.3 test
 #[test]
 fn a_path_mtu_that_does_not_fit_is_told_the_one_that_does() {
     for (code, fits) in [(0, false), (1, true), (3, true), (4, false), (5, false), (15, false)] {
@@ -145,6 +148,7 @@ fn fields_of_infiniband_alone_are_not_looked_at() {
     assert_eq!(sent(&mut pair.server)[0].mad.transaction_id, 0x1234_5678_9abc);
 }
 
+//= 08-8.3 test
 #[test]
 fn a_full_backlog_takes_no_more_until_there_is_room() {
     let mut pair = Pair::new();
@@ -268,6 +272,7 @@ fn reply_to(pair: &mut Pair, change: impl Fn(&mut Reply)) -> Option<Reject> {
     }
 }
 
+//= 08-8.3 test
 #[test]
 fn a_reply_that_cannot_be_served_is_refused() {
     let reason = |change: fn(&mut Reply)| {
@@ -292,6 +297,7 @@ fn two_connections_with_one_name_are_told_apart() {
     assert_eq!(reject.reason, RejectReason::DuplicateLocalCommId);
 }
 
+//= 08-8.3 test
 #[test]
 fn an_application_refuses_with_its_own_words() {
     for (reason, by_server) in [

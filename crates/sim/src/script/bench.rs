@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use roxe_cm::{ListenerId, QuestionId, ResolutionId};
 use roxe_device::address_handle::AddressVector;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{
@@ -23,6 +24,7 @@ use crate::world::path_of;
 
 use super::PlayedFrame;
 
+use super::cm::{By, Connection, Manager, Told};
 use super::frame_out::{self, OurSide, Seen};
 use super::mistake::{Mistake, suggest};
 use super::parse::show_instant;
@@ -54,6 +56,8 @@ pub(super) struct Bench {
     pub(super) frames: Option<Vec<PlayedFrame>>,
     /// How many bytes further regions may have.
     pub(super) memory_left: usize,
+    /// What connects, once a script has made it.
+    pub(super) manager: Option<Box<Manager>>,
 }
 
 /// The bytes of all regions together.
@@ -98,6 +102,10 @@ pub(super) enum Object {
     Handle(PathId),
     Srq(ReceiveQueueId),
     Qp(Box<Qp>),
+    Listener(ListenerId),
+    Connection(Connection),
+    Resolution(ResolutionId),
+    Question(QuestionId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +150,8 @@ pub(super) enum Done {
         object: String,
         name: &'static str,
     },
+    /// The connection manager told the application.
+    Told(Told),
 }
 
 impl Bench {
@@ -166,13 +176,14 @@ impl Bench {
             held: false,
             frames: None,
             memory_left: MOST_MEMORY,
+            manager: None,
         }
     }
 
     /// Moves time to `until`, with everything that is to happen before.
     pub(super) fn advance(&mut self, until: Instant) -> Result<(), String> {
         self.collect();
-        while let Some(at) = self.device.poll_timeout().filter(|at| *at <= until) {
+        while let Some(at) = self.poll_timeout().filter(|at| *at <= until) {
             self.timer(at)?;
         }
         self.now = until;
@@ -188,7 +199,7 @@ impl Bench {
     ) -> Result<(), String> {
         self.collect();
         while !self.pending.iter().any(&wanted) {
-            match self.device.poll_timeout().filter(|at| *at <= until) {
+            match self.poll_timeout().filter(|at| *at <= until) {
                 Some(at) => self.timer(at)?,
                 None => {
                     self.now = until;
@@ -200,11 +211,20 @@ impl Bench {
         Ok(())
     }
 
+    /// When device or connection manager wants to be called next.
+    fn poll_timeout(&self) -> Option<Instant> {
+        let manager = self.manager.as_ref().and_then(|manager| manager.poll_timeout());
+        [self.device.poll_timeout(), manager].into_iter().flatten().min()
+    }
+
     fn timer(&mut self, at: Instant) -> Result<(), String> {
         self.now = self.now.max(at);
         self.device.handle_timeout(self.now);
+        if let Some(manager) = &mut self.manager {
+            manager.handle_timeout(self.now);
+        }
         self.collect();
-        match self.device.poll_timeout() {
+        match self.poll_timeout() {
             Some(again) if again <= self.now => {
                 Err(format!("the device asks again for {}", show_instant(again)))
             }
@@ -220,8 +240,15 @@ impl Bench {
         }
     }
 
-    /// Looks what the device did since the last look.
+    /// Looks what the device did since the last look, and its connection manager.
     pub(super) fn collect(&mut self) {
+        self.look();
+        while self.manage() {
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
         let mut room = vec![0; 4096 + 128];
         while !self.held && self.pending.len() < MOST_PENDING {
             let outlet = Outlet { room: Room::whole(&mut room), elide: false };
@@ -235,12 +262,15 @@ impl Bench {
             self.happened(Done::Completion(completion));
         }
         while let Some(event) = self.device.poll_event() {
+            if let Event::QueuePair(qpn, QpEvent::CommunicationEstablished) = event {
+                self.came(qpn);
+            }
             let done = self.event(event);
             self.happened(done);
         }
     }
 
-    fn happened(&mut self, what: Done) {
+    pub(super) fn happened(&mut self, what: Done) {
         let shown = format!("{:>9}     {}", show_instant(self.now), self.show(&what));
         self.history.push(shown);
         self.pending.push(Pending { at: self.now, what });
@@ -252,10 +282,18 @@ impl Bench {
         if let (Some(addressing), Some(class)) = (&mut addressing, transmit.traffic_class) {
             addressing.traffic_class = class;
         }
-        let seen = match &addressing {
+        let mut seen = match &addressing {
             Some(addressing) => frame_out::see(packet, addressing),
             None => Err("it has no path".to_owned()),
         };
+        if let (Ok(seen), Some(manager)) = (&mut seen, &mut self.manager)
+            && seen.source_qp() == Some(Qpn::GSI)
+        {
+            seen.open(|message, own, other| manager.tid_of(By::Device, message, own, other));
+            if let Some((message, own, tid)) = seen.transaction() {
+                manager.remember(By::Device, message, own, tid);
+            }
+        }
         let mut kept = None;
         if let (Some(frames), Some(addressing)) = (&mut self.frames, &addressing)
             && let Some(bytes) = on_the_wire(packet, addressing)
@@ -345,6 +383,7 @@ impl Bench {
             }
             Done::Completion(completion) => self.show_completion(completion),
             Done::Event { object, name } => format!("event {object} {name}"),
+            Done::Told(told) => told.show(self.name_of(told.of)),
         }
     }
 
@@ -401,6 +440,7 @@ impl Bench {
             kind: self.settings.kind,
             vlan: qp.vlan.unwrap_or(0),
             priority: qp.vector.service_level * u8::from(qp.vlan.is_some()),
+            guid: self.manager.as_ref().map_or(0, |manager| manager.guid),
         })
     }
 
@@ -448,7 +488,10 @@ impl Symbols for Bench {
             (Object::Window { key }, "rkey") => u64::from(key.0),
             (Object::Qp(qp), "qpn") => u64::from(qp.qpn.get()),
             (Object::Qp(qp), "peer") => u64::from(qp.values.dest_qp.get()),
-            _ => return Err(Mistake::at(object, format!("{object} has no {part}"))),
+            (found, part) => {
+                let none = || Mistake::at(object, format!("{object} has no {part}"));
+                self.symbol_of_cm(found, part).ok_or_else(none)?
+            }
         })
     }
 }

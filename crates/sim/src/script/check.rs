@@ -8,6 +8,7 @@ use roxe_device::counters::{NAMES, QpCounters};
 use roxe_wire::opcode::{Header as H, Service as WireService};
 use roxe_wire::{Opcode, PKey, QKey, Qpn};
 
+use super::cm::COUNTERS;
 use super::frame_in::{self, PeerSide};
 use super::mistake::{Mistake, ParseError, suggest};
 use super::symbols::{NoSymbols, Numbers};
@@ -48,6 +49,9 @@ impl<'a> Names<'a> {
                 if there || name == "peer" || name == "device" {
                     return Err(Mistake::at(name, format!("{name} is there already")));
                 }
+                if *object == K::Listener {
+                    self.cm()?;
+                }
                 self.arguments(arguments)
             }
             Statement::PostReceive { queue, arguments, .. } => {
@@ -63,6 +67,17 @@ impl<'a> Names<'a> {
                 self.arguments(arguments)
             }
             Statement::Call { verb, target, arguments, fails } => {
+                if matches!(verb, CallVerb::Connect | CallVerb::Resolve) {
+                    self.cm()?;
+                    let there = self.0.get(target.as_str()).is_some_and(|(_, certain)| *certain);
+                    let kind =
+                        if *verb == CallVerb::Connect { K::Connection } else { K::Resolution };
+                    self.0.insert(target, (kind, fails.is_none()));
+                    if there || target == "device" || target == "peer" {
+                        return Err(Mistake::at(target, format!("{target} is there already")));
+                    }
+                    return self.arguments(arguments);
+                }
                 let of_device = matches!(
                     verb,
                     CallVerb::AddGid | CallVerb::RemoveGid | CallVerb::Hold | CallVerb::Release
@@ -79,7 +94,10 @@ impl<'a> Names<'a> {
                     if let Some(name) = other.filter(|_| *verb == CallVerb::Modify) {
                         return Err(Mistake::at(name, format!("{target} has no `{name}`")));
                     }
-                    let named_still = matches!(kind, K::Mr | K::Mw | K::Qp(_));
+                    let named_still = matches!(
+                        kind,
+                        K::Mr | K::Mw | K::Qp(_) | K::Connection | K::Resolution | K::Question
+                    );
                     if *verb == CallVerb::Destroy && fails.is_none() && !named_still {
                         self.0.remove(target.as_str());
                     }
@@ -111,9 +129,21 @@ impl<'a> Names<'a> {
                 qp.as_ref().map(|qp| self.qp(qp)).transpose()?;
                 self.arguments(arguments)
             }
-            Statement::Event { object, .. } => {
-                let has = |kind| matches!(kind, K::Qp(_) | K::Cq | K::Srq);
-                self.is(object, "object with events", has).map(drop)
+            Statement::Event { object, name, arguments } => {
+                let has = |kind| tells(kind, name);
+                self.is(object, "object with this event", has)?;
+                let brought = match name.as_str() {
+                    "connect-request" => Some(K::Connection),
+                    "datagram-request" => Some(K::Question),
+                    _ => None,
+                };
+                if let Some(kind) = brought {
+                    let name = arguments.word("as").ok_or_else(|| format!("{name} needs `as`"))?;
+                    if self.0.insert(name, (kind, true)).is_some() || name == "peer" {
+                        return Err(Mistake::at(name, format!("{name} is there already")));
+                    }
+                }
+                self.arguments(arguments)
             }
             Statement::Counter { qp: None, name, .. } => {
                 let known: Vec<_> = NAMES.iter().map(|row| row.name).collect();
@@ -121,6 +151,10 @@ impl<'a> Names<'a> {
             }
             Statement::Counter { qp: Some(qp), name, .. } => {
                 self.qp(qp)?;
+                if matches!(self.0.get(qp.as_str()), Some((K::Cm, _))) {
+                    let known: Vec<_> = COUNTERS.iter().map(|(name, _)| *name).collect();
+                    return counter(name, "counter of a connection manager", &known);
+                }
                 let counters = QpCounters::new();
                 let known: Vec<_> = counters.iter().map(|(name, _)| name).collect();
                 counter(name, "counter of a queue pair", &known)
@@ -142,12 +176,18 @@ impl<'a> Names<'a> {
 
     /// The service of a queue pair.
     fn qp(&self, name: &str) -> Result<WireService, Mistake> {
-        let kind = self.is(name, "queue pair", |kind| matches!(kind, K::Qp(_)))?;
+        let kind = self.is(name, "queue pair", |kind| matches!(kind, K::Qp(_) | K::Cm))?;
         Ok(match kind {
             K::Qp(Service::Uc) => WireService::Uc,
-            K::Qp(Service::Ud | Service::Gsi) => WireService::Ud,
+            K::Qp(Service::Ud | Service::Gsi) | K::Cm => WireService::Ud,
             _ => WireService::Rc,
         })
+    }
+
+    /// Whether there is a connection manager.
+    fn cm(&self) -> Result<(), Mistake> {
+        let there = self.0.values().any(|(kind, _)| *kind == K::Cm);
+        if there { Ok(()) } else { Err("the device has no `cm`".into()) }
     }
 
     fn region(&self, name: &str) -> Result<(), Mistake> {
@@ -171,6 +211,7 @@ impl<'a> Names<'a> {
                     self.is(name, "memory window", |kind| kind == K::Mw)?;
                 }
                 ("mr", Value::Word(name)) => self.region(name)?,
+                ("qp", Value::Word(name)) => drop(self.qp(name)?),
                 (_, Value::Pieces(pieces)) => {
                     pieces.iter().try_for_each(|(place, _)| self.region(&place.region))?;
                 }
@@ -193,6 +234,8 @@ impl<'a> Names<'a> {
         let has = |kind| match part {
             "va" | "lkey" => kind == K::Mr,
             "rkey" => matches!(kind, K::Mr | K::Mw),
+            "psn" => kind == K::Connection,
+            "id" => matches!(kind, K::Connection | K::Resolution),
             _ => matches!(kind, K::Qp(_)),
         };
         self.is(object, &what, has).map(drop)
@@ -235,13 +278,47 @@ fn has_fields(form: &PacketForm, row: Option<&Opcode>) -> Result<(), Mistake> {
 const fn takes(verb: CallVerb, kind: K) -> bool {
     match verb {
         CallVerb::Modify => matches!(kind, K::Qp(_) | K::Srq),
-        CallVerb::Destroy => true,
+        CallVerb::Destroy => !matches!(kind, K::Cm | K::Question),
+        CallVerb::Accept | CallVerb::Establish | CallVerb::Reject | CallVerb::Disconnect => {
+            matches!(kind, K::Connection)
+        }
+        CallVerb::Answer => matches!(kind, K::Question),
         CallVerb::Reregister | CallVerb::Lose => matches!(kind, K::Mr),
         CallVerb::Attach | CallVerb::Detach => matches!(kind, K::Qp(_)),
         CallVerb::Notify | CallVerb::Resize => matches!(kind, K::Cq),
-        CallVerb::AddGid | CallVerb::RemoveGid | CallVerb::Hold | CallVerb::Release => false,
+        CallVerb::AddGid
+        | CallVerb::RemoveGid
+        | CallVerb::Hold
+        | CallVerb::Release
+        | CallVerb::Connect
+        | CallVerb::Resolve => false,
     }
 }
+
+/// Whether such an object has such an event.
+fn tells(kind: K, event: &str) -> bool {
+    match kind {
+        K::Qp(_) | K::Cq | K::Srq => !OF_CM.contains(&event) || event == "established",
+        K::Listener => matches!(event, "connect-request" | "datagram-request"),
+        K::Connection => OF_CM.contains(&event),
+        K::Resolution => matches!(event, "resolved" | "unreachable"),
+        _ => false,
+    }
+}
+
+/// What connections, listeners and resolutions tell.
+const OF_CM: &[&str] = &[
+    "connect-request",
+    "connect-response",
+    "connect-error",
+    "established",
+    "rejected",
+    "unreachable",
+    "disconnected",
+    "timewait-exit",
+    "datagram-request",
+    "resolved",
+];
 
 fn counter(name: &str, what: &str, known: &[&str]) -> Result<(), Mistake> {
     if known.contains(&name) {
@@ -264,5 +341,6 @@ fn somebody(service: WireService, said: &Arguments) -> PeerSide {
         from: any,
         to: any,
         vlan: None,
+        tid: None,
     }
 }

@@ -13,6 +13,7 @@ use roxe_wire::{
     VlanTag, icrc, pad_for,
 };
 
+use super::mad::{PEER_GUID, Sender};
 use super::mistake::Mistake;
 use super::parameters::NAK_CODES;
 use super::symbols::Numbers;
@@ -31,6 +32,8 @@ pub(super) struct PeerSide {
     pub(super) from: IpAddr,
     pub(super) to: IpAddr,
     pub(super) vlan: Option<u16>,
+    /// The transaction ID of what a management datagram answers.
+    pub(super) tid: Option<u64>,
 }
 
 /// A frame on the wire.
@@ -49,7 +52,11 @@ pub(super) fn build(
     numbers: &Numbers<'_>,
 ) -> Result<WireFrame, Mistake> {
     let arguments = &form.arguments;
-    let payload = arguments.bytes().unwrap_or_default();
+    let datagram = match form.name {
+        PacketName::Cm(message) => Some(message.write(numbers, &sender(peer, arguments))?),
+        _ => None,
+    };
+    let payload = datagram.as_deref().or(arguments.bytes()).unwrap_or_default();
     let row = row_of(form.name, peer.service)?;
     let bth = bth(form.name, row, peer, payload.len(), numbers)?;
     let mut packet = match row {
@@ -74,6 +81,16 @@ pub(super) fn build(
     seal_and_frame(packet, usize::from(bth.pad), peer, numbers)
 }
 
+/// What a peer says of itself in management datagrams.
+fn sender(peer: &PeerSide, arguments: &Arguments) -> Sender {
+    Sender {
+        from: arguments.address("from").unwrap_or(peer.from),
+        to: arguments.address("to").unwrap_or(peer.to),
+        guid: PEER_GUID,
+        tid: peer.tid,
+    }
+}
+
 /// The row of the opcode table; `None` for a raw opcode.
 pub(super) fn row_of(
     name: PacketName,
@@ -84,6 +101,11 @@ pub(super) fn row_of(
         PacketName::Row(row) => return Ok(Some(row)),
         PacketName::Ack | PacketName::RnrNak | PacketName::Nak => "ACKNOWLEDGE",
         PacketName::Short(short) => short,
+        PacketName::Cm(message) if service != Service::Ud => {
+            let what = format!("{} has no {}", service.name(), message.name);
+            return Err(Mistake::at(message.name, what));
+        }
+        PacketName::Cm(_) => "SEND_ONLY",
     };
     let fits = |row: &&Opcode| {
         row.short_name() == short && (row.service == service || row.service == Service::Cnp)

@@ -12,25 +12,28 @@ use roxe_wire::{
 
 use crate::peer::Peer;
 
+use super::mad::{self, Facts, Message, Sender};
 use super::mistake::{Mistake, Stop};
 use super::parameters::{ATOMIC_ACK, NAK_CODES};
 use super::symbols::Numbers;
-use super::syntax::{Bytes, PacketForm, PacketName, Value};
+use super::syntax::{Arguments, Bytes, PacketForm, PacketName, Value};
 
 /// A frame that left.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     opcode: &'static Opcode,
     name: &'static str,
-    facts: Vec<(&'static str, Fact)>,
+    facts: Facts,
     payload: Vec<u8>,
     /// Bytes between payload and ICRC.
     pad: Vec<u8>,
+    /// What it says as a management datagram, and the transaction ID of what that answers.
+    message: Option<(&'static Message, Option<u64>)>,
 }
 
 /// Something that stands in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Fact {
+pub(super) enum Fact {
     Flag(bool),
     Number(u64),
     Word(&'static str),
@@ -53,6 +56,8 @@ pub(super) struct OurSide {
     /// 0 for none.
     pub(super) vlan: u16,
     pub(super) priority: u8,
+    /// What its connection manager calls its adapter.
+    pub(super) guid: u64,
 }
 
 /// Takes a packet apart: all its bytes, with an ICRC whose value nobody looks at.
@@ -153,7 +158,7 @@ pub(super) fn see(packet: &[u8], addressing: &Addressing) -> Result<Seen, String
     let payload = parsed.payload.pieces().concat();
     let after = parsed.opcode.headers_len + payload.len();
     let pad = packet[after..after + usize::from(bth.pad)].to_vec();
-    Ok(Seen { opcode: parsed.opcode, name, facts, payload, pad })
+    Ok(Seen { opcode: parsed.opcode, name, facts, payload, pad, message: None })
 }
 
 fn nak_name(code: NakCode) -> &'static str {
@@ -177,6 +182,31 @@ impl Seen {
         }
     }
 
+    /// Reads it as a message of connection management, if it is one. `tid_of` says from its name,
+    /// its sender's name for the connection and the receiver's which transaction ID it must have.
+    pub(super) fn open(&mut self, tid_of: impl Fn(&'static str, u64, u64) -> Option<u64>) {
+        let Some((message, facts, private)) = mad::read(&self.payload) else { return };
+        (self.name, self.payload) = (message.name, private);
+        self.facts.extend(facts);
+        let own = self.number(message.own_name());
+        let other =
+            if self.fact("request-id").is_some() { own } else { self.number("remote-comm-id") };
+        self.message = Some((message, tid_of(message.name, own, other)));
+    }
+
+    /// The message's name, its sender's name for the connection, and its transaction ID.
+    pub(super) fn transaction(&self) -> Option<(&'static str, u64, u64)> {
+        let (message, _) = self.message?;
+        Some((message.name, self.number(message.own_name()), self.number("tid")))
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        match self.fact(name) {
+            Some(Fact::Number(number)) => *number,
+            _ => 0,
+        }
+    }
+
     fn fact(&self, name: &str) -> Option<&Fact> {
         self.facts.iter().find(|(known, _)| *known == name).map(|(_, fact)| fact)
     }
@@ -185,12 +215,16 @@ impl Seen {
     fn default(&self, name: &str, ours: &OurSide) -> Option<Default> {
         let number = |value: u64| Some(Default::Must(Fact::Number(value)));
         match name {
+            "psn" if self.message.is_some() => Some(Default::Any),
+            "solicited" if self.message.is_some() => Some(Default::Must(Fact::Flag(true))),
             "ack-req" | "solicited" => Some(Default::Must(Fact::Flag(false))),
             "qpn" => number(u64::from(ours.peer_qp.get())),
             "pkey" => number(u64::from(ours.p_key)),
             "mig" => number(ours.kind.conduct().mig_req.into()),
             "reserved-6" => number(ours.kind.reserved_6().into()),
             "fecn" | "becn" | "reserved-7" => number(0),
+            // Private data are shown without the zeros behind them.
+            "pad" if self.message.is_some() => number(0),
             "pad" => number(u64::from(pad_for(self.payload.len()))),
             "qkey" => number(u64::from(ours.q_key)),
             "source-qp" => number(u64::from(ours.own_qp.get())),
@@ -203,7 +237,16 @@ impl Seen {
             "hop" => number(u64::from(ours.hop_limit)),
             "vlan" => number(u64::from(ours.vlan)),
             "pcp" => number(u64::from(ours.priority)),
-            _ => None,
+            _ => self.message.and_then(|(message, tid)| {
+                let by = Sender { from: ours.from, to: ours.to, guid: ours.guid, tid };
+                let ports = [self.number("port"), self.number("source-port")];
+                match (name, tid) {
+                    ("tid", Some(tid)) => number(tid),
+                    // Who begins something chooses it.
+                    ("tid", None) => Some(Default::Any),
+                    _ => message.usual(name, &by, ports).map(Default::Must),
+                }
+            }),
         }
     }
 
@@ -214,7 +257,7 @@ impl Seen {
             let usual = ours.and_then(|ours| self.default(name, ours));
             let silent = match usual {
                 Some(Default::Must(usual)) => usual == *fact,
-                Some(Default::Any) => *name == "sport",
+                Some(Default::Any) => matches!(*name, "sport" | "psn" | "tid"),
                 None => false,
             };
             match fact {
@@ -244,39 +287,29 @@ impl Seen {
             PacketName::Short(short) => self.opcode.short_name() == short,
             PacketName::Row(row) => self.opcode == row,
             PacketName::Raw(code) => self.opcode.code == code,
+            PacketName::Cm(message) => self.name == message.name,
         };
-        if !same_name {
+        let is_message = matches!(form.name, PacketName::Cm(_));
+        if !same_name || is_message != self.message.is_some() {
             let name = self.name;
             let an = if name.starts_with(['A', 'R']) { "an" } else { "a" };
             return Err(format!("it is {an} {name}").into());
         }
-        for (name, _) in &form.arguments.named {
-            if self.fact(name).is_none() {
-                return Err(Mistake::at(name, format!("{} has no `{name}`", self.name)).into());
-            }
+        // What more or less is told of a reason depends on the reason.
+        let is_information = |name: &str| is_message && name.starts_with("ari-");
+        let strange = form.arguments.named.iter().find(|(name, _)| self.fact(name).is_none());
+        if let Some((name, _)) = strange {
+            let what = format!("{} has no `{name}`", self.name);
+            return Err(match is_information(name) {
+                true => what.into(),
+                false => Mistake::at(name, what).into(),
+            });
         }
-        for (name, fact) in &self.facts {
-            let wanted = match form.arguments.get(name) {
-                Some(Value::Any) => continue,
-                Some(said) => said_fact(said, name, numbers)?,
-                None => match self.default(name, ours) {
-                    Some(Default::Any) => continue,
-                    Some(Default::Must(usual)) => usual,
-                    None => {
-                        let what = format!("{} needs `{name}`, or `{name} *`", self.name);
-                        return Err(Mistake::at(form.name.text(), what).into());
-                    }
-                },
-            };
-            if wanted != *fact {
-                let (is, wanted) = (show_fact(name, fact), show_fact(name, &wanted));
-                return Err(match fact {
-                    Fact::Flag(_) => format!("{name} is {is}"),
-                    _ => format!("{name} is {is}, not {wanted}"),
-                }
-                .into());
-            }
-        }
+        let usual = |name: &str| match self.default(name, ours) {
+            None if is_information(name) => Some(Default::Must(Fact::Number(0))),
+            usual => usual,
+        };
+        compare(form.name.text(), &self.facts, &form.arguments, numbers, usual)?;
         Ok(self.check_bytes(form.arguments.payload.as_ref())?)
     }
 
@@ -286,6 +319,9 @@ impl Seen {
         }
         match said {
             Some(Bytes::Any) => Ok(()),
+            Some(Bytes::These(bytes)) if self.message.is_some() => {
+                differ(&self.payload, mad::without_zeros(bytes))
+            }
             Some(Bytes::These(bytes)) => differ(&self.payload, bytes),
             None => differ(&self.payload, &[]),
         }
@@ -301,18 +337,51 @@ impl Seen {
 }
 
 /// What a fact must be when nothing is said.
-enum Default {
+pub(super) enum Default {
     Must(Fact),
     Any,
 }
 
-fn said_fact(said: &Value, name: &str, numbers: &Numbers<'_>) -> Result<Fact, Mistake> {
+/// Whether all facts of something are what is said of them, or else what is usual.
+pub(super) fn compare(
+    what: &str,
+    facts: &Facts,
+    arguments: &Arguments,
+    numbers: &Numbers<'_>,
+    usual: impl Fn(&str) -> Option<Default>,
+) -> Result<(), Stop> {
+    for (name, fact) in facts {
+        let wanted = match arguments.get(name) {
+            Some(Value::Any) => continue,
+            Some(said) => said_fact(said, name, numbers)?,
+            None => match usual(name) {
+                Some(Default::Any) => continue,
+                Some(Default::Must(usual)) => usual,
+                None => {
+                    let missing = format!("{what} needs `{name}`, or `{name} *`");
+                    return Err(Mistake::at(what, missing).into());
+                }
+            },
+        };
+        if wanted != *fact {
+            let (is, wanted) = (show_fact(name, fact), show_fact(name, &wanted));
+            return Err(match fact {
+                Fact::Flag(_) => format!("{name} is {is}"),
+                _ => format!("{name} is {is}, not {wanted}"),
+            }
+            .into());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn said_fact(said: &Value, name: &str, numbers: &Numbers<'_>) -> Result<Fact, Mistake> {
     Ok(match said {
         Value::Flag => Fact::Flag(true),
         Value::Number(_) => Fact::Number(numbers.or(name, 0)?),
         Value::Word(word) => {
-            let known = NAK_CODES.iter().chain(&["range", "region"]).find(|known| *known == word);
-            Fact::Word(known.copied().unwrap_or(""))
+            let known = NAK_CODES.iter().chain(&["range", "region"]).chain(&mad::WORDS);
+            Fact::Word(known.copied().find(|known| *known == word).unwrap_or(""))
         }
         Value::List(words) => {
             let known = ["global", "persistent"].into_iter();
@@ -323,10 +392,15 @@ fn said_fact(said: &Value, name: &str, numbers: &Numbers<'_>) -> Result<Fact, Mi
     })
 }
 
-fn show_fact(name: &str, fact: &Fact) -> String {
+pub(super) fn show_fact(name: &str, fact: &Fact) -> String {
     let in_hex = ["va", "rkey", "qkey", "pkey", "imm", "inv", "qpn", "source-qp", "sport"];
+    let ends_in_hex = ["-id", "tid", "guid", "-qpn", "-q-key", "-lid", "-key"];
     match fact {
-        Fact::Number(number) if in_hex.contains(&name) => format!("0x{number:x}"),
+        Fact::Number(number)
+            if in_hex.contains(&name) || ends_in_hex.iter().any(|end| name.ends_with(end)) =>
+        {
+            format!("0x{number:x}")
+        }
         Fact::Number(number) => number.to_string(),
         Fact::Flag(flag) => if *flag { "set" } else { "not set" }.to_owned(),
         Fact::Word(word) => (*word).to_owned(),

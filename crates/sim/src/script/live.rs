@@ -257,7 +257,7 @@ impl<'s> Live<'s> {
                 let pending = self.next(line, &Wanted::Completion(qpn, *receive))?;
                 self.check_completion(arguments, pending)
             }
-            Statement::Event { object, name } => {
+            Statement::Event { object, name, .. } => {
                 if self.terms.by_hand.is_some() || self.terms.untold.contains(name) {
                     return Ok(());
                 }
@@ -400,6 +400,7 @@ impl<'s> Live<'s> {
             from: qp.peer_address,
             to: qp.own_address,
             vlan: None,
+            tid: None,
         };
         let form = PacketForm { name: form.name, arguments: self.here(&form.arguments) };
         let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
@@ -472,6 +473,7 @@ impl<'s> Live<'s> {
             kind: self.terms.kind,
             vlan: 0,
             priority: 0,
+            guid: 0,
         })
     }
 

@@ -113,6 +113,11 @@ impl Bench {
                 Object::Srq(self.device.create_shared_receive_queue(pd, depth, max_sge, limit)?)
             }
             ObjectKind::Qp(service) => return self.make_qp(name, service, a),
+            ObjectKind::Cm => return self.make_cm(name, a),
+            ObjectKind::Listener => self.make_listener(a)?,
+            ObjectKind::Connection | ObjectKind::Resolution | ObjectKind::Question => {
+                return Err("calls and events make such a thing".into());
+            }
         };
         self.objects.insert(name.to_owned(), made);
         Ok(())
@@ -188,11 +193,31 @@ impl Bench {
             self.device.create_queue_pair(&init)?
         };
         let peer = if gsi { 1 } else { FIRST_PEER_QPN + self.peers };
+        self.peers += 1;
+        self.bring_up(name, service, (qpn, peer), a)
+    }
+
+    /// Queue pair 1, ready to send.
+    pub(super) fn make_gsi(&mut self, name: &str, init: &QueuePairInit) -> Verb {
+        let qpn = self.device.create_gsi_queue_pair(init)?;
+        self.bring_up(name, init.service, (qpn, 1), &Arguments::default())
+    }
+
+    /// Names a queue pair, and moves it to the state that is said; `ends` are its number and its
+    /// peer's.
+    fn bring_up(
+        &mut self,
+        name: &str,
+        service: ServiceType,
+        ends: (Qpn, u32),
+        a: &Arguments,
+    ) -> Verb {
+        let (qpn, peer) = ends;
         let gid = self.number_or(a, "gid", 0)? as u32;
         let own = self.device.gids().get(gid).copied();
         let own_address = own.map_or(self.settings.address, |own| own.gid.to_ip());
         let mut blank = Attributes { qpn, ..default_attributes(self.settings.path_mtu, peer)? };
-        if gsi {
+        if qpn == Qpn::GSI {
             blank.q_key = QKey::GSI;
         }
         let qp = Qp {
@@ -206,7 +231,6 @@ impl Bench {
             source_port: None,
         };
         self.objects.insert(name.to_owned(), Object::Qp(Box::new(qp)));
-        self.peers += 1;
         if let Some(window) = self.number(a, "window", None)? {
             self.device.set_window(qpn, window as u32)?;
         }
@@ -222,7 +246,7 @@ impl Bench {
         if at == until { Ok(()) } else { self.modify_with(name, until, AttributeMask::NONE) }
     }
 
-    fn modify_with(&mut self, name: &str, to: QpState, given: AttributeMask) -> Verb {
+    pub(super) fn modify_with(&mut self, name: &str, to: QpState, given: AttributeMask) -> Verb {
         let qp = self.qp(name)?.clone();
         self.device.modify_queue_pair(qp.qpn, to, given, &qp.values, Some(&qp.vector))?;
         Ok(())
@@ -232,6 +256,9 @@ impl Bench {
     pub(super) fn call(&mut self, verb: CallVerb, target: &str, a: &Arguments) -> Verb {
         if target == "device" {
             return self.call_device(verb, a);
+        }
+        if verb.is_about_connections() {
+            return self.call_cm(verb, target, a);
         }
         let object = self.objects.get(target).cloned();
         let object = object.ok_or_else(|| self.no("name of anything", target))?;
@@ -251,6 +278,10 @@ impl Bench {
                     Object::Handle(path) => self.device.destroy_address_handle(*path)?,
                     Object::Srq(srq) => self.device.destroy_shared_receive_queue(*srq)?,
                     Object::Qp(qp) => self.device.destroy_queue_pair(qp.qpn)?,
+                    Object::Listener(_)
+                    | Object::Connection(_)
+                    | Object::Resolution(_)
+                    | Object::Question(_) => return self.call_cm(verb, target, a),
                 }
                 // The names of memory stay, so that a script can go on using stale keys.
                 if !matches!(object, Object::Region(_) | Object::Window { .. } | Object::Qp(_)) {

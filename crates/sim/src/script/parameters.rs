@@ -40,7 +40,7 @@ const U24: Kind = bits(24);
 const U32: Kind = bits(32);
 const U64: Kind = bits(64);
 
-const fn bits(width: u32) -> Kind {
+pub(super) const fn bits(width: u32) -> Kind {
     Number(0, u64::MAX >> (64 - width))
 }
 
@@ -89,12 +89,39 @@ pub(super) const EVENT_NAMES: &[&str] = &[
     "notify",
     "overrun",
     "limit",
+    "connect-request",
+    "connect-response",
+    "connect-error",
+    "rejected",
+    "unreachable",
+    "disconnected",
+    "timewait-exit",
+    "datagram-request",
+    "resolved",
 ];
 
-pub(super) const ERRORS: &[&str] = &["EINVAL", "ENOMEM", "EBUSY"];
+/// What may stand behind an event.
+pub(super) fn of_event(name: &str) -> &'static [Parameter] {
+    match name {
+        "connect-request" => &[
+            ("as", Name),
+            ("from", Address),
+            ("source-port", U16),
+            ("responder-resources", U8),
+            ("initiator-depth", U8),
+        ],
+        "connect-response" => &[("responder-resources", U8), ("initiator-depth", U8)],
+        "rejected" | "connect-error" => &[("reason", U16)],
+        "datagram-request" => &[("as", Name), ("from", Address), ("source-port", U16)],
+        "resolved" => &[("status", U8), ("service-qpn", U24), ("service-q-key", U32)],
+        _ => &[],
+    }
+}
+
+pub(super) const ERRORS: &[&str] = &["EINVAL", "ENOMEM", "EBUSY", "EADDRINUSE"];
 
 /// What may stand behind the dot of a symbol.
-pub(super) const SYMBOL_PARTS: &[&str] = &["va", "rkey", "lkey", "qpn", "peer"];
+pub(super) const SYMBOL_PARTS: &[&str] = &["va", "rkey", "lkey", "qpn", "peer", "id", "psn"];
 
 /// The answer to an atomic, as explanations call it.
 pub(super) const ATOMIC_ACK: &str = "ATOMIC_ACK";
@@ -142,6 +169,9 @@ pub(super) const ATTRIBUTES: &[&str] = &[
     "max-dest-rd-atomic",
     "peer",
 ];
+
+/// Whose ports services have: `RDMA_PS_TCP` and the like.
+const SPACES: &[&str] = &["tcp", "udp", "ib"];
 
 const PLACEMENTS: &[&str] = &["global", "persistent"];
 const SELECTIVITIES: &[&str] = &["range", "region"];
@@ -209,6 +239,18 @@ pub(super) const fn of_object(object: ObjectKind) -> &'static [Parameter] {
             ("sl", U4),
             ("pd", Name),
         ],
+        ObjectKind::Cm => &[
+            ("guid", U64),
+            ("ack-delay", U5),
+            ("responder-resources", U8),
+            ("initiator-depth", U8),
+            ("service-timeout", U5),
+            ("max-connections", U32),
+        ],
+        ObjectKind::Listener => {
+            &[("port", U16), ("space", Word(SPACES)), ("address", Address), ("backlog", U16)]
+        }
+        ObjectKind::Connection | ObjectKind::Resolution | ObjectKind::Question => &[],
         ObjectKind::Srq => &[("depth", U32), ("limit", U32), ("sge", U32), ("pd", Name)],
         ObjectKind::Qp(Service::Rc | Service::Uc | Service::Ud | Service::Gsi) => QP,
     }
@@ -308,6 +350,38 @@ pub(super) const fn of_call(verb: CallVerb) -> &'static [Parameter] {
         CallVerb::Attach | CallVerb::Detach => &[("group", Address)],
         CallVerb::Notify => &[("solicited", Flag)],
         CallVerb::Resize => &[("depth", U32)],
+        CallVerb::Connect => &[
+            ("qp", Name),
+            ("port", U16),
+            ("source-port", U16),
+            ("to", Address),
+            ("gid", U32),
+            ("responder-resources", U8),
+            ("initiator-depth", U8),
+            ("retry", U3),
+            ("rnr-retry", U3),
+            ("tclass", U8),
+            ("hop", U8),
+            ("sl", U4),
+            ("response-timeout", U5),
+            ("max-cm-retries", U4),
+            ("packet-lifetime", U5),
+        ],
+        CallVerb::Accept => {
+            &[("qp", Name), ("responder-resources", U8), ("initiator-depth", U8), ("rnr-retry", U3)]
+        }
+        CallVerb::Establish | CallVerb::Disconnect => &[],
+        CallVerb::Reject => &[("reason", U16)],
+        CallVerb::Resolve => &[
+            ("port", U16),
+            ("source-port", U16),
+            ("to", Address),
+            ("gid", U32),
+            ("response-timeout", U5),
+            ("max-cm-retries", U4),
+            ("packet-lifetime", U5),
+        ],
+        CallVerb::Answer => &[("qp", Name), ("qkey", U32), ("status", U8)],
     }
 }
 

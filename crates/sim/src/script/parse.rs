@@ -8,6 +8,7 @@ use std::time::Duration;
 use roxe_wire::opcode::{OPCODES, Operation};
 use roxe_wire::{Instant, Opcode};
 
+use super::mad::MESSAGES;
 use super::mistake::{ParseError, suggest};
 use super::parameters::{self, ATOMIC_ACK, Kind, Parameter};
 use super::syntax::{
@@ -205,14 +206,14 @@ impl<'a> Cursor<'a> {
             }
             EventWord::Into => {
                 let qp = self.name("a queue pair's name")?;
-                Ok(Statement::Into { qp, packet: self.packet(parameters::FRAME_IN)? })
+                Ok(Statement::Into { qp, packet: self.packet(true)? })
             }
             EventWord::Out => {
                 let qp = self.name("a queue pair's name")?;
-                let mut forms = vec![self.packet(parameters::FRAME_OUT)?];
+                let mut forms = vec![self.packet(false)?];
                 while self.peek_bare() == Some("|") {
                     self.at += 1;
-                    forms.push(self.packet(parameters::FRAME_OUT)?);
+                    forms.push(self.packet(false)?);
                 }
                 Ok(Statement::Out { qp, forms })
             }
@@ -220,7 +221,8 @@ impl<'a> Cursor<'a> {
             EventWord::Event => {
                 let object = self.name("an object's name")?;
                 let name = self.one_of("an event", &pairs(parameters::EVENT_NAMES))?.to_owned();
-                Ok(Statement::Event { object, name })
+                let arguments = self.arguments(parameters::of_event(&name))?;
+                Ok(Statement::Event { object, name, arguments })
             }
             EventWord::Counter => {
                 let first = self.name("the name of a counter, or of a queue pair")?;
@@ -289,7 +291,7 @@ impl<'a> Cursor<'a> {
         Ok(Some(error.to_owned()))
     }
 
-    fn packet(&mut self, parameters: &'static [Parameter]) -> Result<PacketForm, Wrong> {
+    fn packet(&mut self, inbound: bool) -> Result<PacketForm, Wrong> {
         let raw = self.peek_bare() == Some("OPCODE");
         let name = if raw {
             self.at += 1;
@@ -300,10 +302,17 @@ impl<'a> Cursor<'a> {
         } else {
             let Some(name) = self.peek_bare().and_then(packet_name) else {
                 let expected = "a packet's name: SEND_ONLY, ACK, RNR_NAK, NAK, OPCODE n …";
-                return Err(self.wrong_word(expected, packet_names()));
+                let messages = MESSAGES.iter().map(|message| message.name);
+                return Err(self.wrong_word(expected, packet_names().into_iter().chain(messages)));
             };
             self.at += 1;
             name
+        };
+        let parameters = match (name, inbound) {
+            (PacketName::Cm(message), true) => message.parameters_in,
+            (PacketName::Cm(message), false) => message.parameters_out,
+            (_, true) => parameters::FRAME_IN,
+            (_, false) => parameters::FRAME_OUT,
         };
         Ok(PacketForm { name, arguments: self.arguments(parameters)? })
     }
@@ -478,6 +487,8 @@ pub(super) const OBJECTS: &[(&str, ObjectKind)] = &[
     ("ah", ObjectKind::Ah),
     ("srq", ObjectKind::Srq),
     ("qp", ObjectKind::Qp(Service::Rc)),
+    ("cm", ObjectKind::Cm),
+    ("listen", ObjectKind::Listener),
 ];
 
 pub(super) const SERVICES: &[(&str, Service)] =
@@ -509,6 +520,13 @@ pub(super) const CALLS: &[(&str, CallVerb)] = &[
     ("remove-gid", CallVerb::RemoveGid),
     ("hold", CallVerb::Hold),
     ("release", CallVerb::Release),
+    ("connect", CallVerb::Connect),
+    ("accept", CallVerb::Accept),
+    ("establish", CallVerb::Establish),
+    ("reject", CallVerb::Reject),
+    ("disconnect", CallVerb::Disconnect),
+    ("resolve", CallVerb::Resolve),
+    ("answer", CallVerb::Answer),
 ];
 
 fn pairs(words: &[&'static str]) -> Vec<(&'static str, &'static str)> {
@@ -556,6 +574,9 @@ fn packet_name(word: &str) -> Option<PacketName> {
         "NAK" => return Some(PacketName::Nak),
         ATOMIC_ACK => return Some(PacketName::Short("ATOMIC_ACKNOWLEDGE")),
         _ => {}
+    }
+    if let Some(message) = MESSAGES.into_iter().find(|message| message.name == word) {
+        return Some(PacketName::Cm(message));
     }
     let row = |row: &&'static Opcode| row.short_name() == word;
     if let Some(row) = OPCODES.iter().find(row) {

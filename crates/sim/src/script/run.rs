@@ -7,7 +7,7 @@ use roxe_device::HostMemory;
 use roxe_transport::congestion::notification_point::CnpScope;
 use roxe_transport::congestion::{Burst, NotificationPoint, Rate};
 use roxe_transport::work::{Completion, CompletionStatus, Extra};
-use roxe_wire::{Frame, ImmDt, Instant, Mtu, RKey, RawFrame, Start};
+use roxe_wire::{Frame, ImmDt, Instant, Mtu, Qpn, RKey, RawFrame, Start};
 
 use roxe_transport::qp_state::ServiceType;
 
@@ -17,13 +17,17 @@ use crate::phrase;
 use super::{Outcome, Play, Played, PlayedFrame};
 
 use super::bench::{Bench, Done, Object, Pending, Settings, is_receive};
+use super::cm::By;
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
+use super::mad::PEER_TID;
 use super::mistake::{Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
 use super::symbols::{NoSymbols, Numbers, Symbols};
-use super::syntax::{Arguments, Line, PacketForm, Place, Script, Statement, Value, When};
+use super::syntax::{
+    Arguments, Line, PacketForm, PacketName, Place, Script, Statement, Value, When,
+};
 
 /// A line that did not come true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,13 +238,24 @@ impl Bench {
                 });
                 self.check_completion(arguments, pending?)
             }
-            Statement::Event { object, name } => {
+            Statement::Event { object, name, arguments } => {
+                let of_cm = self.events_of(object);
                 let pending = self.next(line.when, |pending| match &pending.what {
                     Done::Event { object: of, .. } => of == object,
+                    Done::Told(told) => Some(told.of) == of_cm,
                     _ => false,
                 })?;
                 match pending.what {
                     Done::Event { name: is, .. } if is == name => Ok(()),
+                    Done::Told(told) if told.name == name => {
+                        let shown = told.show(object);
+                        self.check_told(object, arguments, told).map_err(|stop| match stop {
+                            Stop::Difference(difference) => {
+                                Stop::Difference(format!("instead: {shown}\n  {difference}"))
+                            }
+                            mistake => mistake,
+                        })
+                    }
                     other => Err(format!("instead: {}", self.show(&other)).into()),
                 }
             }
@@ -369,6 +384,15 @@ impl Bench {
     }
 
     fn inject(&mut self, name: &str, form: &PacketForm) -> Result<(), Mistake> {
+        let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
+        let message = match form.name {
+            PacketName::Cm(message) => Some(message),
+            _ => None,
+        };
+        let own = message.map(|it| numbers.or(it.own_name(), 0)).transpose()?.unwrap_or(0);
+        let other = numbers.or("remote-comm-id", own)?;
+        let tid = message.zip(self.manager.as_ref());
+        let tid = tid.and_then(|(it, manager)| manager.tid_of(By::Peer, it.name, own, other));
         let qp = self.qp(name)?;
         let peer = PeerSide {
             service: qp.service.on_the_wire(),
@@ -379,9 +403,15 @@ impl Bench {
             from: qp.peer_address,
             to: qp.own_address,
             vlan: qp.vlan,
+            tid,
         };
-        let numbers = Numbers { symbols: self, arguments: &form.arguments, qp: name };
         let frame = frame_in::build(form, &peer, &numbers)?;
+        if let Some(message) = message {
+            let sent = numbers.or("tid", tid.unwrap_or(PEER_TID << 32 | own))?;
+            if let Some(manager) = &mut self.manager {
+                manager.remember(By::Peer, message.name, own, sent);
+            }
+        }
         let (first, second) = frame.bytes.split_at(frame.split);
         let wire_len = frame.bytes.len();
         let raw = RawFrame { start: Start::Ethernet, first, second, wire_len };
@@ -462,6 +492,9 @@ impl Bench {
     fn check_counter(&mut self, qp: Option<&str>, name: &str, wanted: u64) -> Result<(), Stop> {
         self.collect();
         let value = match qp {
+            Some(qp) if self.manager.is_some() && self.qp(qp)?.qpn == Qpn::GSI => {
+                self.manager.as_ref().and_then(|manager| manager.counter(name))
+            }
             Some(qp) => {
                 let counters = self.device.queue_pair_counters(self.qp(qp)?.qpn);
                 counters.and_then(|counters| counters.by_name(name))
@@ -483,7 +516,7 @@ impl Bench {
             Object::Qp(qp) => self.device.queue_pair_deadline(qp.qpn),
             _ => None,
         });
-        qps.min()
+        qps.chain(self.manager.as_ref().and_then(|manager| manager.poll_timeout())).min()
     }
 
     /// What queue pairs that ended say of it, a line each.

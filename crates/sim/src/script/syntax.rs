@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use roxe_wire::Opcode;
 
+use super::mad::Message;
 use super::mistake::{Mistake, ParseError};
 use super::words::{Token, Word};
 
@@ -85,7 +86,7 @@ pub(super) enum Statement {
     /// The next completion of one kind.
     Completion { qp: Option<String>, receive: bool, arguments: Arguments },
     /// The next event of an object.
-    Event { object: String, name: String },
+    Event { object: String, name: String, arguments: Arguments },
     /// A counter's value: the device's, or a queue pair's.
     Counter { qp: Option<String>, name: String, value: u64 },
     /// The contents of memory.
@@ -110,6 +111,13 @@ pub(super) enum ObjectKind {
     Ah,
     Srq,
     Qp(Service),
+    /// The connection manager of the device, with its queue pair 1.
+    Cm,
+    Listener,
+    /// What events and calls make of it, each with a name of its own.
+    Connection,
+    Resolution,
+    Question,
 }
 
 /// The services of queue pairs.
@@ -152,6 +160,29 @@ pub(super) enum CallVerb {
     RemoveGid,
     Hold,
     Release,
+    Connect,
+    Accept,
+    Establish,
+    Reject,
+    Disconnect,
+    Resolve,
+    Answer,
+}
+
+impl CallVerb {
+    /// Whether the connection manager is called, and the device only then.
+    pub(super) const fn is_about_connections(self) -> bool {
+        matches!(
+            self,
+            Self::Connect
+                | Self::Accept
+                | Self::Establish
+                | Self::Reject
+                | Self::Disconnect
+                | Self::Resolve
+                | Self::Answer
+        )
+    }
 }
 
 /// A place in a region: `m1+8`.
@@ -181,6 +212,8 @@ pub(super) enum PacketName {
     Row(&'static Opcode),
     /// `OPCODE n`: any value at all.
     Raw(u8),
+    /// A management datagram that connects, or parts.
+    Cm(&'static Message),
 }
 
 impl PacketName {
@@ -193,6 +226,7 @@ impl PacketName {
             Self::Short(short) => short,
             Self::Row(row) => row.name,
             Self::Raw(_) => "OPCODE",
+            Self::Cm(message) => message.name,
         }
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use roxe_device::counters::{NAMES, QpCounters};
 
+use super::cm::COUNTERS;
+use super::mad::MESSAGES;
 use super::parameters::{self, Kind, Parameter};
 use super::parse::{CALLS, EVENTS, OBJECTS, SENDS, SERVICES, packet_names, show_range};
 
@@ -33,11 +35,26 @@ pub fn words() -> String {
     all.parameters("<", &parameters::FRAME_IN[parameters::FRAME_OUT.len()..]);
     all.list("packet", &packet_names());
     all.row("packet", "OPCODE", &show_range(0, 255));
-    all.list("event", parameters::EVENT_NAMES);
+    for message in MESSAGES {
+        all.parameters(&format!("> {}", message.name), message.parameters_out);
+    }
+    let faults = MESSAGES[0].parameters_in.iter();
+    let faults =
+        faults.filter(|(name, _)| MESSAGES[0].parameters_out.iter().all(|(out, _)| out != name));
+    all.parameters("< REQ, MRA, …", &faults.copied().collect::<Vec<_>>());
+    for name in parameters::EVENT_NAMES {
+        match parameters::of_event(name) {
+            [] => all.row("event", name, ""),
+            of => all.parameters(&format!("event {name}"), of),
+        }
+    }
     all.list("state", parameters::STATES);
     all.list("fails", parameters::ERRORS);
     all.list("access", parameters::RIGHTS);
     all.list("symbol", parameters::SYMBOL_PARTS);
+    for (name, _) in COUNTERS {
+        all.row("counter", name, "of a connection manager");
+    }
     let of_queue_pairs = QpCounters::new();
     for row in NAMES {
         let too = of_queue_pairs.by_name(row.name).map_or("", |_| "of the device, or a queue pair");

@@ -14,7 +14,7 @@ use super::super::objects::{
 };
 use super::super::symbols::Symbols as _;
 use super::super::syntax::{Arguments, CallVerb, ObjectKind, Service};
-use super::{Halt, Live, difference};
+use super::{Halt, Live, difference, skip};
 
 /// What a name stands for. Numbers are the agent's, if nothing else is said.
 pub(super) enum Thing {
@@ -185,6 +185,11 @@ impl Live<'_> {
                 Thing::Srq(srq)
             }
             ObjectKind::Qp(service) => return self.make_qp(name, service, a),
+            ObjectKind::Cm
+            | ObjectKind::Listener
+            | ObjectKind::Connection
+            | ObjectKind::Resolution
+            | ObjectKind::Question => return Err(Halt::Skip(skip::MANAGER.to_owned())),
         };
         self.objects.insert(name.to_owned(), made);
         Ok(())

@@ -228,6 +228,7 @@ impl Live<'_> {
             Done::Frame { qp, seen: Err(why), .. } => {
                 format!("> {} a packet that is wrong: {why}", qp.as_deref().unwrap_or("?"))
             }
+            Done::Told(told) => told.show("?"),
             Done::Completion(completion) => {
                 let is = |thing: &Thing| matches!(thing, Thing::Qp(qp) if qp.qpn == completion.qpn);
                 let qp = self.objects.iter().find(|(_, thing)| is(thing));

@@ -155,6 +155,7 @@ fn of_statement(statement: &Statement) -> Option<&'static str> {
         Statement::Make { object: ObjectKind::Qp(Service::Gsi), .. } => {
             Some("queue pair 1 is the kernel's")
         }
+        Statement::Make { object: ObjectKind::Cm, .. } => Some(MANAGER),
         Statement::Make { object: ObjectKind::Qp(_), arguments, .. } => {
             if arguments.has("window") {
                 Some("`window` is our engine's own")
@@ -219,6 +220,9 @@ fn by_hand(statement: &Statement) -> Option<&'static str> {
 const MOST_TIME: Duration = Duration::from_secs(60);
 
 const MOST_MEMORY: u64 = 1 << 24;
+
+/// Why nothing of connection management is asked of a device.
+pub(super) const MANAGER: &str = "connections are made by the kernel's own manager";
 
 const VLANS: &str = "it needs addresses on VLANs";
 

@@ -55,6 +55,16 @@ fn errors_say_where_and_what_was_expected() {
     let request = error("+0 post sned q1");
     assert!(request.contains("expected a request (or recv): send, "), "{request}");
     assert!(error("devise seed 4").ends_with("did you mean `device`?"));
+    assert!(error("+0 < c1 REP local-qp 4").ends_with("`local-qp`; did you mean `local-qpn`?"));
+    assert!(error("+0 > c1 REP class 4").contains("expected one of local-comm-id, remote-comm-id"));
+    assert!(error("+0 < c1 SIDR_RPE").ends_with("did you mean `SIDR_REP`?"));
+    let request = error("+0 event l1 connect-request reason 8");
+    assert!(request.contains("expected one of as, from, source-port, "), "{request}");
+    assert!(
+        error("+0 event k1 unreachable reason 4").contains("expected the end of the statement")
+    );
+    assert!(error("+0 < c1 MRA message req-uest").contains("a word: req, rep, other, reserved"));
+    assert!(error("+0 call conect k1").ends_with("did you mean `connect`?"));
     assert!(error("+0 completion recv id 1 okay").contains("did you mean `ok`?"));
 }
 
