@@ -632,6 +632,9 @@ pub(crate) struct RunArguments {
     /// Say nothing of queue pairs that ended
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Become the program, as a child of this process
+    #[arg(long, hide = true)]
+    pub(crate) begun_by: Option<u32>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

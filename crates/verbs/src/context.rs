@@ -410,8 +410,9 @@ impl Context {
         take: impl FnMut() -> Option<T>,
         ready: BorrowedFd<'_>,
         timeout: Duration,
+        interrupts: impl Fn() -> bool,
     ) -> Option<T> {
-        self.inner.engine.wait_for(take, ready, timeout)
+        self.inner.engine.wait_for(take, ready, timeout, interrupts)
     }
 
     /// Runs a call of an application that polls.

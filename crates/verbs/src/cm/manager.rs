@@ -242,7 +242,7 @@ impl Shared {
     fn run(&self) {
         loop {
             let wait = self.turn();
-            match self.notices.take(wait) {
+            match self.notices.take(wait, || false) {
                 Some(Notice::Close) => return,
                 Some(Notice::Established(qpn)) => self.established(qpn),
                 Some(Notice::Gone) => self.lock().tell_all(&CmEventKind::DeviceRemoval),
