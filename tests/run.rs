@@ -181,6 +181,6 @@ fn what_is_missing_is_said() {
     assert!(text(&output.stderr).contains("no-such-program: No such file"), "{output:?}");
     let output = roxe.run(&["-d", "tap:x", "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
-    let expected = "roxe: device `tap:x`: `tap` is none of xdp, udp, auto, memory\n";
+    let expected = "roxe: device `tap:x`: `tap` is none of xdp, udp, auto, host, memory\n";
     assert_eq!(text(&output.stderr), expected);
 }

@@ -54,6 +54,15 @@ fn stories() -> std::sync::MutexGuard<'static, Option<Stories>> {
     STORIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A program asks for what is not there, and will go no further.
+pub(crate) fn of_what_is_missing(sentence: &str) {
+    begin();
+    if let Some(Stories { file, .. }) = &mut *stories() {
+        // Who wants to know has gone, then.
+        let _ = writeln!(file, "{sentence}");
+    }
+}
+
 /// The story of a queue pair, once.
 fn tell(session: &Session, qpn: u32, sentence: &str) {
     if let Some(Stories { file, told }) = &mut *stories()

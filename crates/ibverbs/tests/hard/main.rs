@@ -1,8 +1,10 @@
 //! Hard use of our libibverbs.so.1, by programs of our own in C: many threads, forks, signals, ends
 //! at any moment, and programs that have nothing to do with RDMA.
 
+mod huge_pages;
 #[path = "../../../net/tests/namespace/mod.rs"]
 mod namespace;
+mod suite;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio, id};
@@ -104,10 +106,34 @@ fn a_program_may_fork_before_it_opens_an_adapter_and_behind_it() {
 }
 
 #[test]
+fn two_processes_share_an_adapter_and_its_address() {
+    let said = Program::new("share", include_str!("share.c")).run("host:127.0.10.10");
+    assert_eq!(said, "both\n");
+}
+
+#[test]
 fn a_signal_ends_a_wait_where_the_program_says_so() {
     let said = Program::new("signals", include_str!("signals.c")).run("udp:127.0.10.5");
     let expected = "cq event: 1\nasync event: 1\ncm event: 1\nhandled 1, over 0\ncame: 0\n";
     assert_eq!(said, expected);
+}
+
+/// The time-out that was asked for is kept where the kernel sends the packets, too.
+#[test]
+fn a_peer_that_is_not_there_is_told_of_in_time() {
+    if !is_root() {
+        return;
+    }
+    let program = Program::new("nobody", include_str!("nobody.c"));
+    let cable = Cable::new(1500);
+    for device in ["xdp:va", "udp:192.0.2.1"] {
+        let found = |address: &str| {
+            let mut command = program.command(device);
+            printed(&cable.a.run(|| command.arg(address).output()).expect("it runs"))
+        };
+        assert_eq!(found("192.0.2.99"), "RDMA_CM_EVENT_ADDR_ERROR -110\n", "{device}");
+        assert_eq!(found("192.0.2.2"), "RDMA_CM_EVENT_ADDR_RESOLVED 0\n", "{device}");
+    }
 }
 
 /// Kills the program at moments of all its phases, and says whether the adapter is free at once.
@@ -150,13 +176,14 @@ fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
     fs::write(&stories, "").expect("there is room");
     let mut command = program.command("udp:127.0.10.7");
     let output = command.env("ROXE_STORIES", &stories).output().expect("it runs");
-    assert_eq!(printed(&output), "rtr: 22, ah: 0\ninline: 1\n");
+    assert_eq!(printed(&output), "rtr: 22, ah: 0\nsocket: -1 1\ninline: 1\n");
     let told = fs::read_to_string(&stories).expect("it is there");
     let lines: Vec<_> = told.lines().collect();
-    assert_eq!(lines.len(), 2, "{told}");
+    assert_eq!(lines.len(), 3, "{told}");
     assert!(lines[0].starts_with("roxe0: queue pair 0x"), "{told}");
     assert!(lines[1].starts_with("roxe0: an address handle: "), "{told}");
-    assert!(lines.iter().all(|line| line.contains("without a GID")), "{told}");
+    assert!(lines[..2].iter().all(|line| line.contains("without a GID")), "{told}");
+    assert_eq!(lines[2], "sockets over RDMA (rsocket) are not in this library");
 }
 
 /// A disk that is full, by way of a limit for files.

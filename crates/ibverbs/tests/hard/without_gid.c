@@ -1,4 +1,6 @@
 /* Names its peers without a GID, as ibv_rc_pingpong does without -g. */
+#include <rdma/rsocket.h>
+
 int main(void) {
     open_at(0);
     struct ibv_qp *qp = make();
@@ -11,6 +13,9 @@ int main(void) {
     printf("rtr: %d", ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
     printf(", ah: %d\n", ibv_create_ah(pd, &to.ah_attr) != NULL);
+    errno = 0;
+    printf("socket: %d", rsocket(AF_INET, SOCK_STREAM, 0));
+    printf(" %d\n", errno == EOPNOTSUPP);
     struct ibv_qp_init_attr made;
     struct ibv_qp_attr known;
     must(!ibv_query_qp(qp, &known, IBV_QP_CAP, &made), "ibv_query_qp");
