@@ -632,6 +632,9 @@ pub(crate) struct RunArguments {
     /// Say nothing of queue pairs that ended
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Become the program, as a child of this process
+    #[arg(long, hide = true)]
+    pub(crate) begun_by: Option<u32>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
@@ -707,6 +710,7 @@ Device strings:
           [,vlan=10]                           the VLAN that those are on
   udp:10.0.0.1[,gso=auto|on|off][,verify=on|off]
   auto:eth1      the first where it is allowed, else the second
+  host:10.0.0.1  joined with all of that kind on this host; several may have one address
   memory:NAME    joined with all of the same name in the same program
   and behind each of them [,capture=FILE][,fault=RULES]
       [,cc=none|dcqcn|dcqcn-paper|timely|swift][,PARAMETER=VALUE]…[,rate=GBPS][,cnp=on|off]

@@ -13,11 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use roxe_verbs::cm::{CmOptions, CmParameters, Connected, ConnectionRequest, Listener, connect};
+use roxe_verbs::cm::{
+    CmError, CmOptions, CmParameters, Connected, ConnectionRequest, Listener, connect,
+};
 use roxe_verbs::{
     AccessFlags, Buffer, Completion, CompletionChannel, CompletionQueue, CompletionStatus, Context,
-    Data, MemoryRegion, QueuePair, RKey, ReceiveCapacity, ReceiveRequest, Remote, SendCapacity,
-    SendOperation, SendRequest, ServiceType,
+    Data, Error, MemoryRegion, QueuePair, RKey, ReceiveCapacity, ReceiveRequest, Remote,
+    SendCapacity, SendOperation, SendRequest, ServiceType,
 };
 
 use crate::outcome::{Outcome, complain};
@@ -75,7 +77,13 @@ fn serve(
     loop {
         let request = listener.next(Duration::MAX)?;
         if !arguments.persistent {
-            return answer(context, request, arguments);
+            match accept(context, request, arguments)? {
+                Ok(end) => return answer(end),
+                Err(why) => {
+                    complain(format_args!("{why}: still listens"));
+                    continue;
+                }
+            }
         }
         let served = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -87,7 +95,12 @@ fn serve(
                 } else {
                     served.fetch_add(1, Ordering::Relaxed);
                     let serve = || {
-                        if let Err(failure) = answer(context, next, arguments) {
+                        let served_it = match accept(context, next, arguments) {
+                            Ok(Ok(end)) => answer(end).map(drop),
+                            Ok(Err(why)) => Err(Failure::failed(why)),
+                            Err(failure) => Err(failure),
+                        };
+                        if let Err(failure) = served_it {
                             // Those who come later are served all the same.
                             let _ = failure.told();
                         }
@@ -104,27 +117,39 @@ fn serve(
     }
 }
 
-/// Serves a client until it ends.
-fn answer(
+/// Connects with a client; or why there is none, if that is only the client's affair. Who asks may
+/// never have been there: it has taken nothing from those who come later.
+fn accept<'a>(
     context: &Context,
     request: ConnectionRequest,
-    arguments: &RpingArguments,
-) -> Result<Outcome, Failure> {
+    arguments: &'a RpingArguments,
+) -> Result<Result<End<'a>, String>, Failure> {
     if request.service() != ServiceType::Rc {
         request.reject(&[])?;
-        return Err(Failure::failed("somebody asked for a connection that is not reliable"));
+        return Ok(Err("somebody asked for a connection that is not reliable".to_owned()));
     }
     let rig = Rig::new(context, arguments)?;
     let parameters = rig.parameters();
-    let connected = request.accept(&rig.qp, &parameters, arguments.patience())?;
-    let mut end = End::new(rig, connected, arguments);
+    let client = request.peer_address();
+    Ok(match request.accept(&rig.qp, &parameters, arguments.patience()) {
+        Ok(connected) => Ok(End::new(rig, connected, arguments)),
+        Err(error @ Error::Cm(CmError::DeviceGone)) => return Err(error.into()),
+        Err(error) => {
+            let client = client.map_or("a client".to_owned(), |client| client.to_string());
+            Err(format!("{client} asked for a connection and did not take it: {error}"))
+        }
+    })
+}
+
+/// Serves a client until it ends.
+fn answer(mut end: End<'_>) -> Result<Outcome, Failure> {
     while let Some(place) = end.hear()? {
         let remote = end.check(place)?;
         end.post(SendOperation::Read(remote), &end.rig.ping, place.size)?;
         if end.done()?.is_none() {
             break;
         }
-        if arguments.verbose {
+        if end.arguments.verbose {
             print("server ping data: ", &end.rig.text(&end.rig.ping, place.size))?;
         }
         end.say(Place::default())?;
@@ -152,7 +177,7 @@ fn ask(
     let patience = arguments.patience();
     let connected = connect(&rig.qp, address, &parameters, options, patience);
     let connected = connected.map_err(|error| match error {
-        roxe_verbs::Error::TimedOut(_) => Failure::lacking(format_args!(
+        Error::TimedOut(_) => Failure::lacking(format_args!(
             "no server answers at {address}, which has to be its adapter's address, within \
              {patience:?}: start `roxe rping -s -d …` there first, and does RoCE get through?"
         )),
@@ -179,7 +204,7 @@ fn ask(
     }
     // That it is over, the server may hear late or not at all.
     match end.connected.disconnect(arguments.patience()) {
-        Ok(()) | Err(roxe_verbs::Error::TimedOut(_)) => Ok(outcome),
+        Ok(()) | Err(Error::TimedOut(_)) => Ok(outcome),
         Err(error) => Err(error.into()),
     }
 }

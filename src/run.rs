@@ -4,6 +4,7 @@
 //! The libraries lie in `../lib/roxe` beside this program where it is installed, and in `lib` where
 //! it was built.
 
+mod program;
 mod view;
 
 use std::env;
@@ -13,16 +14,17 @@ use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, exit, id};
+use std::process::{Child, ExitStatus, exit, id};
 use std::thread;
 
 use anyhow::{Context as _, Result};
 use roxe_verbs::{DeviceEntry, DeviceString, Error};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::Cause;
 
 use crate::cli::RunArguments;
@@ -31,6 +33,9 @@ use crate::outcome::{Outcome, complain};
 /// The command. It ends as the program does.
 pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
     let (program, rest) = arguments.program.split_first().expect("clap asks for one");
+    if let Some(parent) = arguments.begun_by {
+        return Ok(program::become_it(parent, program, rest));
+    }
     let entries = match devices(arguments) {
         Ok(entries) => entries,
         Err(error) => return Ok(Outcome::usage(error)),
@@ -46,11 +51,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
         ));
         return Ok(Outcome::Lacking);
     };
+    if let Some(why) = program::is_deaf(program) {
+        complain(format_args!("{}: {why}", program.to_string_lossy()));
+    }
     // Only root may, and most programs do without.
     let _ = view::make(&entries);
-    let mut command = Command::new(program);
+    let mut command = program::begin(program, rest);
     command
-        .args(rest)
         .env("LD_LIBRARY_PATH", before(libraries, env::var_os("LD_LIBRARY_PATH")))
         .env("ROXE_DEVICES", in_variable(&entries));
     let stories = if arguments.quiet { None } else { stories() };
@@ -154,6 +161,10 @@ fn wait(mut child: Child, mut signals: SignalsInfo<WithOrigin>) -> io::Result<Ex
             {
                 let _ = kill_process(pid, signal); // It may have ended.
             }
+            if origin.signal == SIGTSTP {
+                // Who started us sees that the job rests. It has it go on by SIGCONT.
+                let _ = emulate_default_handler(SIGTSTP);
+            }
         }
     });
     let status = child.wait();
@@ -163,7 +174,7 @@ fn wait(mut child: Child, mut signals: SignalsInfo<WithOrigin>) -> io::Result<Ex
 }
 
 /// What the program shall get that is sent to us.
-const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
 
 const LIBRARY: &str = "libibverbs.so.1";
 

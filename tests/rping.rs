@@ -3,6 +3,12 @@
 
 mod sides;
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use roxe::verbs::Context;
+use roxe::verbs::cm::{CmEventKind, CmId, CmParameters, EventChannel, PortSpace};
+use roxe::verbs::{Qpn, ServiceType};
 use sides::namespace::{Cable, is_root};
 use sides::{Ended, Place};
 
@@ -64,6 +70,36 @@ fn a_persistent_server_takes_one_client_after_another() {
         place.client_that_knows(&words).is_right("a client");
     }
     server.kill();
+}
+
+/// A request may come from nobody who wants a connection: forged, or of a host that is gone.
+#[test]
+fn who_never_takes_the_connection_takes_it_from_nobody() {
+    let place = Place::on_one_host();
+    let mut server = place.server_that_says_so("rping -s --patience 1");
+    let to: SocketAddr = format!("{}:{}", place.address(), place.port).parse().expect("one");
+    let nobody = place.run(1, || {
+        let device = place.device(1).parse().expect("a device string");
+        let context = Context::open_device("nobody", &device).expect("a socket");
+        let channel = EventChannel::new().expect("a descriptor");
+        let id = CmId::new(&context, &channel, PortSpace::Tcp);
+        let next = || channel.next(Duration::from_secs(20)).expect("it comes").kind;
+        id.resolve_address(None, to, Duration::from_secs(20)).expect("it is there");
+        assert_eq!(next(), CmEventKind::AddressResolved);
+        id.connect(&CmParameters::new(Qpn::new(77), ServiceType::Rc)).expect("it may ask");
+        assert!(matches!(next(), CmEventKind::ConnectResponse(_)));
+        // It never says that it is ready.
+        (context, channel, id)
+    });
+    let (network, last) = place.device(1).rsplit_once('.').expect("an address");
+    let last: u8 = last.parse().expect("a number");
+    let words = format!("rping -c -a {} -V -C 2", place.address());
+    let client = place.beside_the_server(&words, &format!("{network}.{}", last | 1));
+    client.is_right("a client");
+    let server = server.end();
+    assert_eq!(server.code, Some(0), "{}", server.err);
+    assert!(server.err.contains("did not take it"), "{}", server.err);
+    drop(nobody);
 }
 
 #[test]

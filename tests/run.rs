@@ -1,8 +1,13 @@
 //! `roxe run` from outside. The library itself is tried in `crates/ibverbs`.
 
+use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -79,6 +84,91 @@ fn signals_go_to_the_program() {
     assert_eq!(output.status.code(), Some(128 + 9));
 }
 
+/// A program that says when it runs, and then sleeps until it is ended.
+const SLEEPS: &str = "echo $$; exec sleep 1000";
+
+/// Starts that program; says which process it is.
+fn sleeping(roxe: &Installed) -> (Child, Pid) {
+    let mut command = roxe.command(&["-d", "udp:127.0.0.7", "--", "sh", "-c", SLEEPS]);
+    // A job of its own, as a shell makes it: of one without a shell nobody may be stopped.
+    let child = command.process_group(0).stdout(Stdio::piped()).spawn();
+    let mut child = child.expect("roxe runs");
+    let (mut line, mut byte) = (String::new(), [0]);
+    let out = child.stdout.as_mut().expect("it is piped");
+    while out.read(&mut byte).expect("it can be read") == 1 && byte != *b"\n" {
+        line.push(byte[0].into());
+    }
+    let pid = Pid::from_raw(line.parse().expect("a number")).expect("it is a process");
+    (child, pid)
+}
+
+#[test]
+fn the_program_does_not_outlive_us() {
+    let roxe = Installed::new("killed").with_library();
+    let (mut child, _) = sleeping(&roxe);
+    child.kill().and_then(|()| child.wait()).expect("it is ours");
+    // The other end of the pipe closes with the program.
+    let mut rest = Vec::new();
+    child.stdout.take().expect("it is piped").read_to_end(&mut rest).expect("it can be read");
+    assert_eq!(text(&rest), "");
+}
+
+#[test]
+fn a_job_is_stopped_and_goes_on() {
+    let roxe = Installed::new("job").with_library();
+    let (mut child, program) = sleeping(&roxe);
+    let ours = Pid::from_child(&child);
+    let becomes = |wanted: fn(char) -> bool| {
+        let start = Instant::now();
+        let is = |pid: Pid| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+            let stat = stat.unwrap_or_default();
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).is_some_and(wanted)
+        };
+        while !(is(ours) && is(program)) {
+            assert!(start.elapsed() < Duration::from_secs(60), "they do not");
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    kill_process(ours, Signal::TSTP).expect("it is there");
+    becomes(|state| state == 'T');
+    kill_process(ours, Signal::CONT).expect("it is there");
+    becomes(|state| state != 'T');
+    kill_process(ours, Signal::TERM).expect("it is there");
+    assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
+}
+
+#[test]
+fn who_will_not_see_our_library_is_named() {
+    let roxe = Installed::new("deaf").with_library();
+    // A static program, of which nothing but its header is read, and which nobody can run.
+    let mut head = [0; 120];
+    head[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    (head[32], head[54], head[56], head[64]) = (64, 56, 1, 1);
+    let program = roxe.0.join("static");
+    fs::write(&program, head).expect("there is room");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let name = program.to_str().expect("text");
+    let output = roxe.run(&["-d", "udp:127.0.0.7", "--", name]);
+    assert_eq!(output.status.code(), Some(3));
+    let complaints: Vec<_> = text(&output.stderr).lines().collect();
+    assert!(complaints[0].contains("/static: it is linked statically"), "{complaints:?}");
+    assert_eq!(complaints.len(), 2, "{complaints:?}");
+
+    // One that would run as somebody else: only root can make it.
+    let other = roxe.0.join("other");
+    fs::copy("/bin/true", &other).expect("there is room");
+    if chown(&other, Some(1), None).is_err() {
+        return;
+    }
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o4755)).expect("it is ours");
+    let output = roxe.run(&["-d", "udp:127.0.0.7", "--", other.to_str().expect("text")]);
+    assert_eq!(output.status.code(), Some(0));
+    let complaint = text(&output.stderr);
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    assert!(complaint.contains("/other: it gets other rights when it is started"), "{complaint}");
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let roxe = Installed::new("missing");
@@ -91,6 +181,6 @@ fn what_is_missing_is_said() {
     assert!(text(&output.stderr).contains("no-such-program: No such file"), "{output:?}");
     let output = roxe.run(&["-d", "tap:x", "--", "true"]);
     assert_eq!(output.status.code(), Some(2));
-    let expected = "roxe: device `tap:x`: `tap` is none of xdp, udp, auto, memory\n";
+    let expected = "roxe: device `tap:x`: `tap` is none of xdp, udp, auto, host, memory\n";
     assert_eq!(text(&output.stderr), expected);
 }

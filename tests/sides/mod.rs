@@ -95,12 +95,18 @@ impl Place {
         self
     }
 
+    /// The device of a side.
+    pub(crate) fn device(&self, which: usize) -> &str {
+        &self.devices[which]
+    }
+
     /// The address of the server's adapter.
     pub(crate) fn address(&self) -> &str {
         self.devices[0].strip_prefix("udp:").unwrap_or(&self.host)
     }
 
-    fn run<R: Send>(&self, which: usize, run: impl FnOnce() -> R + Send) -> R {
+    /// Runs something where a side is.
+    pub(crate) fn run<R: Send>(&self, which: usize, run: impl FnOnce() -> R + Send) -> R {
         match &self.namespaces {
             Some(namespaces) => namespaces[which].run(run),
             None => run(),

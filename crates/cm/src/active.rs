@@ -217,6 +217,9 @@ impl Agent {
     ) {
         let (ours, theirs) = (reply.remote_comm_id, reply.local_comm_id);
         let Some(connection) = self.connections.get(&ours) else {
+            if self.config.shares_addresses {
+                return self.counters.ignore(Ignored::MayBeAnothers);
+            }
             // We gave up, or never asked. Its sender need not wait for an RTU.
             self.counters.refused += 1;
             let refusal = Refusal::of(AnsweredMessage::Rep, RejectReason::InvalidCommId);

@@ -292,6 +292,10 @@ impl Agent {
                 self.counters.ignore(Ignored::WrongState);
                 return;
             }
+            None if self.config.shares_addresses => {
+                self.counters.ignore(Ignored::MayBeAnothers);
+                return;
+            }
             None => AlternatePathStatus::InvalidCommId,
         };
         self.counters.refused += 1;

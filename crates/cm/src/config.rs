@@ -21,6 +21,10 @@ pub struct Config {
     pub max_initiator_depth: u8,
     /// How long an application may think about a REQ or REP that comes again: what an MRA says.
     pub service_timeout: CmTimeout,
+    /// Whether other agents hear what comes to the same addresses: then calls to services that
+    /// nobody listens at here, and messages of connections that are not here, may be for them, and
+    /// get no answer.
+    pub shares_addresses: bool,
     /// The most connections, resolutions and questions at once, in all states. Beyond, calls fail
     /// and requests are refused.
     pub max_connections: usize,
@@ -36,6 +40,7 @@ impl Config {
             max_responder_resources: 128,
             max_initiator_depth: 128,
             service_timeout: CmTimeout::from_bits(24),
+            shares_addresses: false,
             max_connections: 1 << 16,
         }
     }

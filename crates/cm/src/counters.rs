@@ -53,16 +53,19 @@ pub enum Ignored {
     NoCommId,
     /// A message that is answered to nothing we ever send: APR, ClassPortInfo.
     Unasked,
+    /// It is for nobody here, but may be for another agent at the same address.
+    MayBeAnothers,
 }
 
 impl Ignored {
     /// All reasons.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Unknown,
         Self::Foreign,
         Self::WrongState,
         Self::WrongQpn,
         Self::NoCommId,
         Self::Unasked,
+        Self::MayBeAnothers,
     ];
 }

@@ -74,6 +74,9 @@ impl Agent {
     ) {
         let (ours, theirs) = (request.remote_comm_id, request.local_comm_id);
         let Some(connection) = self.connections.get(&ours) else {
+            if self.config.shares_addresses {
+                return self.counters.ignore(Ignored::MayBeAnothers);
+            }
             self.counters.ignore(Ignored::Unknown);
             return self.send_disconnect_reply(from, 0, transaction, ours, theirs);
         };

@@ -132,6 +132,11 @@ impl Agent {
             Ok((listener, path_mtu)) => {
                 self.take_request(from, transaction, request, listener, path_mtu);
             }
+            Err(Refusal { reason: RejectReason::InvalidServiceId, .. })
+                if self.config.shares_addresses =>
+            {
+                self.counters.ignore(Ignored::MayBeAnothers);
+            }
             Err(refusal) => {
                 self.counters.refused += 1;
                 let reject = Message::Reject(refusal.message(CommId(0), theirs));

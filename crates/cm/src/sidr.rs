@@ -223,6 +223,9 @@ impl Agent {
             Some(listener) => Ok(listener),
         };
         match listener {
+            Err(SidrStatus::UnsupportedServiceId) if self.config.shares_addresses => {
+                self.counters.ignore(Ignored::MayBeAnothers);
+            }
             Ok(listener) => {
                 let id = self.new_id();
                 let service = request.service_id;

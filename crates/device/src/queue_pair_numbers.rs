@@ -24,6 +24,9 @@ pub struct QueuePairNumbers {
     slots: Vec<Slot>,
     /// The slot of queue pair 1.
     gsi: Option<u32>,
+    /// The generation that every slot begins with, and how far it is to the next.
+    first: u32,
+    step: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +44,23 @@ impl QueuePairNumbers {
 
     /// None given out, `most` to give, but no more than [`QueuePairNumbers::MOST`].
     pub fn new(seed: u64, most: u32) -> Self {
+        Self::shared(seed, most, 0, 1)
+    }
+
+    /// The same for one of `seats` devices that have the same seed and the same `most`, of which
+    /// none gives out a number of another's. Each has so many times fewer generations.
+    ///
+    /// # Panics
+    /// When there is no such seat, or not a generation for each.
+    pub fn shared(seed: u64, most: u32, seat: u32, seats: u32) -> Self {
         let most = most.min(Self::MOST);
+        let slot_bits = most.next_power_of_two().trailing_zeros();
+        assert!(seat < seats && seats <= 1 << (24 - slot_bits), "seat {seat} of {seats}");
         Self {
             scramble: Scramble::new(seed_for(seed, Purpose::QueuePairNumbers)),
-            slot_bits: most.next_power_of_two().trailing_zeros(),
+            slot_bits,
+            first: seat,
+            step: seats,
             most,
             numbers: SlotNumbers::new(most),
             slots: Vec::new(),
@@ -61,7 +77,9 @@ impl QueuePairNumbers {
         let generations = 1 << (24 - self.slot_bits);
         let number = (0..generations).find_map(|_| {
             let generation = self.slots[slot as usize].generation;
-            self.slots[slot as usize].generation = (generation + 1) % generations;
+            let next = generation + self.step;
+            self.slots[slot as usize].generation =
+                if next < generations { next } else { self.first };
             let number = Qpn::new(self.scramble.number(generation << self.slot_bits | slot));
             (!is_reserved(number)).then_some(number)
         });
@@ -106,6 +124,12 @@ impl QueuePairNumbers {
         (found.number == Some(number)).then_some(slot)
     }
 
+    /// Whether a queue pair with this number, at an address of this device, may be one of it: it is,
+    /// unless others have the address too.
+    pub(crate) fn may_be_own(&self, number: Option<Qpn>) -> bool {
+        self.step == 1 || number.is_some_and(|number| self.index_of(number).is_some())
+    }
+
     /// The number of the queue pair in this slot.
     #[cfg(test)]
     fn number_of(&self, slot: u32) -> Option<Qpn> {
@@ -115,7 +139,7 @@ impl QueuePairNumbers {
     fn take_slot(&mut self) -> Result<u32, QpnError> {
         let slot = self.numbers.take().ok_or(QpnError::TooMany { most: self.most })?;
         if slot as usize == self.slots.len() {
-            self.slots.push(Slot { generation: 0, number: None });
+            self.slots.push(Slot { generation: self.first, number: None });
         }
         Ok(slot)
     }
@@ -197,6 +221,27 @@ mod tests {
         }
         let reserved = FIRST + 1;
         assert!(between >= 1024 * PATIENCE as u32 - reserved, "{between}");
+    }
+
+    #[test]
+    fn devices_that_share_numbers_never_have_the_same() {
+        let mut given = std::collections::BTreeSet::new();
+        for seat in 0..4 {
+            let mut numbers = QueuePairNumbers::shared(5, 1 << 14, seat, 4);
+            // Some slots, again and again: 256 generations for each seat.
+            for _ in 0..255 {
+                let some: Vec<Qpn> = (0..8).map(|_| numbers.allocate().unwrap().0).collect();
+                for number in some {
+                    numbers.release(number);
+                    given.insert((number.get(), seat));
+                }
+            }
+        }
+        let mut numbers: Vec<u32> = given.iter().map(|(number, _)| *number).collect();
+        let all = numbers.len();
+        numbers.dedup();
+        assert_eq!(numbers.len(), all, "a number is of one seat");
+        assert!(all > 4 * 8 * 200, "{all} numbers");
     }
 
     #[test]

@@ -49,7 +49,9 @@ impl<H: HostMemory> Device<H> {
         let bth = &packet.headers.bth;
         if bth.dest_qp == Qpn::MULTICAST {
             let from = Gid::from_ip(received.addressing.source);
-            if self.tables.gids.find_address(from, vlan_of(received)).is_some() {
+            let from_here = self.tables.gids.find_address(from, vlan_of(received)).is_some();
+            let sender = packet.headers.deth.map(|deth| deth.source_qp);
+            if from_here && self.numbers.may_be_own(sender) {
                 return Err(DropReason::WrongAddress); // Our own came back: members have had it.
             }
             return self.deliver_to_group(now, received, packet, None);

@@ -10,6 +10,7 @@ use crate::layout::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_pd, ibv_wc,
 };
 use crate::session::{Object, Session, Use};
+use crate::stories;
 
 /// An address handle.
 #[repr(C)]
@@ -84,7 +85,9 @@ unsafe fn create(pd: *mut ibv_pd, attr: *const ibv_ah_attr) -> Done<*mut ibv_ah>
     // SAFETY: the caller promises it.
     unsafe {
         let domain = Pd::of(pd)?;
-        let vector = vector_of(attr.as_ref().ok_or(libc::EINVAL)?)?;
+        let attr = attr.as_ref().ok_or(libc::EINVAL)?;
+        let vector =
+            vector_of(attr).inspect_err(|_| stories::of_address((*pd).context, attr, None))?;
         let handle = domain.domain()?.create_ah(&vector).map_err(errno::of)?;
         let context = (*pd).context;
         let public = ibv_ah { context, pd, handle: 0 };

@@ -21,6 +21,7 @@ use crate::layout::{
     ibv_poll_cq_attr, ibv_wc,
 };
 use crate::session::{Acknowledged, Object, Session, Use, Users, waits};
+use crate::signals;
 use crate::stories;
 
 /// A completion channel.
@@ -311,11 +312,12 @@ unsafe fn next_of(channel: *mut ibv_comp_channel) -> Done<*mut ibv_cq> {
     let session = unsafe { Session::of(ours.public.context)? };
     let events = ours.channel.as_ref().ok_or(libc::EIO)?;
     loop {
-        let next = events.wait(Duration::ZERO).or_else(|| {
-            let waits = waits(ours.public.fd);
-            waits.then(|| events.wait(Duration::MAX)).flatten()
-        });
-        let id = next.ok_or(libc::EAGAIN)?.id().0;
+        let next = match events.wait(Duration::ZERO) {
+            Some(next) => next,
+            None if !waits(ours.public.fd) => return Err(libc::EAGAIN),
+            None => events.wait_unless(signals::end_waits).ok_or(libc::EINTR)?,
+        };
+        let id = next.id().0;
         let objects = session.objects();
         if let Some(&cq) = objects.completion_queues.get(&id) {
             // SAFETY: it is in the list, so that nobody has destroyed it.

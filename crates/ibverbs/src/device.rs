@@ -4,7 +4,7 @@
 //! with RDMA notices nothing of this library.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::{env, mem, ptr};
@@ -82,6 +82,7 @@ impl Device {
                     eprintln!("roxe: {}: {error}", self.name());
                     error.errno()
                 })?;
+                self.watch_recording(&context);
                 open.context = Some((context.clone(), Life::now()));
                 context
             }
@@ -93,6 +94,17 @@ impl Device {
             Err(_) => {}
         }
         session
+    }
+
+    /// Says so when a recording cannot go on. The traffic does.
+    fn watch_recording(&self, context: &Context) {
+        if let Some(recorder) = context.recorder() {
+            let name = self.name().to_owned();
+            recorder.on_trouble(move |trouble| {
+                // If standard error is closed, nobody wants to know.
+                let _ = writeln!(io::stderr(), "roxe: {name}: {trouble}");
+            });
+        }
     }
 
     fn session(&'static self, shared: &Context) -> Done<Box<Session>> {

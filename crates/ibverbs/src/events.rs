@@ -3,7 +3,6 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use roxe_verbs::{AsyncEvent, QpEvent};
 
@@ -18,6 +17,7 @@ use crate::layout::{
 use crate::queue_pair::Qp;
 use crate::session::{Acknowledged, Session, waits};
 use crate::shared_receive::Srq;
+use crate::signals;
 
 pub(crate) unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -36,9 +36,12 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
 fn next_of(session: &Session) -> Done<ibv_async_event> {
     let (events, fd) = (&session.events, session.table.verbs.context.async_fd);
     loop {
-        let next = events.try_next();
-        let next = next.or_else(|| waits(fd).then(|| events.next(Duration::MAX)).flatten());
-        if let Some(found) = translate(session, next.ok_or(libc::EAGAIN)?) {
+        let next = match events.try_next() {
+            Some(next) => next,
+            None if !waits(fd) => return Err(libc::EAGAIN),
+            None => events.next_unless(signals::end_waits).ok_or(libc::EINTR)?,
+        };
+        if let Some(found) = translate(session, next) {
             return Ok(found);
         }
     }

@@ -36,6 +36,7 @@ mod queue_pair;
 mod rdmacm;
 mod session;
 mod shared_receive;
+mod signals;
 mod stories;
 mod table;
 mod words;

@@ -151,6 +151,8 @@ unsafe fn create(context: *mut ibv_context, wanted: &mut ibv_qp_init_attr_ex) ->
         // Its eight bytes are in the request.
         cap.max_inline_data = cap.max_inline_data.max(8);
     }
+    // Other adapters have this room anyway, and programs count on it without asking.
+    cap.max_inline_data = cap.max_inline_data.max(INLINE_ANYWAY);
     if srq.is_some() {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
@@ -306,12 +308,22 @@ fn modify(qp: &mut Qp, attr: &ibv_qp_attr, mut mask: c_uint) -> Done {
     take(given, A::MaxDestRdAtomic, &mut values.max_dest_rd_atomic, attr.max_dest_rd_atomic);
     take(given, A::RetryCnt, &mut values.retry_cnt, attr.retry_cnt);
     take(given, A::RnrRetry, &mut values.rnr_retry, attr.rnr_retry);
-    let vector = given.contains(A::Av).then(|| vector_of(&attr.ah_attr)).transpose()?;
+    let vector = match given.contains(A::Av).then(|| vector_of(&attr.ah_attr)).transpose() {
+        Ok(vector) => vector,
+        Err(errno) => {
+            // SAFETY: the context of an object that is there is open.
+            unsafe { stories::of_address(qp.context(), &attr.ah_attr, Some(pair.qpn().get())) };
+            return Err(errno);
+        }
+    };
     pair.modify(to, given, &values, vector.as_ref()).map_err(errno::of)?;
     qp.path = if to == QpState::Reset { None } else { vector.or(qp.path) };
     qp.public.qp_base.state = number(to);
     Ok(())
 }
+
+/// Bytes of inline data that every queue pair takes, as the least of usual adapters.
+const INLINE_ANYWAY: u32 = 64;
 
 fn take<T>(given: AttributeMask, attribute: A, value: &mut T, new: T) {
     if given.contains(attribute) {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use roxe_verbs::{Completion, CompletionStatus, QueuePair};
 
 use crate::import;
-use crate::layout::ibv_context;
+use crate::layout::{ibv_ah_attr, ibv_context};
 use crate::queue_pair;
 use crate::session::Session;
 
@@ -54,6 +54,15 @@ fn stories() -> std::sync::MutexGuard<'static, Option<Stories>> {
     STORIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A program asks for what is not there, and will go no further.
+pub(crate) fn of_what_is_missing(sentence: &str) {
+    begin();
+    if let Some(Stories { file, .. }) = &mut *stories() {
+        // Who wants to know has gone, then.
+        let _ = writeln!(file, "{sentence}");
+    }
+}
+
 /// The story of a queue pair, once.
 fn tell(session: &Session, qpn: u32, sentence: &str) {
     if let Some(Stories { file, told }) = &mut *stories()
@@ -61,7 +70,10 @@ fn tell(session: &Session, qpn: u32, sentence: &str) {
     {
         let name = session.device.name();
         // Who wants to know has gone, then.
-        let _ = writeln!(file, "{name}: queue pair 0x{qpn:x}: {sentence}");
+        let _ = match qpn {
+            NO_QUEUE_PAIR => writeln!(file, "{name}: an address handle: {sentence}"),
+            _ => writeln!(file, "{name}: queue pair 0x{qpn:x}: {sentence}"),
+        };
     }
 }
 
@@ -82,6 +94,27 @@ pub(crate) unsafe fn of_failure(context: *mut ibv_context, completion: &Completi
         tell(session, qpn, &sentence);
     }
 }
+
+/// Where something was to be sent is no address: the usual reason has a sentence.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn of_address(context: *mut ibv_context, attr: &ibv_ah_attr, qpn: Option<u32>) {
+    if attr.is_global != 0 || stories().is_none() {
+        return;
+    }
+    // SAFETY: the caller promises it.
+    let Ok(session) = (unsafe { Session::of(context) }) else { return };
+    // An address handle has no number: one is told of.
+    tell(session, qpn.unwrap_or(NO_QUEUE_PAIR), NO_GID);
+}
+
+/// What is told of no queue pair.
+const NO_QUEUE_PAIR: u32 = 1 << 24;
+
+const NO_GID: &str = "its peer is named without a GID (is_global = 0), and RoCE has no other \
+                      addresses: say which GID of this side is meant, by `-g 0` with \
+                      ibv_rc_pingpong and its like, by `-x 0` with perftest";
 
 /// A queue pair is destroyed: the last moment to say why it ended.
 pub(crate) fn of_end(session: &Session, pair: &QueuePair) {

@@ -31,10 +31,11 @@
 //! | `capture_errors` | times a file could not be written |
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roxe_wire::{Addressing, Body, FrameTemplate, Instant, RawFrame, Received, Room, icrc};
@@ -122,11 +123,24 @@ pub struct Recorder {
     waker: Waker,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Shared {
     /// Somebody wants to see what there is until now.
     wanted: AtomicBool,
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Trouble>,
+}
+
+/// What went wrong, and who wants to hear of it.
+#[derive(Default)]
+struct Trouble {
+    last: Option<String>,
+    listener: Option<Box<dyn FnOnce(&str) + Send>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("trouble", &self.trouble().last).finish_non_exhaustive()
+    }
 }
 
 impl Recorder {
@@ -138,7 +152,17 @@ impl Recorder {
 
     /// What went wrong last, if anything did.
     pub fn trouble(&self) -> Option<String> {
-        self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.trouble().last.clone()
+    }
+
+    /// Has this called as soon as anything goes wrong, once: the recording has ended then. Whoever
+    /// drives the port calls it, with the port in hand, and waits for it.
+    pub fn on_trouble(&self, listener: impl FnOnce(&str) + Send + 'static) {
+        let mut trouble = self.shared.trouble();
+        match &trouble.last {
+            Some(last) => listener(last),
+            None => trouble.listener = Some(Box::new(listener)),
+        }
     }
 }
 
@@ -307,10 +331,17 @@ fn seal<'p>(
 }
 
 impl Shared {
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tell(&self, result: Result<(), String>) {
-        if let Err(trouble) = result {
-            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
+        let Err(what) = result else { return };
+        let mut trouble = self.trouble();
+        if let Some(listener) = trouble.listener.take() {
+            listener(&what);
         }
+        trouble.last = Some(what);
     }
 }
 

@@ -6,6 +6,7 @@
 //! | packets through a UDP socket, without privilege | [`udp`] |
 //! | frames of a network interface | `af_xdp` (cargo feature `af_xdp`) |
 //! | ports inside one process, for tests | [`memory`] |
+//! | ports of the processes of one host | [`host`] |
 //! | what a bad network does to packets, and a port behind one | [`fault`] |
 //! | a port that is recorded | [`capture`] |
 //! | congestion marks of a switch, on a Linux bridge | `marker` (cargo feature `af_xdp`) |
@@ -24,6 +25,7 @@ pub mod capture_file;
 mod doorbell;
 pub mod fault;
 mod framing;
+pub mod host;
 #[cfg(feature = "af_xdp")]
 pub mod marker;
 pub mod memory;

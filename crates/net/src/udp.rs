@@ -65,6 +65,7 @@ mod socket;
 pub use error::OpenError;
 use message::Inbox;
 use outbox::Outbox;
+pub(crate) use socket::drops;
 
 /// What can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,7 +331,7 @@ impl FramePort for Udp {
             ("tx_refused", tx.refused),
             ("socket_errors", tx.socket_errors + self.rx_errors),
         ]);
-        let drops = socket::drops(self.socket.as_fd());
+        let drops = drops(self.socket.as_fd());
         counters.extend(drops.map(|drops| ("rx_socket_overflow", drops)));
         counters
     }

@@ -46,6 +46,20 @@ impl CompletionChannel {
     /// [`Duration::MAX`] is for ever. The queue has to be armed again for another. Moves the engine
     /// while it waits, so that what arrives wakes no thread but this one.
     pub fn wait(&self, timeout: Duration) -> Option<CompletionQueue> {
+        self.wait_for(timeout, || false)
+    }
+
+    /// [`wait`](Self::wait) for ever, or until somebody interrupts: whenever a signal was handled in
+    /// this thread while it slept, `interrupts` is asked whether that is the end.
+    pub fn wait_unless(&self, interrupts: impl Fn() -> bool) -> Option<CompletionQueue> {
+        self.wait_for(Duration::MAX, interrupts)
+    }
+
+    fn wait_for(
+        &self,
+        timeout: Duration,
+        interrupts: impl Fn() -> bool,
+    ) -> Option<CompletionQueue> {
         let take = || {
             loop {
                 let cq = self.shared.fired.try_take()?;
@@ -55,7 +69,7 @@ impl CompletionChannel {
                 }
             }
         };
-        self.context.wait_for(take, self.shared.fired.as_fd(), timeout)
+        self.context.wait_for(take, self.shared.fired.as_fd(), timeout, interrupts)
     }
 }
 

@@ -11,6 +11,7 @@ use roxe_device::gid_table::GidEntry;
 use roxe_device::protection_domain::Pd;
 use roxe_device::{Congestion, Device, Limits, QueuePairStory, Resources};
 use roxe_net::capture::{Live, Recorder};
+use roxe_net::host::HostPort;
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
 use roxe_transport::work::AccessFlags;
@@ -45,6 +46,12 @@ pub struct Context {
     /// Where objects tell what happens to them that are made by this handle.
     events: AsyncEvents,
 }
+
+/// Queue pairs of an adapter that shares the host's network with others: their numbers too.
+const QUEUE_PAIRS_ON_A_SEAT: u32 = 1 << 14;
+
+/// By which all of them number their queue pairs.
+const SEED_OF_ALL_SEATS: u64 = 47911;
 
 struct Inner {
     name: String,
@@ -132,13 +139,20 @@ impl Context {
     }
 
     fn open(name: &str, opened: Opened) -> Result<Self, Error> {
-        let Opened { port, addresses, resolver, note, interface, active, changes, recorder } =
-            opened;
+        let Opened { port, addresses, resolver, note, interface, active, changes, .. } = opened;
+        let (recorder, seat) = (opened.recorder, opened.seat);
         let mut capabilities = port.capabilities().clone();
         capabilities.summary += &note;
         let mut limits = Limits::DEFAULT;
         limits.port_mtu = capabilities.path_mtu;
+        if seat.is_some() {
+            limits.max_qp = QUEUE_PAIRS_ON_A_SEAT;
+        }
         let mut device = Device::new(limits, seed(), RegisteredMemory::default());
+        if let Some(seat) = seat {
+            // Who has the same address must not have the same numbers.
+            device.share_numbers(SEED_OF_ALL_SEATS, seat, HostPort::SEATS);
+        }
         device.set_conduct(Conduct::ADAPTER);
         device.set_congestion(DEFAULT_CONGESTION);
         let pd = device.alloc_pd()?;
@@ -154,7 +168,8 @@ impl Context {
             .name("roxe-engine".to_owned())
             .spawn(move || shared.run(changes))?;
         let resolver = Arc::new(resolver);
-        let cm = Manager::open(&engine, &resolver, pd, &limits).inspect_err(|_| engine.close())?;
+        let cm = Manager::open(&engine, &resolver, pd, &limits, seat.is_some());
+        let cm = cm.inspect_err(|_| engine.close())?;
         let about = status::About {
             name: name.to_owned(),
             mode: capabilities.summary.clone(),
@@ -410,8 +425,9 @@ impl Context {
         take: impl FnMut() -> Option<T>,
         ready: BorrowedFd<'_>,
         timeout: Duration,
+        interrupts: impl Fn() -> bool,
     ) -> Option<T> {
-        self.inner.engine.wait_for(take, ready, timeout)
+        self.inner.engine.wait_for(take, ready, timeout, interrupts)
     }
 
     /// Runs a call of an application that polls.

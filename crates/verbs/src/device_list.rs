@@ -68,7 +68,7 @@ impl DeviceEntry {
             #[cfg(feature = "af_xdp")]
             PortString::Xdp(name, ..) => on(name),
             PortString::Auto(name) => on(name),
-            PortString::Udp(address, _) => {
+            PortString::Udp(address, _) | PortString::Host(address) => {
                 let has_it = |it: &&Interface| addresses_of(it).contains(address);
                 (interfaces.iter().find(has_it).map(|it| it.name.clone()), vec![*address])
             }
@@ -276,7 +276,7 @@ mod tests {
         let why = |named: &str| read(named, VARIABLE).unwrap_err().to_string();
         assert_eq!(
             why("a=tap:x"),
-            "device `a=tap:x`: `tap` is none of xdp, udp, auto, memory \
+            "device `a=tap:x`: `tap` is none of xdp, udp, auto, host, memory \
              (ROXE_DEVICES)"
         );
         assert_eq!(

@@ -7,12 +7,16 @@
 //!         [,own=10.0.0.5/24]…[,gw=10.0.0.1]…[,vlan=10]
 //! udp:10.0.0.1[,gso=auto|on|off][,verify=on|off]
 //! auto:eth1
+//! host:10.0.0.1
 //! memory:NAME
 //! ```
 //!
 //! `xdp` is an interface by AF_XDP, `udp` a socket on that address of the host (see
 //! [`roxe_net::udp`]), `auto` the first where it is allowed, else the second on the interface's
-//! first address. All `memory` of the same name in a process are joined.
+//! first address. All `host` in a network namespace are joined, in whatever process they are, and
+//! several may have one address, as programs have that share a card; nothing of it leaves the host
+//! (see [`roxe_net::host`]). So nobody refuses a call to a port at which nobody listens: the caller
+//! asks until it gives up. All `memory` of the same name in a process are joined.
 //!
 //! `queues` says how many queues of the interface to receive from, from `queue` on: all unless it
 //! is said, or the one named. With `own` the adapter has addresses of its own instead of the
@@ -75,6 +79,8 @@ pub enum PortString {
     Udp(IpAddr, udp::Settings),
     /// An interface, by the best that is allowed.
     Auto(String),
+    /// This host's own network, on which processes may share an address, with this one.
+    Host(IpAddr),
     /// A segment of this process.
     Memory(String),
 }
@@ -110,7 +116,7 @@ pub(crate) fn begins_with_port(text: &str) -> bool {
 }
 
 /// The names of ports.
-const PORTS: [&str; 4] = ["xdp", "udp", "auto", "memory"];
+const PORTS: [&str; 5] = ["xdp", "udp", "auto", "host", "memory"];
 
 fn read(text: &str) -> Result<DeviceString, String> {
     let (port, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
@@ -169,6 +175,13 @@ pub(crate) fn assemble(
             PortString::Udp(address, settings)
         }
         "auto" => PortString::Auto(argument.to_owned()),
+        "host" => {
+            let address = argument
+                .parse()
+                .ok()
+                .filter(|address: &IpAddr| !address.is_unspecified() && !address.is_multicast());
+            PortString::Host(address.ok_or_else(|| format!("`{argument}` is no host's address"))?)
+        }
         "memory" => PortString::Memory(argument.to_owned()),
         _ => return Err(format!("`{kind}` is none of {}", PORTS.join(", ")).into()),
     };
@@ -405,6 +418,9 @@ mod tests {
         assert_eq!(udp.capture, Some("a b.pcapng".into()));
         let memory = parse(" memory:one,fault=drop packets 3,7,9; dup 1%,capture=x ");
         assert_eq!(memory.port, PortString::Memory("one".to_owned()));
+        let host: DeviceString = "host:192.0.2.1".parse().unwrap();
+        assert_eq!(host.port, PortString::Host("192.0.2.1".parse().unwrap()));
+        assert!("host:0.0.0.0".parse::<DeviceString>().is_err());
         assert_eq!(memory.fault.as_deref(), Some("drop packets 3,7,9; dup 1%"));
         assert_eq!(memory.capture, Some("x".into()));
         assert_eq!(memory.to_string(), "memory:one,fault=drop packets 3,7,9; dup 1%,capture=x");
@@ -545,8 +561,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        assert_eq!(why("eth0"), "it begins with none of xdp, udp, auto, memory, and a colon");
-        assert_eq!(why("tap:x"), "`tap` is none of xdp, udp, auto, memory");
+        assert_eq!(why("eth0"), "it begins with none of xdp, udp, auto, host, memory, and a colon");
+        assert_eq!(why("tap:x"), "`tap` is none of xdp, udp, auto, host, memory");
         assert_eq!(why("udp:"), "what stands behind `udp:` is missing");
         assert_eq!(why("udp:host"), "`host` is no IP address");
         assert_eq!(why("udp:1.2.3.4,gso"), "`gso` is no `key=value`");

@@ -26,6 +26,7 @@ use roxe_device::QueuePairStory;
 use roxe_net::{Sleeper, Wake, Waker};
 use roxe_transport::ending::{Cause, RequestFailure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::changes::{Change, Changes};
 use crate::driver::Driver;
@@ -173,12 +174,14 @@ impl Engine {
     }
 
     /// Waits for what `take` takes, at most so long, and moves the engine meanwhile; `ready` is
-    /// readable while there is something to be taken.
+    /// readable while there is something to be taken. Where a signal ends a sleep, `interrupts` says
+    /// whether it ends the wait.
     pub(crate) fn wait_for<T>(
         &self,
         mut take: impl FnMut() -> Option<T>,
         ready: BorrowedFd<'_>,
         timeout: Duration,
+        interrupts: impl Fn() -> bool,
     ) -> Option<T> {
         let deadline = Clock::now().checked_add(timeout);
         // Where arrivals have no descriptor the engine's thread sees to them.
@@ -220,8 +223,10 @@ impl Engine {
                 PollFd::from_borrowed_fd(ready, PollFlags::IN),
                 PollFd::from_borrowed_fd(arrivals.unwrap_or(ready), PollFlags::IN),
             ];
-            // A signal ends it; then the loop looks once more.
-            let _ = poll(&mut fds, timeout.as_ref());
+            // A signal ends it; then the loop looks once more, or not.
+            if poll(&mut fds, timeout.as_ref()) == Err(Errno::INTR) && interrupts() {
+                return take();
+            }
             if fds[1].revents().contains(PollFlags::ERR) {
                 self.troubled.store(true, Ordering::SeqCst);
                 self.rouse();

@@ -12,6 +12,7 @@ use roxe_device::{CqId, Event, ReceiveQueueId};
 use roxe_transport::adapter::QpEvent;
 use roxe_wire::Qpn;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
 use crate::cm::{Audience, Notice};
 use crate::completion_channel::Shared as Channel;
@@ -56,7 +57,13 @@ impl AsyncEvents {
 
     /// The next one; waits at most `timeout` for it. [`Duration::MAX`] is for ever.
     pub fn next(&self, timeout: Duration) -> Option<AsyncEvent> {
-        self.0.take(timeout)
+        self.0.take(timeout, || false)
+    }
+
+    /// The next one, waited for as long as nobody interrupts: whenever a signal was handled in this
+    /// thread meanwhile, `interrupts` is asked whether that is the end.
+    pub fn next_unless(&self, interrupts: impl Fn() -> bool) -> Option<AsyncEvent> {
+        self.0.take(Duration::MAX, interrupts)
     }
 }
 
@@ -103,7 +110,8 @@ impl<T> Mailbox<T> {
         self.change(|queue| queue.retain(keep));
     }
 
-    pub(crate) fn take(&self, timeout: Duration) -> Option<T> {
+    /// Waits at most `timeout`, and no longer where a signal `interrupts`.
+    pub(crate) fn take(&self, timeout: Duration, interrupts: impl Fn() -> bool) -> Option<T> {
         let deadline = Clock::now().checked_add(timeout);
         loop {
             if let Some(what) = self.try_take() {
@@ -114,8 +122,11 @@ impl<T> Mailbox<T> {
                 return None;
             }
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-            // A signal ends it; then the loop looks once more.
-            let _ = poll(&mut [PollFd::new(&self.event, PollFlags::IN)], timeout.as_ref());
+            // A signal ends it; then the loop looks once more, or not.
+            let woken = poll(&mut [PollFd::new(&self.event, PollFlags::IN)], timeout.as_ref());
+            if woken == Err(Errno::INTR) && interrupts() {
+                return self.try_take();
+            }
         }
     }
 
@@ -286,10 +297,10 @@ mod tests {
         assert!(is_readable(&mailbox));
         mailbox.retain(|&number| number != 2);
         assert!(!is_readable(&mailbox));
-        assert_eq!(mailbox.take(Duration::ZERO), None);
+        assert_eq!(mailbox.take(Duration::ZERO, || false), None);
         mailbox.put(3);
         assert!(is_readable(&mailbox));
-        assert_eq!(mailbox.take(Duration::MAX), Some(3));
+        assert_eq!(mailbox.take(Duration::MAX, || false), Some(3));
         (4..8).for_each(|number| mailbox.put_among(2, number));
         assert_eq!([mailbox.try_take(), mailbox.try_take()], [Some(6), Some(7)]);
         assert!(!is_readable(&mailbox));
@@ -310,7 +321,9 @@ mod tests {
             .map(|_| {
                 let mailbox = Arc::clone(&mailbox);
                 std::thread::spawn(move || {
-                    (0..EACH).filter_map(|_| mailbox.take(Duration::from_secs(30))).count()
+                    (0..EACH)
+                        .filter_map(|_| mailbox.take(Duration::from_secs(30), || false))
+                        .count()
                 })
             })
             .collect();

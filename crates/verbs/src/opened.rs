@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use roxe_net::capture::{self, Capture, Recorder};
 use roxe_net::capture_file::Timestamp;
 use roxe_net::fault::FaultPort;
+use roxe_net::host::HostPort;
 use roxe_net::neighbor::{Interface, Netlink, Watch};
 use roxe_net::{FramePort, memory, udp};
 use roxe_wire::Mtu;
@@ -33,6 +34,8 @@ pub(crate) struct Opened {
     pub(crate) changes: Option<Changes>,
     /// What speaks with the recording that was asked for.
     pub(crate) recorder: Option<Recorder>,
+    /// Which of those it is that may have the same address.
+    pub(crate) seat: Option<u32>,
 }
 
 impl Opened {
@@ -51,6 +54,7 @@ impl Opened {
             active: true,
             changes: None,
             recorder: None,
+            seat: None,
         }
     }
 
@@ -60,6 +64,7 @@ impl Opened {
             PortString::Xdp(interface, settings, own) => Self::xdp(interface, *settings, own)?,
             PortString::Udp(address, settings) => Self::udp(*address, *settings)?,
             PortString::Auto(interface) => Self::best(interface)?,
+            PortString::Host(address) => Self::host(*address)?,
             PortString::Memory(segment) => Self::memory(&segment_named(segment))?,
         };
         opened.around(name, device)
@@ -74,12 +79,24 @@ impl Opened {
         Ok(Self::new(port, addresses, Resolver::Segment))
     }
 
+    /// A port of the host's own network, which any process may be on with any address.
+    pub(crate) fn host(address: IpAddr) -> Result<Self, Error> {
+        let port = HostPort::open()?;
+        let seat = Some(port.seat());
+        let opened = Self::new(port, vec![Place::untagged(address)], Resolver::Host);
+        Ok(Self { seat, ..opened })
+    }
+
     pub(crate) fn udp(address: IpAddr, settings: udp::Settings) -> Result<Self, Error> {
         let watch = Watch::open()?;
         let port = udp::Udp::open(address, settings)?;
         let index = port.interface();
-        let opened = Self::new(port, vec![Place::untagged(address)], Resolver::Socket);
-        let interfaces = Netlink::open()?.interfaces()?;
+        let mut netlink = Netlink::open()?;
+        let interfaces = netlink.interfaces()?;
+        let has_neighbors = |it: &&Interface| it.has_ethernet_header() && !it.is_loopback();
+        let with_neighbors = interfaces.iter().filter(has_neighbors).map(|it| it.index).collect();
+        let resolver = Resolver::Socket(Mutex::new(netlink), with_neighbors);
+        let opened = Self::new(port, vec![Place::untagged(address)], resolver);
         let Some(interface) = interfaces.iter().find(|it| it.index == index) else {
             return Ok(Self { active: false, ..opened });
         };

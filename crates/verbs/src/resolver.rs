@@ -1,10 +1,12 @@
 //! Which link addresses packets of a path have.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 #[cfg(feature = "af_xdp")]
-use std::{thread, time::Duration};
+use std::thread;
+use std::time::Duration;
 
-use roxe_net::neighbor::multicast_mac;
+use roxe_net::neighbor::{Netlink, ResolveError, multicast_mac};
 use roxe_wire::{Addressing, Gid, MacAddress};
 
 use crate::error::Error;
@@ -13,8 +15,11 @@ use crate::error::Error;
 pub(crate) enum Resolver {
     /// Every frame reaches every port: an address is enough, made from the one above it.
     Segment,
-    /// The kernel writes them.
-    Socket,
+    /// The same on a network that brings back what is sent to an address of one's own.
+    Host,
+    /// The kernel writes them. It can be asked for neighbours on these interfaces, by index: others
+    /// need none.
+    Socket(Mutex<Netlink>, Vec<u32>),
     /// The kernel knows them.
     #[cfg(feature = "af_xdp")]
     Kernel(kernel::Kernel),
@@ -51,6 +56,26 @@ impl Resolver {
         }
     }
 
+    /// Whether there is a way to the peer, as far as that can be known without a packet to it.
+    /// `None` while a neighbour is asked where it is; to be called again then, as
+    /// [`link_now`](Self::link_now).
+    pub(crate) fn reaches_now(&self, to: &Addressing, is_own: bool) -> Result<Option<()>, Error> {
+        let Self::Socket(netlink, with_neighbors) = self else {
+            return Ok(self.link_now(to, is_own)?.map(|_| ()));
+        };
+        let mut netlink = netlink.lock().unwrap_or_else(PoisonError::into_inner);
+        let route = netlink.route(to.destination, Some(to.source), None)?;
+        let route = route.ok_or(Error::NoRoute(to.destination))?;
+        if !with_neighbors.contains(&route.interface) {
+            return Ok(Some(()));
+        }
+        match netlink.resolve(&route, Duration::ZERO) {
+            Ok(_) | Err(ResolveError::Local(_)) => Ok(Some(())),
+            Err(ResolveError::NoAnswer { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Which of our addresses packets to `destination` come from, if something is known that
     /// chooses.
     pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
@@ -72,7 +97,9 @@ impl Resolver {
     ) -> Result<Link, Error> {
         let (destination, source) = match self {
             // The kernel sends them back itself.
-            Self::Socket => Default::default(),
+            Self::Socket(..) => Default::default(),
+            // Who else has the address, is not known here.
+            Self::Host => (segment_mac(to.destination), segment_mac(to.source)),
             _ if is_own => return Ok(Link::Loopback),
             Self::Segment => (segment_mac(to.destination), segment_mac(to.source)),
             #[cfg(feature = "af_xdp")]

@@ -72,6 +72,45 @@ fn a_port_without_a_listener_is_refused() {
     pair.is_clean();
 }
 
+/// Of two agents that hear the same, the one that nobody here called says nothing.
+#[test]
+fn what_may_be_for_another_agent_at_the_address_has_no_answer() {
+    use roxe_wire::mad::cm::{DisconnectRequest, LoadAlternatePath, SidrRequest};
+    let config = Config { shares_addresses: true, ..Config::linux(9, Mtu::B1024) };
+    let mut beside = Agent::new(config, 3);
+    let mut pair = Pair::new();
+    let (transaction, request) = request(&mut pair);
+    let ids = (CommId(5), CommId(6));
+    let messages = [
+        Message::Request(request),
+        Message::Reply(Reply {
+            local_comm_id: ids.0,
+            remote_comm_id: ids.1,
+            ..Reply::default()
+        }),
+        Message::SidrRequest(SidrRequest { request_id: ids.0, ..SidrRequest::default() }),
+        Message::DisconnectRequest(DisconnectRequest {
+            local_comm_id: ids.0,
+            remote_comm_id: ids.1,
+            ..DisconnectRequest::default()
+        }),
+        Message::LoadAlternatePath(LoadAlternatePath {
+            local_comm_id: ids.0,
+            remote_comm_id: ids.1,
+            ..LoadAlternatePath::default()
+        }),
+    ];
+    for (number, message) in (1..).zip(messages) {
+        let mad = Mad::new(transaction, message);
+        beside.handle_mad(pair.now, turned(connect().path), &bytes(&mad));
+        assert_eq!(sent(&mut beside).len(), 0, "message {number}");
+        assert_eq!(beside.counters().ignored(Ignored::MayBeAnothers), number);
+    }
+    // Who listens there answers as ever.
+    assert!(answer(&mut pair, transaction, request).is_none());
+    assert_eq!(pair.server.len(), 1);
+}
+
 //= M09 test
 #[test]
 fn unknown_versions_reach_nobody() {

@@ -2,7 +2,6 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::time::Duration;
 use std::{mem, ptr};
 
 use roxe_verbs::QpState;
@@ -25,6 +24,7 @@ use crate::rdmacm::layout::{
 };
 use crate::rdmacm::{multicast, queues, resolve};
 use crate::session::{Life, waits};
+use crate::signals;
 
 /// Where events go.
 #[repr(C)]
@@ -63,11 +63,11 @@ impl Channel {
     /// The next event; whether it is waited for the program says on the descriptor.
     pub(crate) fn next(&self) -> Done<*mut rdma_cm_event> {
         loop {
-            let next = self.events.try_next();
-            let next = next.or_else(|| {
-                waits(self.public.fd).then(|| self.events.next(Duration::MAX)).flatten()
-            });
-            let CmEvent { id: key, kind } = next.ok_or(libc::EAGAIN)?;
+            let CmEvent { id: key, kind } = match self.events.try_next() {
+                Some(next) => next,
+                None if !waits(self.public.fd) => return Err(libc::EAGAIN),
+                None => self.events.next_unless(signals::end_waits).ok_or(libc::EINTR)?,
+            };
             // What is not his any more nobody hears.
             let Some(id) = owner(key) else { continue };
             // SAFETY: the event that the program has of it from now on keeps it.

@@ -89,7 +89,7 @@ fn refused(address: IpAddr, error: io::Error) -> OpenError {
 
 /// How many datagrams the kernel dropped because too many waited, or because their UDP checksum
 /// was wrong.
-pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u64> {
+pub(crate) fn drops(socket: BorrowedFd<'_>) -> Option<u64> {
     /// `SK_MEMINFO_DROPS`, and how many numbers there are.
     const DROPS: usize = 8;
     let mut numbers = [0_u32; DROPS + 1];

@@ -188,7 +188,13 @@ impl EventChannel {
 
     /// The next event; waits at most `timeout` for it. [`Duration::MAX`] is for ever.
     pub fn next(&self, timeout: Duration) -> Option<CmEvent> {
-        self.0.take(timeout)
+        self.0.take(timeout, || false)
+    }
+
+    /// The next event, waited for as long as nobody interrupts: whenever a signal was handled in
+    /// this thread meanwhile, `interrupts` is asked whether that is the end.
+    pub fn next_unless(&self, interrupts: impl Fn() -> bool) -> Option<CmEvent> {
+        self.0.take(Duration::MAX, interrupts)
     }
 }
 

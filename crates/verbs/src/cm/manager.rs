@@ -143,6 +143,7 @@ impl Manager {
         resolver: &Arc<Resolver>,
         pd: Pd,
         limits: &Limits,
+        shares_addresses: bool,
     ) -> Result<Self, Error> {
         let notices = Arc::new(Mailbox::new()?);
         let gsi = engine.with(|driver| {
@@ -156,6 +157,7 @@ impl Manager {
         let config = Config {
             max_responder_resources: limits.max_qp_rd_atom,
             max_initiator_depth: limits.max_qp_init_rd_atom,
+            shares_addresses,
             ..Config::linux(seed(), limits.port_mtu)
         };
         let state = State {
@@ -242,7 +244,7 @@ impl Shared {
     fn run(&self) {
         loop {
             let wait = self.turn();
-            match self.notices.take(wait) {
+            match self.notices.take(wait, || false) {
                 Some(Notice::Close) => return,
                 Some(Notice::Established(qpn)) => self.established(qpn),
                 Some(Notice::Gone) => self.lock().tell_all(&CmEventKind::DeviceRemoval),
@@ -331,8 +333,10 @@ impl Shared {
     fn resolve(&self, state: &mut State, now: Instant) {
         let mut resolving = std::mem::take(&mut state.resolving);
         resolving.retain(|it| {
-            let kind = match self.link_now(&it.vector) {
-                Ok(Some(_)) => CmEventKind::AddressResolved,
+            let found = self.addressing(&it.vector);
+            let found = found.and_then(|(to, is_own)| self.resolver.reaches_now(&to, is_own));
+            let kind = match found {
+                Ok(Some(())) => CmEventKind::AddressResolved,
                 Ok(None) if now < it.until => return true,
                 Ok(None) => CmEventKind::AddressError { errno: Errno::TIMEDOUT.raw_os_error() },
                 Err(error) => CmEventKind::AddressError { errno: error.errno() },

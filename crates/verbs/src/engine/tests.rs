@@ -26,7 +26,7 @@ fn a_wait_sees_what_arrives_behind_trouble_that_was_none() {
                 let counters = engine.with(|driver| driver.port.counters());
                 counters.contains(&("rx_packets", 1)).then_some(())
             };
-            engine.wait_for(take, never.as_fd(), Duration::from_secs(20))
+            engine.wait_for(take, never.as_fd(), Duration::from_secs(20), || false)
         })
     };
     // It has looked for a while, and sleeps, before the trouble is over.

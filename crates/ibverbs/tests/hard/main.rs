@@ -1,0 +1,231 @@
+//! Hard use of our libibverbs.so.1, by programs of our own in C: many threads, forks, signals, ends
+//! at any moment, and programs that have nothing to do with RDMA.
+
+mod huge_pages;
+#[path = "../../../net/tests/namespace/mod.rs"]
+mod namespace;
+mod suite;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio, id};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use namespace::{Cable, is_root};
+
+/// A program that was compiled for a test.
+struct Program {
+    folder: PathBuf,
+}
+
+impl Program {
+    fn new(name: &str, source: &str) -> Self {
+        let folder = env::temp_dir().join(format!("roxe-hard-{}-{name}", id()));
+        fs::create_dir_all(&folder).expect("there is room");
+        let program = Self { folder };
+        let file = program.folder.join("program.c");
+        let beginning = concat!(include_str!("../programs/c/connected.h"), include_str!("hard.h"));
+        fs::write(&file, format!("{beginning}{source}")).expect("there is room");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-pthread", "-o"]).arg(program.path()).arg(&file);
+        let compiled = compiler.args(["-libverbs", "-lrdmacm"]).output();
+        let compiled = compiled.expect("apt-get install gcc");
+        let says = String::from_utf8_lossy(&compiled.stderr).into_owned();
+        assert!(compiled.status.success(), "apt-get install libibverbs-dev librdmacm-dev\n{says}");
+        program
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("program")
+    }
+
+    fn command(&self, devices: &str) -> Command {
+        with_library(self.path(), devices)
+    }
+
+    /// Runs it to its end; says what it printed.
+    fn run(&self, devices: &str) -> String {
+        printed(&self.command(devices).output().expect("it runs"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A program with our library and these adapters.
+fn with_library(program: impl AsRef<Path>, devices: &str) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command
+        .env("LD_LIBRARY_PATH", libraries())
+        .env("ROXE_DEVICES", devices)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn printed(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {said}{complained}", output.status);
+    said
+}
+
+/// The folder that the build of the library made.
+fn libraries() -> PathBuf {
+    let test = env::current_exe().expect("a program knows where it is");
+    let folder = test.ancestors().nth(2).expect("it is in target/PROFILE/deps").join("lib");
+    let library = folder.join("libibverbs.so.1");
+    assert!(library.exists(), "{} is missing: cargo build -p roxe-ibverbs", library.display());
+    folder
+}
+
+#[test]
+fn eight_threads_post_to_one_completion_queue() {
+    let said = Program::new("threads", include_str!("threads.c")).run("udp:127.0.10.1");
+    assert_eq!(said, "done 16000, failed 0\n");
+}
+
+#[test]
+fn eight_threads_post_to_one_queue_pair() {
+    let said = Program::new("one_qp", include_str!("one_qp.c")).run("udp:127.0.10.2");
+    assert_eq!(said, "done 4000, failed 0\n");
+}
+
+#[test]
+fn a_program_may_fork_before_it_opens_an_adapter_and_behind_it() {
+    let devices = "udp:127.0.10.3;udp:127.0.10.4";
+    let said = Program::new("forks", include_str!("forks.c")).run(devices);
+    let expected = "before: child 1, parent 0\n\
+                    after: child 1, parent's failed 0, behind it 0\n\
+                    system: 0, behind it 0\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn two_processes_share_an_adapter_and_its_address() {
+    let said = Program::new("share", include_str!("share.c")).run("host:127.0.10.10");
+    assert_eq!(said, "both\n");
+}
+
+#[test]
+fn a_signal_ends_a_wait_where_the_program_says_so() {
+    let said = Program::new("signals", include_str!("signals.c")).run("udp:127.0.10.5");
+    let expected = "cq event: 1\nasync event: 1\ncm event: 1\nhandled 1, over 0\ncame: 0\n";
+    assert_eq!(said, expected);
+}
+
+/// The time-out that was asked for is kept where the kernel sends the packets, too.
+#[test]
+fn a_peer_that_is_not_there_is_told_of_in_time() {
+    if !is_root() {
+        return;
+    }
+    let program = Program::new("nobody", include_str!("nobody.c"));
+    let cable = Cable::new(1500);
+    for device in ["xdp:va", "udp:192.0.2.1"] {
+        let found = |address: &str| {
+            let mut command = program.command(device);
+            printed(&cable.a.run(|| command.arg(address).output()).expect("it runs"))
+        };
+        assert_eq!(found("192.0.2.99"), "RDMA_CM_EVENT_ADDR_ERROR -110\n", "{device}");
+        assert_eq!(found("192.0.2.2"), "RDMA_CM_EVENT_ADDR_RESOLVED 0\n", "{device}");
+    }
+}
+
+/// Kills the program at moments of all its phases, and says whether the adapter is free at once.
+fn killed_at_any_moment(start: impl Fn(&mut Command) -> Child, program: &Program, device: &str) {
+    // A fixed sequence of moments, up to some tens of milliseconds.
+    let mut random = 7_u32;
+    for round in 0..30 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let mut victim = start(&mut program.command(device));
+        thread::sleep(Duration::from_micros(u64::from(random >> 16)));
+        victim.kill().and_then(|()| victim.wait()).expect("it is ours");
+        let next = start(program.command(device).arg("once"));
+        let said = printed(&next.wait_with_output().expect("it runs"));
+        assert_eq!(said, "all of it\n", "round {round}");
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_its_udp_socket_free() {
+    let program = Program::new("busy", include_str!("busy.c"));
+    let start = |command: &mut Command| command.spawn().expect("it runs");
+    killed_at_any_moment(start, &program, "udp:127.0.10.6");
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_its_interface_free() {
+    if !is_root() {
+        return;
+    }
+    let program = Program::new("busy-xdp", include_str!("busy.c"));
+    let cable = Cable::new(1500);
+    let start = |command: &mut Command| cable.a.run(|| command.spawn()).expect("it runs");
+    killed_at_any_moment(start, &program, "xdp:va");
+}
+
+#[test]
+fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
+    let program = Program::new("without_gid", include_str!("without_gid.c"));
+    let stories = program.folder.join("stories");
+    fs::write(&stories, "").expect("there is room");
+    let mut command = program.command("udp:127.0.10.7");
+    let output = command.env("ROXE_STORIES", &stories).output().expect("it runs");
+    assert_eq!(printed(&output), "rtr: 22, ah: 0\nsocket: -1 1\ninline: 1\n");
+    let told = fs::read_to_string(&stories).expect("it is there");
+    let lines: Vec<_> = told.lines().collect();
+    assert_eq!(lines.len(), 3, "{told}");
+    assert!(lines[0].starts_with("roxe0: queue pair 0x"), "{told}");
+    assert!(lines[1].starts_with("roxe0: an address handle: "), "{told}");
+    assert!(lines[..2].iter().all(|line| line.contains("without a GID")), "{told}");
+    assert_eq!(lines[2], "sockets over RDMA (rsocket) are not in this library");
+}
+
+/// A disk that is full, by way of a limit for files.
+#[test]
+fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {
+    let program = Program::new("full", include_str!("busy.c"));
+    let file = program.folder.join("x.pcapng");
+    let limited = "trap '' XFSZ; ulimit -f 8; exec \"$0\" once";
+    let mut command =
+        with_library("/bin/sh", &format!("udp:127.0.10.8,capture={}", file.display()));
+    let output = command.args(["-c", limited]).arg(program.path()).output().expect("it runs");
+    assert_eq!(printed(&output), "all of it\n");
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(complained.lines().count(), 1, "{complained}");
+    assert!(complained.starts_with("roxe: roxe0: "), "{complained}");
+    assert!(complained.contains("x.pcapng: File too large"), "{complained}");
+}
+
+/// What a program is that does not ask for an adapter: the same as without us.
+#[test]
+fn who_has_nothing_to_do_with_rdma_notices_nothing() {
+    let program = Program::new("unrelated", include_str!("unrelated.c"));
+    let bare = printed(&Command::new(program.path()).output().expect("it runs"));
+    assert_eq!(program.run("udp:127.0.10.9"), bare);
+
+    // Who does not link it does not even get it.
+    let maps = printed(
+        &with_library("/bin/cat", "udp:127.0.10.9")
+            .arg("/proc/self/maps")
+            .output()
+            .expect("it runs"),
+    );
+    assert!(maps.contains("libc.so") && !maps.contains("libibverbs"), "{maps}");
+    for words in ["ls /", "sh -c \"echo $HOME\"", "python3 -c print(1+1)"] {
+        let mut words = words.split_whitespace();
+        let name = words.next().expect("a program");
+        let arguments: Vec<_> = words.collect();
+        let bare = Command::new(name).args(&arguments).output().expect("it runs");
+        let ours = with_library(name, "udp:127.0.10.9").args(&arguments).output().expect("it runs");
+        assert_eq!(
+            (ours.status, ours.stdout, ours.stderr),
+            (bare.status, bare.stdout, bare.stderr)
+        );
+    }
+}
