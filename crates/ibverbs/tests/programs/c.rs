@@ -3,7 +3,7 @@
 use std::process::{Command, id};
 use std::{env, fs};
 
-use crate::hosts::program_on;
+use crate::end::program_on;
 
 /// Compiles a program, and runs it with an adapter on a loopback address; says what it printed.
 fn run(source: &str, address: &str) -> String {
@@ -16,7 +16,7 @@ fn run(source: &str, address: &str) -> String {
     let says = String::from_utf8_lossy(&compiled.stderr).into_owned();
     assert!(compiled.status.success(), "apt-get install libibverbs-dev\n{says}");
     let program = program.to_str().expect("a path is text");
-    let output = program_on(program, "", &format!("udp:{address}")).output().expect("it runs");
+    let output = program_on(program, &format!("udp:{address}")).output().expect("it runs");
     fs::remove_dir_all(folder).expect("it is ours");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr);

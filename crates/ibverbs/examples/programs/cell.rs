@@ -1,0 +1,247 @@
+//! A cell: a row's programs at two ends.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::end::{End, Ended, Place, Running};
+use crate::namespace::Cable;
+use crate::rows::{Meet, Row};
+
+/// What carries packets, whether some are lost, and who the other is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) port: Port,
+    /// One packet of a hundred, each way.
+    pub(crate) loses: bool,
+    pub(crate) peer: Peer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    Xdp,
+    Udp,
+}
+
+/// Who the other end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Roxe,
+    /// Linux's own adapter, at the client.
+    RxeAsks,
+    /// And at the server.
+    RxeServes,
+}
+
+/// Those of the page.
+#[rustfmt::skip]
+pub(crate) const COLUMNS: [Column; 6] = [
+    Column { name: "xdp",            port: Port::Xdp, loses: false, peer: Peer::Roxe },
+    Column { name: "udp",            port: Port::Udp, loses: false, peer: Peer::Roxe },
+    Column { name: "xdp, 1 % lost",  port: Port::Xdp, loses: true,  peer: Peer::Roxe },
+    Column { name: "udp, 1 % lost",  port: Port::Udp, loses: true,  peer: Peer::Roxe },
+    Column { name: "rxe asks",       port: Port::Xdp, loses: false, peer: Peer::RxeAsks },
+    Column { name: "rxe serves",     port: Port::Xdp, loses: false, peer: Peer::RxeServes },
+];
+
+/// What came of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Both sides ended with 0. Before that it may have gone wrong, as it says here.
+    Right { goes: u32, before: String },
+    Wrong(String),
+    /// It cannot be, and why.
+    Absent(String),
+}
+
+/// What a cell takes at most, all goes together.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same where an end is emulated.
+const PATIENCE_WITH_GUEST: Duration = Duration::from_secs(150);
+
+/// On a busy machine a host may not come to answer within the half a second that programs give it.
+const GOES: u32 = 3;
+
+impl Column {
+    /// Why a row cannot be here.
+    pub(crate) fn lacks(self, row: &Row) -> Option<&'static str> {
+        let with_guest = self.peer != Peer::Roxe;
+        match (row.program, row.way) {
+            _ if self.loses && !row.is_reliable() => {
+                Some("UC and UD send nothing again: who waits for what was lost waits for ever")
+            }
+            _ if row.meet == Meet::Alone && (self.loses || with_guest) => {
+                Some("no packet is sent")
+            }
+            ("mckey", _) if self.port == Port::Udp => {
+                Some("a UDP socket takes part in no multicast group")
+            }
+            (_, "-t") if with_guest => Some("rxe has no timestamps"),
+            (_, "-o" | "-o -P") if with_guest => Some("rxe has no on-demand paging"),
+            _ => None,
+        }
+    }
+
+    /// The cell between two hosts on this machine, joined by a cable.
+    pub(crate) fn between_hosts(self, row: &Row) -> Verdict {
+        if let Some(why) = self.lacks(row) {
+            return Verdict::Absent(why.to_owned());
+        }
+        let cable = Cable::new(4500);
+        let end = |namespace, interface, number| {
+            let addresses = [format!("192.0.2.{number}"), format!("fd00::{number}")];
+            let place = match self.port {
+                Port::Xdp => format!("xdp:{interface}"),
+                // A socket has one address.
+                Port::Udp => format!("udp:{}", addresses[usize::from(row.is_ipv6)]),
+            };
+            let loss = if self.loses { ",fault=drop 1%" } else { "" };
+            let place =
+                Place::Ours { namespace: Some(namespace), devices: format!("{place}{loss}") };
+            End { place, addresses, gids: [0, u64::from(self.port == Port::Xdp)] }
+        };
+        let ends = [end(&cable.a, "va", 1), end(&cable.b, "vb", 2)];
+        run(row, [&ends[0], &ends[1]], || Ok(()))
+    }
+}
+
+/// Runs a row's programs, the server at the first end, until they have ended well, or three times
+/// if time allows. After a go that went wrong the ends may need to be mended.
+pub(crate) fn run(
+    row: &Row,
+    ends: [&End<'_>; 2],
+    mend: impl Fn() -> Result<(), String>,
+) -> Verdict {
+    let with_guest = ends.iter().any(|end| matches!(end.place, Place::Guest(_)));
+    let patience = if with_guest { PATIENCE_WITH_GUEST } else { PATIENCE };
+    let start = Instant::now();
+    let mut before = String::new();
+    for go in 1..=GOES {
+        let ended = go_once(row, ends, patience.saturating_sub(start.elapsed()), with_guest);
+        match (ended, row.refusal) {
+            (Ok(()), None) => return Verdict::Right { goes: go, before },
+            (Ok(()), Some(_)) => return Verdict::Wrong("works, and should not".to_owned()),
+            (Err(said), Some((refusal, why))) if said.contains(refusal) => {
+                return Verdict::Absent(why.to_owned());
+            }
+            (Err(why), _) if go == GOES || start.elapsed() > patience / 2 => {
+                return Verdict::Wrong(why);
+            }
+            (Err(why), _) => before = why,
+        }
+        if let Err(why) = mend() {
+            return Verdict::Wrong(format!("{why}; {before}"));
+        }
+    }
+    Verdict::Wrong(before)
+}
+
+/// Once: both sides.
+fn go_once(
+    row: &Row,
+    ends: [&End<'_>; 2],
+    patience: Duration,
+    is_slow: bool,
+) -> Result<(), String> {
+    let lines: Vec<String> =
+        row.lines.iter().zip(ends).map(|(line, end)| fill(line, row, end, ends, is_slow)).collect();
+    let running = [Running::default(), Running::default()];
+    let (say, hear) = mpsc::channel();
+    thread::scope(|scope| {
+        let start = |side: usize| {
+            let (say, line, end, running) = (say.clone(), &lines[side], ends[side], &running[side]);
+            scope.spawn(move || say.send((side, end.run(line, patience, running))));
+        };
+        start(SERVER);
+        let deadline = Instant::now() + patience;
+        let hear_until = |deadline: Instant| {
+            hear.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        };
+        if row.meet == Meet::Alone {
+            let (_, ended) = hear_until(deadline + GRACE).map_err(|_| "did not end")?;
+            return ended.map(drop);
+        }
+        while !ends[SERVER].listens(row.meet, &running[SERVER]) {
+            if let Ok((_, ended)) = hear.recv_timeout(Duration::from_millis(10)) {
+                let said = ended.unwrap_or_else(|why| why);
+                return Err(format!("the server ended before its client came, {}", last(&said)));
+            }
+            if Instant::now() > deadline {
+                running[SERVER].stop();
+                return Err("the server does not listen".to_owned());
+            }
+        }
+        let is_for_ever = row.meet == Meet::CmForEver;
+        let mut clients = if is_for_ever { 2 } else { 1 };
+        start(CLIENT);
+        let mut ended: [Option<Ended>; 2] = [None, None];
+        // Both end by themselves when patience does, the server a moment later.
+        let mut deadline = deadline + GRACE;
+        while ended.iter().any(Option::is_none) {
+            match hear_until(deadline) {
+                Ok((CLIENT, Ok(_))) if clients > 1 => {
+                    clients -= 1;
+                    start(CLIENT);
+                }
+                Ok((side, how)) => {
+                    let is_over = how.is_err() || side == CLIENT && is_for_ever;
+                    ended[side] = Some(how);
+                    if side == CLIENT && is_for_ever {
+                        running[SERVER].stop();
+                    } else if is_over {
+                        deadline = deadline.min(Instant::now() + GRACE);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    running.iter().for_each(Running::stop);
+                    deadline = Instant::now() + 10 * GRACE;
+                }
+            }
+        }
+        let [server, client] = ended.map(|how| how.unwrap_or_else(|| Err("did not end".into())));
+        match (client, server) {
+            (Ok(_), Ok(_)) => Ok(()),
+            (Ok(_), Err(_)) if is_for_ever => Ok(()),
+            (Ok(_), Err(why)) => Err(format!("server: {}", last(&why))),
+            (Err(why), Ok(_)) => Err(format!("client: {}", last(&why))),
+            (Err(client), Err(server)) => {
+                Err(format!("client: {}; server: {}", last(&client), last(&server)))
+            }
+        }
+    })
+}
+
+const SERVER: usize = 0;
+const CLIENT: usize = 1;
+
+/// How long who is left may go on.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A line with what its end fills in.
+fn fill(line: &str, row: &Row, own: &End<'_>, ends: [&End<'_>; 2], is_slow: bool) -> String {
+    let family = usize::from(row.is_ipv6);
+    let [n, few, patience] = if is_slow { ["200", "5", "-u 18"] } else { ["500", "20", ""] };
+    [
+        ("{gid}", own.gids[family].to_string().as_str()),
+        ("{server}", ends[SERVER].addresses[family].as_str()),
+        ("{client}", ends[CLIENT].addresses[family].as_str()),
+        ("{meeting}", ends[SERVER].addresses[0].as_str()),
+        ("{n}", n),
+        ("{few}", few),
+        ("{patience}", patience),
+    ]
+    .iter()
+    .fold(line.to_owned(), |line, (name, value)| line.replace(name, value))
+}
+
+/// How a program ended, and the last that it said, in a line.
+fn last(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines[..] {
+        [] => String::new(),
+        [one] => one.to_owned(),
+        [first, .., last] => format!("{first} … {last}"),
+    }
+}

@@ -1,0 +1,157 @@
+//! What came of everything, as `docs/programs.md` says it.
+
+use std::fmt::Write as _;
+
+use crate::cell::{COLUMNS, Verdict};
+use crate::kept::{Cell, Played, said_by};
+use crate::rows::Row;
+
+/// The row of the suite, which is a number of tests.
+pub(crate) const SUITE: &str = "rdma-core's Python suite";
+
+/// The page. Where a cell is missing it was not played.
+pub(crate) fn text(rows: &[Row], played: &Played) -> String {
+    let mut table = String::new();
+    let mut notes = Notes::default();
+    let (mut right, mut wrong, mut again, mut absent, mut missing) = (0, 0, 0, 0, 0);
+    for row in rows {
+        let name = row.name();
+        let cells = COLUMNS.iter().map(|column| {
+            let Some(cell) = played.get(&(column.name.to_owned(), name.clone())) else {
+                missing += 1;
+                return "not run".to_owned();
+            };
+            match &cell.verdict {
+                Verdict::Right { goes: 1, .. } => {
+                    right += 1;
+                    "ok".to_owned()
+                }
+                Verdict::Right { goes, before } => {
+                    right += 1;
+                    again += 1;
+                    let note = format!("{goes} goes; before: {before}");
+                    notes.own(format!("`{name}`, {}: {note}", column.name));
+                    format!("ok, {goes} goes")
+                }
+                Verdict::Wrong(why) => {
+                    wrong += 1;
+                    notes.own(format!("`{name}`, {}: **wrong**: {why}", column.name));
+                    "**wrong**".to_owned()
+                }
+                Verdict::Absent(why) => {
+                    absent += 1;
+                    format!("n/a ({})", notes.reason(why))
+                }
+            }
+        });
+        let cells: Vec<String> = cells.collect();
+        let way = if row.way.is_empty() { String::new() } else { format!("`{}`", row.way) };
+        let _ = writeln!(table, "| `{}` | {way} | {} |", row.program, cells.join(" | "));
+    }
+    let heads = COLUMNS.map(|column| column.name).join(" | ");
+    let lines = "|---".repeat(COLUMNS.len() + 2);
+    let reasons: String = notes
+        .reasons
+        .iter()
+        .zip(1..)
+        .map(|(reason, number)| format!("- ({number}) {reason}\n"))
+        .collect();
+    let own: String = notes.own.iter().map(|note| format!("- {note}\n")).collect();
+    let all = right + wrong;
+    let missing = if missing == 0 {
+        String::new()
+    } else {
+        format!(" **{missing} cells were not run.**")
+    };
+    format!(
+        "{HEAD}\n{all} cells were run: {right} ok, of which {again} not at the first go, and {wrong} \
+         wrong; {absent} are n/a.{missing}\n{}\n\n| program | asked | {heads} |\n{lines}|\n{table}\n\
+         {reasons}{}{own}{}",
+        host(played),
+        if own.is_empty() { "" } else { "\n" },
+        suite(played),
+    )
+}
+
+const HEAD: &str = "\
+# Programs that know nothing of roxe
+
+Programs of Debian 12, unchanged, on our `libibverbs.so.1` and `librdmacm.so.1`. `cargo xtask
+programs --page` runs them (as root, with apt) and writes this page. Two hosts, which are network
+namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both where one packet of
+a hundred is lost, each way (the port's `fault=drop 1%` at both ends). In the last two columns the
+other is Linux's own adapter, `rdma_rxe`, in a guest, with the same programs on its own libraries;
+ours is over AF_XDP. `{few}` is 20 there, 5 with the guest; `-6` is IPv6.
+
+A cell is ok when both sides end with 0. `-c` has a pingpong look at each byte, as `-V` has rping. On
+a busy machine a host may not come to answer within the half a second that programs give it, so a
+cell has three goes within its minute (with the guest two and a half), and says how many it took. A
+server that goes on for ever (`rping -P`, `cmtime`) serves two clients.
+";
+
+/// What stands below the table.
+#[derive(Default)]
+struct Notes {
+    /// Why cells cannot be, each once.
+    reasons: Vec<String>,
+    own: Vec<String>,
+}
+
+impl Notes {
+    /// The number of a reason.
+    fn reason(&mut self, why: &str) -> usize {
+        let known = self.reasons.iter().position(|reason| reason == why);
+        1 + known.unwrap_or_else(|| {
+            self.reasons.push(why.to_owned());
+            self.reasons.len() - 1
+        })
+    }
+
+    fn own(&mut self, note: String) {
+        self.own.push(note);
+    }
+}
+
+/// Where and when.
+fn host(played: &Played) -> String {
+    let mut days: Vec<&str> = played.values().map(|Cell { day, .. }| day.as_str()).collect();
+    days.sort_unstable();
+    let days = match (days.first(), days.last()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+        (Some(day), _) => (*day).to_owned(),
+        _ => String::new(),
+    };
+    let packages = ["ibverbs-utils", "perftest", "rdmacm-utils", "python3-pyverbs"];
+    let versions = packages.map(|package| {
+        format!("{package} {}", said_by("dpkg-query", &["-W", "-f", "${Version}", package]))
+    });
+    let guest = played.get(&(GUEST.to_owned(), String::new()));
+    let guest = match guest.map(|cell| &cell.verdict) {
+        Some(Verdict::Absent(kernel)) => format!("; the guest's Linux is {kernel}"),
+        _ => String::new(),
+    };
+    let kernel = said_by("uname", &["-r"]);
+    format!("{days}, Linux {kernel}{guest}; {}.", versions.join(", "))
+}
+
+/// The key of the guest's kernel among what is kept.
+pub(crate) const GUEST: &str = "guest";
+
+/// The part about the suite.
+fn suite(played: &Played) -> String {
+    let mut text = format!(
+        "\nThe Python suite of rdma-core on the distribution's pyverbs, of it the tests that are \
+         about what\nsuch an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):\n\n"
+    );
+    for column in ["xdp", "udp"] {
+        let cell = played.get(&(column.to_owned(), SUITE.to_owned()));
+        let said = match cell.map(|cell| &cell.verdict) {
+            Some(Verdict::Right { before, .. }) => before.clone(),
+            Some(Verdict::Wrong(why)) => format!("**wrong**: {why}"),
+            Some(Verdict::Absent(why)) => why.clone(),
+            None => "**not run**".to_owned(),
+        };
+        let _ = writeln!(text, "- {column}: {said}");
+    }
+    text
+}
