@@ -86,10 +86,11 @@ impl Arguments {
         let value = |key: &str| options.iter().find_map(|it| it.strip_prefix(key));
         let path = |key: &str| value(key).map(PathBuf::from);
         let kept = PathBuf::from(words.remove(0));
+        let rest = options.iter().any(|it| it == "--rest");
         Ok(Self {
             kept,
-            is_part: !words.is_empty(),
-            rest: options.iter().any(|it| it == "--rest"),
+            is_part: !(words.is_empty() || rest),
+            rest,
             page: path("--page="),
             suite: path("--suite="),
             guest: path("--kernel=").zip(path("--initrd=")).map(|(one, two)| [one, two]),
@@ -188,6 +189,7 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
         addresses: addresses(1),
         gids: [0, 1],
     };
+    load_connection_manager(guest)?;
     let gids = guest.shell("cd /sys/class/infiniband/rxe0/ports/1/gids; for i in $(seq 0 9); do cat $i; done")?;
     let place = |beginning: &str| {
         let found = gids.lines().position(|gid| gid.starts_with(beginning));
@@ -210,13 +212,19 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
                     None => Ok(()),
                     Some(what) => {
                         eprintln!("the guest's kernel {what}:\n{}", guest.last_words());
-                        guest.reset().map_err(|why| why.to_string())
+                        let reset = guest.reset().and_then(|()| load_connection_manager(guest));
+                        reset.map_err(|why| why.to_string())
                     }
                 }),
             }
         });
     }
     Ok(())
+}
+
+fn load_connection_manager(guest: &Guest) -> Outcome {
+    let script = "while read -r it; do insmod /lib/modules/$it.ko; done </lib/modules/later";
+    guest.shell(script).map(drop)
 }
 
 /// Says how it goes, and keeps it.
