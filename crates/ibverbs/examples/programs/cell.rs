@@ -49,7 +49,10 @@ pub(crate) const COLUMNS: [Column; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Both sides ended with 0. Before that it may have gone wrong, as it says here.
-    Right { goes: u32, before: String },
+    Right {
+        goes: u32,
+        before: String,
+    },
     Wrong(String),
     /// It cannot be, and why.
     Absent(String),
@@ -72,9 +75,7 @@ impl Column {
             _ if self.loses && !row.is_reliable() => {
                 Some("UC and UD send nothing again: who waits for what was lost waits for ever")
             }
-            _ if row.meet == Meet::Alone && (self.loses || with_guest) => {
-                Some("no packet is sent")
-            }
+            _ if row.meet == Meet::Alone && (self.loses || with_guest) => Some("no packet is sent"),
             ("mckey", _) if self.port == Port::Udp => {
                 Some("a UDP socket takes part in no multicast group")
             }

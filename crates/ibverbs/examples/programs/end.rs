@@ -53,9 +53,7 @@ impl End<'_> {
             Place::Ours { namespace: Some(namespace), devices } => {
                 namespace.run(|| run_here(line, devices, patience, running))
             }
-            Place::Ours { namespace: None, devices } => {
-                run_here(line, devices, patience, running)
-            }
+            Place::Ours { namespace: None, devices } => run_here(line, devices, patience, running),
             Place::Guest(guest) => run_in(guest, line, patience, running),
         }
     }

@@ -40,8 +40,7 @@ impl Kept {
         };
         let text = text.replace(['\t', '\n'], " ");
         let seconds = took.as_secs_f32();
-        let line =
-            format!("{column}\t{row}\t{word}\t{goes}\t{seconds:.1}\t{}\t{text}\n", today());
+        let line = format!("{column}\t{row}\t{word}\t{goes}\t{seconds:.1}\t{}\t{text}\n", today());
         if let Ok(mut file) = self.0.lock() {
             let _ = file.write_all(line.as_bytes());
         }

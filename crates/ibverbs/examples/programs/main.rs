@@ -77,9 +77,8 @@ impl Arguments {
              [--kernel=FILE --initrd=FILE] [--lanes=N] [WORD…]";
         let (options, mut words): (Vec<_>, Vec<_>) = words.partition(|it| it.starts_with("--"));
         let known = ["--page=", "--suite=", "--kernel=", "--initrd=", "--lanes="];
-        let is_known = |option: &String| {
-            option == "--rest" || known.iter().any(|key| option.starts_with(key))
-        };
+        let is_known =
+            |option: &String| option == "--rest" || known.iter().any(|key| option.starts_with(key));
         if words.is_empty() || !options.iter().all(is_known) {
             return Err(USAGE.into());
         }
@@ -190,7 +189,9 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
         gids: [0, 1],
     };
     load_connection_manager(guest)?;
-    let gids = guest.shell("cd /sys/class/infiniband/rxe0/ports/1/gids; for i in $(seq 0 9); do cat $i; done")?;
+    let gids = guest.shell(
+        "cd /sys/class/infiniband/rxe0/ports/1/gids; for i in $(seq 0 9); do cat $i; done",
+    )?;
     let place = |beginning: &str| {
         let found = gids.lines().position(|gid| gid.starts_with(beginning));
         found.map(|index| index as u64).ok_or_else(|| format!("no GID {beginning}… in\n{gids}"))
@@ -256,6 +257,11 @@ impl Progress {
             kept.add(column.name, row, took, &verdict);
         }
         let _mouth = self.mouth.lock();
-        eprintln!("[{number}/{}] {}: {row}  {:.1} s  {said}", self.count, column.name, took.as_secs_f32());
+        eprintln!(
+            "[{number}/{}] {}: {row}  {:.1} s  {said}",
+            self.count,
+            column.name,
+            took.as_secs_f32()
+        );
     }
 }

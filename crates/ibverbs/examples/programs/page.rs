@@ -58,11 +58,8 @@ pub(crate) fn text(rows: &[Row], played: &Played) -> String {
         .collect();
     let own: String = notes.own.iter().map(|note| format!("- {note}\n")).collect();
     let all = right + wrong;
-    let missing = if missing == 0 {
-        String::new()
-    } else {
-        format!(" **{missing} cells were not run.**")
-    };
+    let missing =
+        if missing == 0 { String::new() } else { format!(" **{missing} cells were not run.**") };
     format!(
         "{HEAD}\n{all} cells were run: {right} ok, of which {again} not at the first go, and {wrong} \
          wrong; {absent} are n/a.{missing}\n{}\n\n| program | asked | {heads} |\n{lines}|\n{table}\n\

@@ -168,5 +168,7 @@ impl Row {
 }
 
 /// What a program of rsockets says here.
-const RSOCKETS: (&str, &str) =
-    ("Operation not supported", "our librdmacm.so.1 has no rsockets: `rsocket` fails with EOPNOTSUPP");
+const RSOCKETS: (&str, &str) = (
+    "Operation not supported",
+    "our librdmacm.so.1 has no rsockets: `rsocket` fails with EOPNOTSUPP",
+);

@@ -10,6 +10,7 @@ mod c;
 #[allow(dead_code, reason = "only the matrix has a guest")]
 mod cell;
 #[path = "../../examples/programs/end.rs"]
+#[allow(dead_code, reason = "only the matrix has a guest")]
 mod end;
 #[path = "../../../verbs/examples/interop/guest.rs"]
 #[allow(dead_code, reason = "only the matrix has a guest")]
@@ -46,6 +47,7 @@ const REDUCED: &[&str] = &[
     "ib_write_bw -R",
     "ib_read_lat",
     "ib_atomic_bw",
+    "ib_atomic_lat -R",
     "rping -v -C 100",
     "rping -q",
     "rping -P",
@@ -159,5 +161,6 @@ fn the_suite_of_rdma_core_passes() {
     };
     let results = suite::run("xdp:va", folder.as_ref());
     assert!(results.wrong.is_empty(), "{}", results.wrong.join("\n"));
-    assert!(results.passed > 100, "{} passed", results.passed);
+    let suite::Results { passed, skipped, .. } = results;
+    assert!(passed > 100, "{passed} passed, skipped: {skipped:?}");
 }
