@@ -80,10 +80,19 @@ a hundred is lost, each way (the port's `fault=drop 1%` at both ends). In the la
 other is Linux's own adapter, `rdma_rxe`, in a guest, with the same programs on its own libraries;
 ours is over AF_XDP. `{few}` is 20 there, 5 with the guest; `-6` is IPv6.
 
-A cell is ok when both sides end with 0. `-c` has a pingpong look at each byte, as `-V` has rping. On
-a busy machine a host may not come to answer within the half a second that programs give it, so a
-cell has three goes within its minute (with the guest two and a half), and says how many it took. A
-server that goes on for ever (`rping -P`, `cmtime`) serves two clients.
+A cell is ok when both sides end with 0. `-c` has a pingpong look at each byte, as `-V` has rping. A
+server that goes on for ever (`rping -P`, `cmtime`) serves two clients. A cell has two minutes (with
+the guest two and a half) and in them three goes, a pingpong that loses packets ten; where it took
+more than one, that and what went wrong before is said below. What makes another go necessary is a
+busy machine, and programs:
+
+- with the half a second that programs give a peer to answer, a host that is kept from its work for
+  longer is given up: \"transport retry counter exceeded\";
+- `ibv_*_pingpong` ends when it has counted enough, though an acknowledgement of its may have been
+  lost on the way: its peer asks again, nobody is there, and it ends with the same error.
+  `ibv_srq_pingpong` has sixteen queue pairs for that;
+- perftest's client with `-R` may ask before its server listens, since both begin at the same word.
+  Refused, it tries again with memory that it has freed, and crashes.
 ";
 
 /// What stands below the table.
@@ -134,12 +143,15 @@ fn host(played: &Played) -> String {
 /// The key of the guest's kernel among what is kept.
 pub(crate) const GUEST: &str = "guest";
 
+const SUITE_HEAD: &str = "
+The Python suite of rdma-core on the distribution's pyverbs, of it the tests that are about what such
+an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):
+
+";
+
 /// The part about the suite.
 fn suite(played: &Played) -> String {
-    let mut text = format!(
-        "\nThe Python suite of rdma-core on the distribution's pyverbs, of it the tests that are \
-         about what\nsuch an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):\n\n"
-    );
+    let mut text = SUITE_HEAD.to_owned();
     for column in ["xdp", "udp"] {
         let cell = played.get(&(column.to_owned(), SUITE.to_owned()));
         let said = match cell.map(|cell| &cell.verdict) {
