@@ -58,18 +58,33 @@ pub(crate) enum Verdict {
     Absent(String),
 }
 
-/// What a cell takes at most, all goes together.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How hard a cell is tried.
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    /// What it takes at most, all goes together.
+    patience: Duration,
+    goes: u32,
+    /// What `{n}`, `{few}` and `{patience}` stand for.
+    words: [&'static str; 3],
+}
 
-/// The same where an end is emulated.
-const PATIENCE_WITH_GUEST: Duration = Duration::from_secs(150);
+impl Effort {
+    /// On a busy machine a host may not come to answer within the half a second that programs give
+    /// it.
+    const FULL: Self =
+        Self { patience: Duration::from_secs(120), goes: 3, words: ["500", "20", ""] };
 
-/// On a busy machine a host may not come to answer within the half a second that programs give it.
-pub(crate) const GOES: u32 = 3;
+    /// Connections that are made by the connection manager wait for seconds before they send again.
+    const LOSSY: Self = Self { words: ["200", "10", ""], ..Self::FULL };
 
-/// A pingpong ends when it has counted enough, though its peer may wait for an acknowledgement that
-/// was lost: with the sixteen queue pairs of `ibv_srq_pingpong` more often than not.
-const GOES_OF_LOSSY_PINGPONG: u32 = 10;
+    /// An emulated host answers late.
+    pub(crate) const WITH_GUEST: Self =
+        Self { patience: Duration::from_secs(150), goes: 3, words: ["200", "5", "-u 18"] };
+
+    /// A pingpong ends when it has counted enough, though its peer may wait for an acknowledgement
+    /// that was lost: with the sixteen queue pairs of `ibv_srq_pingpong` more often than not.
+    const GOES_OF_LOSSY_PINGPONG: u32 = 10;
+}
 
 impl Column {
     /// Why a row cannot be here.
@@ -109,8 +124,12 @@ impl Column {
         };
         let ends = [end(&cable.a, "va", 1), end(&cable.b, "vb", 2)];
         let is_pingpong = row.program.starts_with("ibv_");
-        let goes = if self.loses && is_pingpong { GOES_OF_LOSSY_PINGPONG } else { GOES };
-        run(row, [&ends[0], &ends[1]], goes, || Ok(()))
+        let effort = match (self.loses, is_pingpong) {
+            (true, true) => Effort { goes: Effort::GOES_OF_LOSSY_PINGPONG, ..Effort::LOSSY },
+            (true, false) => Effort::LOSSY,
+            (false, _) => Effort::FULL,
+        };
+        run(row, [&ends[0], &ends[1]], effort, || Ok(()))
     }
 }
 
@@ -119,15 +138,18 @@ impl Column {
 pub(crate) fn run(
     row: &Row,
     ends: [&End<'_>; 2],
-    goes: u32,
+    effort: Effort,
     mend: impl Fn() -> Result<(), String>,
 ) -> Verdict {
-    let with_guest = ends.iter().any(|end| matches!(end.place, Place::Guest(_)));
-    let patience = if with_guest { PATIENCE_WITH_GUEST } else { PATIENCE };
+    let Effort { patience, goes, .. } = effort;
     let start = Instant::now();
     let mut before = String::new();
     for go in 1..=goes {
-        let ended = go_once(row, ends, patience.saturating_sub(start.elapsed()), with_guest);
+        let ended = go_once(
+            row,
+            ends,
+            Effort { patience: patience.saturating_sub(start.elapsed()), ..effort },
+        );
         match (ended, row.refusal) {
             (Ok(()), None) => return Verdict::Right { goes: go, before },
             (Ok(()), Some(_)) => return Verdict::Wrong("works, and should not".to_owned()),
@@ -147,14 +169,10 @@ pub(crate) fn run(
 }
 
 /// Once: both sides.
-fn go_once(
-    row: &Row,
-    ends: [&End<'_>; 2],
-    patience: Duration,
-    is_slow: bool,
-) -> Result<(), String> {
+fn go_once(row: &Row, ends: [&End<'_>; 2], effort: Effort) -> Result<(), String> {
     let lines: Vec<String> =
-        row.lines.iter().zip(ends).map(|(line, end)| fill(line, row, end, ends, is_slow)).collect();
+        row.lines.iter().zip(ends).map(|(line, end)| fill(line, row, end, ends, effort)).collect();
+    let patience = effort.patience;
     let running = [Running::default(), Running::default()];
     let (say, hear) = mpsc::channel();
     thread::scope(|scope| {
@@ -228,9 +246,9 @@ const CLIENT: usize = 1;
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A line with what its end fills in.
-fn fill(line: &str, row: &Row, own: &End<'_>, ends: [&End<'_>; 2], is_slow: bool) -> String {
+fn fill(line: &str, row: &Row, own: &End<'_>, ends: [&End<'_>; 2], effort: Effort) -> String {
     let family = usize::from(row.is_ipv6);
-    let [n, few, patience] = if is_slow { ["200", "5", "-u 18"] } else { ["500", "20", ""] };
+    let [n, few, patience] = effort.words;
     [
         ("{gid}", own.gids[family].to_string().as_str()),
         ("{server}", ends[SERVER].addresses[family].as_str()),

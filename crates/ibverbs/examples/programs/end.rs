@@ -68,6 +68,7 @@ impl End<'_> {
             Place::Guest(guest) => {
                 let script = match meet {
                     Meet::Tcp => "grep -qs ':4853 .* 0A' /proc/net/tcp /proc/net/tcp6",
+                    Meet::Group => "rdma resource show cm_id | grep -q mckey && sleep 1",
                     _ => "rdma resource show cm_id | grep -q LISTEN",
                 };
                 guest.shell_for(QUESTION, script).is_ok()

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use cell::{COLUMNS, Column, GOES, Peer, Port, Verdict};
+use cell::{COLUMNS, Column, Effort, Peer, Port, Verdict};
 use end::{End, Place};
 use guest::{Guest, INTERFACE};
 use kept::Kept;
@@ -209,7 +209,7 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
             };
             match column.lacks(row) {
                 Some(why) => Verdict::Absent(why.to_owned()),
-                None => cell::run(row, ends, GOES, || match guest.end() {
+                None => cell::run(row, ends, Effort::WITH_GUEST, || match guest.end() {
                     None => Ok(()),
                     Some(what) => {
                         eprintln!("the guest's kernel {what}:\n{}", guest.last_words());

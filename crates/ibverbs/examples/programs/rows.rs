@@ -28,6 +28,8 @@ pub(crate) enum Meet {
     Cm,
     /// The same, and the server goes on for ever: two clients come.
     CmForEver,
+    /// In a group.
+    Group,
 }
 
 const fn cm(way: Way, server: &'static str, client: &'static str) -> Connected {
@@ -99,7 +101,7 @@ const CONNECTED: &[Connected] = &[
     cm("-6",              "ucmatose -f ipv6 -b {server}",           "ucmatose -f ipv6 -s {server}"),
     cm("",                "udaddy -b {server}",                     "udaddy -s {server}"),
     cm("-c 3 -C 20",      "udaddy -b {server} -c 3 -C 20",          "udaddy -s {server} -c 3 -C 20"),
-    cm("",                "mckey -m 239.1.1.1 -b {server}",         "mckey -s -m 239.1.1.1 -b {client}"),
+    Connected { meet: Meet::Group, ..cm("", "mckey -m 239.1.1.1 -b {server}", "mckey -s -m 239.1.1.1 -b {client}") },
     cm("",                "rdma_server",                            "rdma_client -s {server}"),
     Connected { meet: Meet::CmForEver, ..cm("-c 100", "cmtime -b {server} -c 100", "cmtime -s {server} -c 100") },
     cm("",                "rcopy",                                  "rcopy /etc/os-release {server}:/dev/null"),
