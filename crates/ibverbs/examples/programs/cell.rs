@@ -36,13 +36,15 @@ pub(crate) enum Peer {
 
 /// Those of the page.
 #[rustfmt::skip]
-pub(crate) const COLUMNS: [Column; 6] = [
-    Column { name: "xdp",            port: Port::Xdp, loses: false, peer: Peer::Roxe },
-    Column { name: "udp",            port: Port::Udp, loses: false, peer: Peer::Roxe },
-    Column { name: "xdp, 1 % lost",  port: Port::Xdp, loses: true,  peer: Peer::Roxe },
-    Column { name: "udp, 1 % lost",  port: Port::Udp, loses: true,  peer: Peer::Roxe },
-    Column { name: "rxe asks",       port: Port::Xdp, loses: false, peer: Peer::RxeAsks },
-    Column { name: "rxe serves",     port: Port::Xdp, loses: false, peer: Peer::RxeServes },
+pub(crate) const COLUMNS: [Column; 8] = [
+    Column { name: "xdp",                port: Port::Xdp, loses: false, peer: Peer::Roxe },
+    Column { name: "udp",                port: Port::Udp, loses: false, peer: Peer::Roxe },
+    Column { name: "xdp, 1 % lost",      port: Port::Xdp, loses: true,  peer: Peer::Roxe },
+    Column { name: "udp, 1 % lost",      port: Port::Udp, loses: true,  peer: Peer::Roxe },
+    Column { name: "rxe asks",           port: Port::Xdp, loses: false, peer: Peer::RxeAsks },
+    Column { name: "rxe serves",         port: Port::Xdp, loses: false, peer: Peer::RxeServes },
+    Column { name: "rxe asks, 1 % lost", port: Port::Xdp, loses: true,  peer: Peer::RxeAsks },
+    Column { name: "rxe serves, 1 % lost", port: Port::Xdp, loses: true, peer: Peer::RxeServes },
 ];
 
 /// What came of a cell.
@@ -78,7 +80,7 @@ impl Effort {
     const LOSSY: Self = Self { words: ["200", "10", ""], ..Self::FULL };
 
     /// An emulated host answers late.
-    pub(crate) const WITH_GUEST: Self =
+    const WITH_GUEST: Self =
         Self { patience: Duration::from_secs(150), goes: 3, words: ["200", "5", "-u 18"] };
 
     /// A pingpong ends when it has counted enough, though its peer may wait for an acknowledgement
@@ -117,19 +119,31 @@ impl Column {
                 // A socket has one address.
                 Port::Udp => format!("udp:{}", addresses[usize::from(row.is_ipv6)]),
             };
-            let loss = if self.loses { ",fault=drop 1%" } else { "" };
+            // One end loses what it sends and what it receives.
+            let loss = if number == 1 { self.loss() } else { "" };
             let place =
                 Place::Ours { namespace: Some(namespace), devices: format!("{place}{loss}") };
             End { place, addresses, gids: [0, u64::from(self.port == Port::Xdp)] }
         };
         let ends = [end(&cable.a, "va", 1), end(&cable.b, "vb", 2)];
-        let is_pingpong = row.program.starts_with("ibv_");
-        let effort = match (self.loses, is_pingpong) {
-            (true, true) => Effort { goes: Effort::GOES_OF_LOSSY_PINGPONG, ..Effort::LOSSY },
-            (true, false) => Effort::LOSSY,
-            (false, _) => Effort::FULL,
+        run(row, [&ends[0], &ends[1]], self.effort(row), || Ok(()))
+    }
+
+    /// What the device string of our end says of it.
+    pub(crate) const fn loss(self) -> &'static str {
+        if self.loses { ",fault=drop 1%" } else { "" }
+    }
+
+    /// How hard a row is tried here.
+    pub(crate) fn effort(self, row: &Row) -> Effort {
+        let effort = match (self.peer, self.loses) {
+            (Peer::RxeAsks | Peer::RxeServes, _) => Effort::WITH_GUEST,
+            (Peer::Roxe, true) => Effort::LOSSY,
+            (Peer::Roxe, false) => Effort::FULL,
         };
-        run(row, [&ends[0], &ends[1]], effort, || Ok(()))
+        let is_lossy_pingpong = self.loses && row.program.starts_with("ibv_");
+        let goes = if is_lossy_pingpong { Effort::GOES_OF_LOSSY_PINGPONG } else { effort.goes };
+        Effort { goes, ..effort }
     }
 }
 

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use cell::{COLUMNS, Column, Effort, Peer, Port, Verdict};
+use cell::{COLUMNS, Column, Peer, Port, Verdict};
 use end::{End, Place};
 use guest::{Guest, INTERFACE};
 use kept::Kept;
@@ -182,9 +182,11 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
         kept.add(page::GUEST, "", guest.booted, &kernel);
     }
     let addresses = |number: u8| [format!("10.10.0.{number}"), format!("fd10::{number}")];
-    let devices = format!("xdp:{INTERFACE}");
-    let ours = End {
-        place: Place::Ours { namespace: None, devices },
+    let ours = |column: &Column| End {
+        place: Place::Ours {
+            namespace: None,
+            devices: format!("xdp:{INTERFACE}{}", column.loss()),
+        },
         addresses: addresses(1),
         gids: [0, 1],
     };
@@ -203,13 +205,14 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
     };
     for (column, row) in pairs {
         progress.play(column, &row.name(), || {
+            let ours = ours(column);
             let ends = match column.peer {
                 Peer::RxeServes => [&theirs, &ours],
                 Peer::RxeAsks | Peer::Roxe => [&ours, &theirs],
             };
             match column.lacks(row) {
                 Some(why) => Verdict::Absent(why.to_owned()),
-                None => cell::run(row, ends, Effort::WITH_GUEST, || match guest.end() {
+                None => cell::run(row, ends, column.effort(row), || match guest.end() {
                     None => Ok(()),
                     Some(what) => {
                         eprintln!("the guest's kernel {what}:\n{}", guest.last_words());

@@ -76,9 +76,9 @@ const HEAD: &str = "\
 Programs of Debian 12, unchanged, on our `libibverbs.so.1` and `librdmacm.so.1`. `cargo xtask
 programs --page` runs them (as root, with apt) and writes this page. Two hosts, which are network
 namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both where one packet of
-a hundred is lost, each way (the port's `fault=drop 1%` at both ends). In the last two columns the
-other is Linux's own adapter, `rdma_rxe`, in a guest, with the same programs on its own libraries;
-ours is over AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is 20, 10 and
+a hundred is lost, each way (`fault=drop 1%` of one end's port). In the last four columns the other
+is Linux's own adapter, `rdma_rxe`, in a guest, with the same programs on its own libraries, as the
+client (it asks) and as the server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is 20, 10 and
 5; `-6` is IPv6.
 
 A cell is ok when both sides end with 0. `-c` has a pingpong look at each byte, as `-V` has rping. A
