@@ -142,6 +142,13 @@ fn write_peer(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
+/// The kernel and the initial file system of a guest with this kernel.
+pub(crate) fn guest(series: &str) -> Result<[PathBuf; 2]> {
+    need_root()?;
+    let Image { kernel, initrd } = image::build(series)?;
+    Ok([kernel, initrd])
+}
+
 /// A reduced matrix, for `cargo xtask test`.
 pub(crate) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
     need_root()?;

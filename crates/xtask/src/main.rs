@@ -60,7 +60,7 @@ const COMMANDS: &[Command] = &[
     Command("bench", "[FILTER…] [--short | --pairs N] [--json] [--markdown]", "measures every crate with benches; with options adapters alone", bench::run),
     Command("soak",  "[--minutes N] [--seed N]",                 "mixed traffic over a bad network, verified", soak::run),
     Command("interop", "[scripts | perf] [--kernel SERIES]… | --peer HOST[:PORT] --via DEVICE [--reduced] [--keep] [WORD…] | --page", "against Linux's own adapter in a virtual machine, or any other", interop::run),
-    Command("programs", "[--page]",                             "programs of the distribution on our libibverbs, in every way", programs::run),
+    Command("programs", "[--page] [--rest] [--lanes N] [--kernel SERIES | --no-guest] [WORD…]", "programs of the distribution on our libibverbs, in every way", programs::run),
     Command("labs",  "[NAME|FILE.toml…] [--csv FOLDER] [--plot FOLDER] [-v] | --kernel [--csv FOLDER] [--markdown]", "experiments of congestion control, in full", labs::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
 ];

@@ -45,8 +45,15 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// What programs need that run on our libibverbs.so.1.
-pub(crate) const PROGRAMS: &[&str] =
-    &["ibverbs-utils", "iproute2", "libibverbs-dev", "perftest", "python3-pyverbs"];
+pub(crate) const PROGRAMS: &[&str] = &[
+    "ibverbs-utils",
+    "iproute2",
+    "libibverbs-dev",
+    "librdmacm-dev",
+    "perftest",
+    "python3-pyverbs",
+    "rdmacm-utils",
+];
 
 /// The folder of rdma-core's Python suite. The package has it among its documentation, which many
 /// machines leave out: then it is unpacked beside our target. Nothing where that does not work.

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::{mem, ptr};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
+use std::{mem, ptr, thread};
 
 use roxe_verbs::Gid;
 use roxe_verbs::cm::{CmId, CmIdKey, CmOptions, PortSpace};
@@ -146,6 +147,42 @@ fn living() -> MutexGuard<'static, BTreeSet<usize>> {
     LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A process that ends with identifiers left, as perftest's servers do, parts from its peers, who
+/// may wait for that: behind a card the kernel does it.
+fn part_at_exit() {
+    static OF: OnceLock<Life> = OnceLock::new();
+    extern "C" fn part() {
+        if OF.get().is_some_and(|life| life.goes_on()) {
+            // Whoever ends may hold a lock: nobody waits for ever.
+            let (done, wait) = mpsc::channel();
+            thread::spawn(move || {
+                part_from_all();
+                done.send(())
+            });
+            let _ = wait.recv_timeout(PARTING);
+        }
+    }
+    OF.get_or_init(|| {
+        // Without room for it the peers find out by themselves.
+        // SAFETY: the function stays, as does the library.
+        let _ = unsafe { libc::atexit(part) };
+        Life::now()
+    });
+}
+
+/// How long a process that ends takes for it at most.
+const PARTING: Duration = Duration::from_secs(1);
+
+fn part_from_all() {
+    for &id in &*living() {
+        let id = ptr::with_exposed_provenance::<Id>(id);
+        // SAFETY: it is in the list, which stays locked.
+        let private = unsafe { &(*id).private };
+        let ends = mem::take(&mut private.state().ends);
+        drop(ends);
+    }
+}
+
 impl Id {
     /// # Safety
     /// The channel is there, or null: then the identifier gets its own, and waits.
@@ -161,6 +198,7 @@ impl Id {
             RDMA_PS_IB => PortSpace::Ib,
             _ => return Err(libc::EPROTONOSUPPORT),
         };
+        part_at_exit();
         let waits = channel.is_null();
         let channel = if waits { Channel::make()? } else { channel };
         // SAFETY: all of it being zero is a value that it may have.
@@ -176,7 +214,7 @@ impl Id {
             given_back: Condvar::new(),
         };
         let id = Box::into_raw(Box::new(Self { public, private }));
-        living().insert(id.addr());
+        living().insert(id.expose_provenance());
         Ok(id.cast())
     }
 }

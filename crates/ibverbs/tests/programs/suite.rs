@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Output;
 
-use crate::hosts::{Hosts, program_on};
+use crate::end::program_on;
+use crate::namespace::Cable;
 
 /// What became of it.
 pub(crate) struct Results {
@@ -14,19 +15,21 @@ pub(crate) struct Results {
     pub(crate) wrong: Vec<String>,
 }
 
-/// Runs the tests that an adapter like ours passes; the suite is in this folder.
-pub(crate) fn run(hosts: &Hosts, folder: &Path) -> Results {
+/// Runs the tests that an adapter like ours passes, on a host with this one; the suite is in this
+/// folder.
+pub(crate) fn run(device: &str, folder: &Path) -> Results {
     let names: Vec<&str> = NAMES.lines().filter(|line| !line.starts_with('#')).collect();
     let script = folder.join("run_tests.py");
     // The system's own Python: the one that pyverbs was compiled for.
-    let mut command = program_on("/usr/bin/python3", "", &hosts.devices[0]);
+    let mut command = program_on("/usr/bin/python3", device);
     command
         .arg(script)
         .args("--dev roxe0 --port 1 --gid 0 -v".split_whitespace())
         .args(&names)
         // It finds its modules beside the script's folder.
         .current_dir(folder.parent().unwrap_or(folder));
-    let output = hosts.cable.a.run(|| command.output()).expect("apt-get install python3-pyverbs");
+    let host = Cable::new(4500).a;
+    let output = host.run(|| command.output()).expect("apt-get install python3-pyverbs");
     read(&names, &output)
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct Image {
 #[rustfmt::skip]
 const USERLAND: &[&str] = &[
     "busybox-static", "ibverbs-providers", "ibverbs-utils", "iproute2", "libibverbs-dev", "perftest",
+    "rdmacm-utils",
 ];
 
 /// Programs of these packages that the guest has.
@@ -36,7 +37,8 @@ const USERLAND: &[&str] = &[
 const PROGRAMS: &[&str] = &[
     "ip", "tc", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong",
     "ibv_srq_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_lat",
-    "ib_write_lat", "ib_read_lat", "ib_atomic_lat",
+    "ib_write_lat", "ib_read_lat", "ib_atomic_lat", "rping", "ucmatose", "udaddy", "mckey",
+    "rdma_server", "rdma_client", "cmtime", "rcopy",
 ];
 
 /// What busybox does in the guest.
@@ -52,7 +54,7 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const SOURCES: &str = "tests/interop";
 
 /// Changes with what is built from the same sources.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 
 /// The image with a kernel of this series, such as `6.1`.
 pub(crate) fn build(series: &str) -> Result<Image> {
@@ -82,12 +84,12 @@ pub(crate) fn build(series: &str) -> Result<Image> {
     Ok(image)
 }
 
-/// Makes a folder that is not there, or was made of another list than this. What list that was
-/// stands beside it.
+/// Makes a folder that is not there, or was made of another list than this, or of one that nobody
+/// knows. What list it was stands beside it.
 fn unpacked(folder: &Path, list: &str, unpack: impl FnOnce() -> Result<()>) -> Result<()> {
     let stamp = folder.with_extension("list");
-    let is_of_another = fs::read_to_string(&stamp).is_ok_and(|it| it != list);
-    if is_of_another {
+    let is_of_it = fs::read_to_string(&stamp).is_ok_and(|it| it == list);
+    if !is_of_it && folder.is_dir() {
         fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     }
     if !folder.is_dir() {
@@ -194,6 +196,7 @@ fn unpack_kernel(folder: &Path, package: &str) -> Result<()> {
         "lib/modules/*/kernel/drivers/net/*.ko*",
         "lib/modules/*/kernel/drivers/virtio/*",
         "lib/modules/*/kernel/crypto/*",
+        "lib/modules/*/kernel/fs/configfs/*",
         "lib/modules/*/kernel/lib/*",
     ];
     let wanted = wanted.map(|path| format!("*{path}"));
@@ -207,13 +210,17 @@ fn unpack_kernel(folder: &Path, package: &str) -> Result<()> {
     let modules = folder.join("modules.part");
     let _ = fs::remove_dir_all(&modules);
     fs::create_dir_all(&modules)?;
-    let mut order = String::new();
-    for (name, bytes) in kernel::modules(&unpacked)? {
-        fs::write(modules.join(format!("{name}.ko")), bytes)?;
-        order += &format!("{name}\n");
+    let lists = kernel::modules(&unpacked)?;
+    let has = |name: &str| lists.iter().flatten().any(|(known, _)| known == name);
+    ensure!(has("rdma_rxe"), "{package} has no rdma_rxe");
+    for (list, file) in lists.iter().zip(["order", "later"]) {
+        let mut order = String::new();
+        for (name, bytes) in list {
+            fs::write(modules.join(format!("{name}.ko")), bytes)?;
+            order += &format!("{name}\n");
+        }
+        fs::write(modules.join(file), order)?;
     }
-    ensure!(order.contains("rdma_rxe\n"), "{package} has no rdma_rxe");
-    fs::write(modules.join("order"), order)?;
     fs::rename(modules, folder.join("modules"))?;
     // A package and what it held take half a gigabyte.
     fs::remove_dir_all(unpacked)?;
@@ -370,6 +377,8 @@ mod tests {
         fs::write(folder.join("order"), "as it was").unwrap();
         assert_eq!(made_of("a b"), "as it was");
         assert_eq!(made_of("a b c"), "a b c");
+        fs::remove_file(folder.with_extension("list")).unwrap();
+        assert_eq!(made_of("a b"), "a b");
         fs::remove_dir_all(place).unwrap();
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{fs, thread};
+use std::{fs, mem, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -21,13 +21,17 @@ const WANTED: &[&str] = &[
     "sch_netem", "sch_prio", "sch_ingress", "cls_u32", "cls_matchall", "act_mirred", "ifb", "8021q",
 ];
 
+/// What a guest has and loads when it is asked to: the connection manager.
+const LATER: &[&str] = &["rdma_ucm"];
+
 /// Needed through the crypto interface, which modules do not say.
 const HIDDEN: &[(&str, &str)] = &[("rdma_rxe", "crc32_generic"), ("libcrc32c", "crc32c_generic")];
 
 /// What decides which modules a guest has, and their order.
 pub(crate) fn wanted() -> String {
     let hidden = HIDDEN.iter().map(|(of, needed)| format!("{of}:{needed}"));
-    WANTED.iter().map(|name| (*name).to_owned()).chain(hidden).collect::<Vec<_>>().join(" ")
+    let named = WANTED.iter().chain(LATER).map(|name| (*name).to_owned());
+    named.chain(hidden).collect::<Vec<_>>().join(" ")
 }
 
 /// Unpacks the kernel out of a `vmlinuz`.
@@ -52,12 +56,17 @@ pub(crate) fn unpack(image: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Modules with their names in the order in which they load.
-pub(crate) fn modules(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+pub(crate) type Modules = Vec<(String, Vec<u8>)>;
+
+/// Those that a guest loads, and those that it may load later.
+pub(crate) fn modules(folder: &Path) -> Result<[Modules; 2]> {
     let mut found = BTreeMap::new();
     look(folder, &mut found)?;
     let mut loading = Loading { found, order: Vec::new() };
     WANTED.iter().try_for_each(|name| loading.visit(name))?;
-    Ok(loading.order)
+    let at_once = mem::take(&mut loading.order);
+    LATER.iter().try_for_each(|name| loading.visit(name))?;
+    Ok([at_once, loading.order])
 }
 
 /// Where each module of a folder is.
@@ -77,7 +86,7 @@ fn look(folder: &Path, found: &mut BTreeMap<String, PathBuf>) -> Result<()> {
 
 struct Loading {
     found: BTreeMap<String, PathBuf>,
-    order: Vec<(String, Vec<u8>)>,
+    order: Modules,
 }
 
 impl Loading {

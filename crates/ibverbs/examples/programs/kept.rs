@@ -1,0 +1,80 @@
+//! What was played, kept in a file: a line a cell, the last that names a cell counts.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::Outcome;
+use crate::cell::Verdict;
+
+/// Of each column and row, and how it came out.
+pub(crate) type Played = BTreeMap<(String, String), Cell>;
+
+/// A cell that was played.
+pub(crate) struct Cell {
+    pub(crate) verdict: Verdict,
+    pub(crate) day: String,
+}
+
+/// The file, which grows.
+pub(crate) struct Kept(Mutex<File>);
+
+impl Kept {
+    /// Goes on with what is there, or begins anew.
+    pub(crate) fn open(path: &Path, goes_on: bool) -> Outcome<Self> {
+        let mut options = OpenOptions::new();
+        options.create(true).write(true);
+        let file = if goes_on { options.append(true) } else { options.truncate(true) }.open(path);
+        Ok(Self(Mutex::new(file.map_err(|why| format!("{}: {why}", path.display()))?)))
+    }
+
+    pub(crate) fn add(&self, column: &str, row: &str, took: Duration, verdict: &Verdict) {
+        let (word, goes, text) = match verdict {
+            Verdict::Right { goes, before } => ("right", *goes, before),
+            Verdict::Wrong(why) => ("wrong", 0, why),
+            Verdict::Absent(why) => ("n/a", 0, why),
+        };
+        let text = text.replace(['\t', '\n'], " ");
+        let seconds = took.as_secs_f32();
+        let line = format!("{column}\t{row}\t{word}\t{goes}\t{seconds:.1}\t{}\t{text}\n", today());
+        if let Ok(mut file) = self.0.lock() {
+            let _ = file.write_all(line.as_bytes());
+        }
+    }
+}
+
+/// Reads the file, if it is there.
+pub(crate) fn read(path: &Path) -> Played {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(read_line).collect()
+}
+
+fn read_line(line: &str) -> Option<((String, String), Cell)> {
+    let words: Vec<&str> = line.splitn(7, '\t').collect();
+    let [column, row, word, goes, _, day, text] = words[..] else { return None };
+    let text = text.to_owned();
+    let verdict = match word {
+        "right" => Verdict::Right { goes: goes.parse().ok()?, before: text },
+        "wrong" => Verdict::Wrong(text),
+        _ => Verdict::Absent(text),
+    };
+    Some(((column.to_owned(), row.to_owned()), Cell { verdict, day: day.to_owned() }))
+}
+
+/// The day, as `2026-11-30`.
+fn today() -> String {
+    said_by("date", &["-u", "+%Y-%m-%d"])
+}
+
+/// What a program prints.
+pub(crate) fn said_by(program: &str, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).output();
+    output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}

@@ -1,0 +1,167 @@
+//! What came of everything, as `docs/programs.md` says it.
+
+use std::fmt::Write as _;
+
+use crate::cell::{COLUMNS, Verdict};
+use crate::kept::{Cell, Played, said_by};
+use crate::rows::Row;
+
+/// The row of the suite, which is a number of tests.
+pub(crate) const SUITE: &str = "rdma-core's Python suite";
+
+/// The page. Where a cell is missing it was not played.
+pub(crate) fn text(rows: &[Row], played: &Played) -> String {
+    let mut table = String::new();
+    let mut notes = Notes::default();
+    let (mut right, mut wrong, mut again, mut absent, mut missing) = (0, 0, 0, 0, 0);
+    for row in rows {
+        let name = row.name();
+        let cells = COLUMNS.iter().map(|column| {
+            let Some(cell) = played.get(&(column.name.to_owned(), name.clone())) else {
+                missing += 1;
+                return "not run".to_owned();
+            };
+            match &cell.verdict {
+                Verdict::Right { goes: 1, .. } => {
+                    right += 1;
+                    "ok".to_owned()
+                }
+                Verdict::Right { goes, before } => {
+                    right += 1;
+                    again += 1;
+                    let note = format!("{goes} goes; before: {before}");
+                    notes.own(format!("`{name}`, {}: {note}", column.name));
+                    format!("ok, {goes} goes")
+                }
+                Verdict::Wrong(why) => {
+                    wrong += 1;
+                    notes.own(format!("`{name}`, {}: **wrong**: {why}", column.name));
+                    "**wrong**".to_owned()
+                }
+                Verdict::Absent(why) => {
+                    absent += 1;
+                    format!("n/a ({})", notes.reason(why))
+                }
+            }
+        });
+        let cells: Vec<String> = cells.collect();
+        let way = if row.way.is_empty() { String::new() } else { format!("`{}`", row.way) };
+        let _ = writeln!(table, "| `{}` | {way} | {} |", row.program, cells.join(" | "));
+    }
+    let heads = COLUMNS.map(|column| column.name).join(" | ");
+    let lines = "|---".repeat(COLUMNS.len() + 2);
+    let reasons: String = notes
+        .reasons
+        .iter()
+        .zip(1..)
+        .map(|(reason, number)| format!("- ({number}) {reason}\n"))
+        .collect();
+    let own: String = notes.own.iter().map(|note| format!("- {note}\n")).collect();
+    let all = right + wrong;
+    let missing =
+        if missing == 0 { String::new() } else { format!(" **{missing} cells were not run.**") };
+    format!(
+        "{HEAD}\n{all} cells were run: {right} ok, of which {again} not at the first go, and {wrong} \
+         wrong; {absent} are n/a.{missing}\n{}\n\n| program | asked | {heads} |\n{lines}|\n{table}\n\
+         {reasons}{}{own}{}",
+        host(played),
+        if own.is_empty() { "" } else { "\n" },
+        suite(played),
+    )
+}
+
+const HEAD: &str = "\
+# Programs that know nothing of roxe
+
+Programs of Debian 12, unchanged, on our `libibverbs.so.1` and `librdmacm.so.1`. `cargo xtask
+programs --page` runs them (as root, with apt) and writes this page. Two hosts, which are network
+namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both where one packet of
+a hundred is lost, each way (`fault=drop 1%` of one end's port). In the last four columns the other
+is Linux's own adapter, `rdma_rxe`, in a guest, with the same programs on its own libraries, as the
+client (it asks) and as the server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is 20, 10 and
+5; `-6` is IPv6.
+
+A cell is ok when both sides end with 0. `-c` has a pingpong look at each byte, as `-V` has rping. A
+server that goes on for ever (`rping -P`, `cmtime`) serves two clients. A cell has two minutes (with
+the guest two and a half) and in them three goes, a pingpong that loses packets ten; where it took
+more than one, that and what went wrong before is said below. What makes another go necessary is a
+busy machine, and programs:
+
+- with the half a second that programs give a peer to answer, a host that is kept from its work for
+  longer is given up: \"transport retry counter exceeded\";
+- `ibv_*_pingpong` ends when it has counted enough, though an acknowledgement of its may have been
+  lost on the way: its peer asks again, nobody is there, and it ends with the same error.
+  `ibv_srq_pingpong` has sixteen queue pairs for that;
+- perftest's client with `-R` may ask before its server listens, since both begin at the same word.
+  Refused, it tries again with memory that it has freed, and crashes.
+";
+
+/// What stands below the table.
+#[derive(Default)]
+struct Notes {
+    /// Why cells cannot be, each once.
+    reasons: Vec<String>,
+    own: Vec<String>,
+}
+
+impl Notes {
+    /// The number of a reason.
+    fn reason(&mut self, why: &str) -> usize {
+        let known = self.reasons.iter().position(|reason| reason == why);
+        1 + known.unwrap_or_else(|| {
+            self.reasons.push(why.to_owned());
+            self.reasons.len() - 1
+        })
+    }
+
+    fn own(&mut self, note: String) {
+        self.own.push(note);
+    }
+}
+
+/// Where and when.
+fn host(played: &Played) -> String {
+    let mut days: Vec<&str> = played.values().map(|Cell { day, .. }| day.as_str()).collect();
+    days.sort_unstable();
+    let days = match (days.first(), days.last()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+        (Some(day), _) => (*day).to_owned(),
+        _ => String::new(),
+    };
+    let packages = ["ibverbs-utils", "perftest", "rdmacm-utils", "python3-pyverbs"];
+    let versions = packages.map(|package| {
+        format!("{package} {}", said_by("dpkg-query", &["-W", "-f", "${Version}", package]))
+    });
+    let guest = played.get(&(GUEST.to_owned(), String::new()));
+    let guest = match guest.map(|cell| &cell.verdict) {
+        Some(Verdict::Absent(kernel)) => format!("; the guest's Linux is {kernel}"),
+        _ => String::new(),
+    };
+    let kernel = said_by("uname", &["-r"]);
+    format!("{days}, Linux {kernel}{guest}; {}.", versions.join(", "))
+}
+
+/// The key of the guest's kernel among what is kept.
+pub(crate) const GUEST: &str = "guest";
+
+const SUITE_HEAD: &str = "
+The Python suite of rdma-core on the distribution's pyverbs, of it the tests that are about what such
+an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):
+
+";
+
+/// The part about the suite.
+fn suite(played: &Played) -> String {
+    let mut text = SUITE_HEAD.to_owned();
+    for column in ["xdp", "udp"] {
+        let cell = played.get(&(column.to_owned(), SUITE.to_owned()));
+        let said = match cell.map(|cell| &cell.verdict) {
+            Some(Verdict::Right { before, .. }) => before.clone(),
+            Some(Verdict::Wrong(why)) => format!("**wrong**: {why}"),
+            Some(Verdict::Absent(why)) => why.clone(),
+            None => "**not run**".to_owned(),
+        };
+        let _ = writeln!(text, "- {column}: {said}");
+    }
+    text
+}

@@ -1,0 +1,176 @@
+//! The rows: programs of the distribution, and in which ways they are asked.
+
+/// A program, asked in a way.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) program: &'static str,
+    /// What it is asked for, as the page says it.
+    pub(crate) way: &'static str,
+    /// The command lines of both sides, the server's first; a program that needs no other side has
+    /// one. In braces stands what differs: `{gid}` is the index of an end's own address, `{server}`
+    /// and `{client}` are their addresses, `{meeting}` is the server's for TCP; `{n}` and `{few}`
+    /// say how often, `{patience}` what perftest is told where an end is slow.
+    pub(crate) lines: Vec<String>,
+    pub(crate) meet: Meet,
+    pub(crate) is_ipv6: bool,
+    /// How it ends where it cannot work, and why.
+    pub(crate) refusal: Option<(&'static str, &'static str)>,
+}
+
+/// How a client finds its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meet {
+    /// There is no client.
+    Alone,
+    /// Over TCP.
+    Tcp,
+    /// By the RDMA connection manager.
+    Cm,
+    /// The same, and the server goes on for ever: two clients come.
+    CmForEver,
+    /// In a group.
+    Group,
+}
+
+const fn cm(way: Way, server: &'static str, client: &'static str) -> Connected {
+    Connected { way, server, client, meet: Meet::Cm }
+}
+
+/// A row of programs that know the connection manager.
+struct Connected {
+    way: Way,
+    server: &'static str,
+    client: &'static str,
+    meet: Meet,
+}
+
+type Way = &'static str;
+
+const PINGPONGS: [&str; 4] =
+    ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"];
+
+/// A way that has `-6` has IPv6.
+const EVERY_PINGPONG: &[&str] = &["", "-e", "-c", "-c -e", "-6"];
+const MTUS: &[&str] = &["-m 256 -c", "-m 512 -c", "-m 1024 -c", "-m 2048 -c", "-m 4096 -c"];
+const RC_PINGPONG: &[&str] = &["-N", "-N -e", "-t", "-o", "-o -P"];
+
+/// perftest: of each operation those that have it. Without a limit on what is sent, unreliable
+/// messages are lost where a host is too slow for them, and the other side waits for ever: those
+/// are short.
+#[rustfmt::skip]
+const PERFTEST: &[(&[&str], &[&str])] = &[
+    (&["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw", "ib_atomic_lat"],
+        &["", "-D 5", "-R", "-6"]),
+    // It has no events for WRITE.
+    (&["ib_send_bw", "ib_send_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw", "ib_atomic_lat"],
+        &["-e"]),
+    (&["ib_send_bw", "ib_read_bw", "ib_atomic_bw"],
+        &["-b -q 8 -e"]),
+    (&["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat"],
+        &["-a -n {few}"]),
+    (&["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"],
+        &["-b", "-q 8", "-N", "-R -q 8"]),
+    (&["ib_send_bw", "ib_send_lat"],
+        &["--use-srq", "-c UC -s 2048", "-c UD", "-R -c UD"]),
+    (&["ib_send_bw"],
+        &["--use-srq -q 8", "-R --use-srq"]),
+    (&["ib_write_bw", "ib_write_lat"],
+        &["-c UC"]),
+    (&["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"],
+        &["-I 64 -s 64"]),
+    (&["ib_send_bw", "ib_write_bw", "ib_read_bw"],
+        &["-m 256", "-m 512", "-m 1024", "-m 2048", "-m 4096"]),
+    (&["ib_send_bw", "ib_write_bw"],
+        &["-l 4"]),
+    (&["ib_write_bw"],
+        &["--mr_per_qp -q 8", "--report_gbits"]),
+    (&["ib_atomic_bw", "ib_atomic_lat"],
+        &["-A CMP_AND_SWAP"]),
+];
+
+#[rustfmt::skip]
+const CONNECTED: &[Connected] = &[
+    cm("-v -C 100",       "rping -s -v -C 100 -a {server}",         "rping -c -v -C 100 -a {server}"),
+    cm("-v -V -S 5000",   "rping -s -v -V -S 5000 -C 50 -a {server}", "rping -c -v -V -S 5000 -C 50 -a {server}"),
+    cm("-q",              "rping -s -v -q -C 10 -a {server}",       "rping -c -v -q -C 10 -a {server}"),
+    cm("-6",              "rping -s -v -C 100 -a {server}",         "rping -c -v -C 100 -a {server}"),
+    Connected { meet: Meet::CmForEver, ..cm("-P", "rping -s -v -P -a {server}", "rping -c -v -C 10 -a {server}") },
+    cm("-c 5",            "ucmatose -b {server} -c 5",              "ucmatose -s {server} -c 5"),
+    cm("-C 50 -S 4000",   "ucmatose -b {server} -C 50 -S 4000",     "ucmatose -s {server} -C 50 -S 4000"),
+    cm("-m",              "ucmatose -m",                            "ucmatose -s {server} -m"),
+    cm("-6",              "ucmatose -f ipv6 -b {server}",           "ucmatose -f ipv6 -s {server}"),
+    cm("",                "udaddy -b {server}",                     "udaddy -s {server}"),
+    cm("-c 3 -C 20",      "udaddy -b {server} -c 3 -C 20",          "udaddy -s {server} -c 3 -C 20"),
+    Connected { meet: Meet::Group, ..cm("", "mckey -m 239.1.1.1 -b {server}", "mckey -s -m 239.1.1.1 -b {client}") },
+    cm("",                "rdma_server",                            "rdma_client -s {server}"),
+    Connected { meet: Meet::CmForEver, ..cm("-c 100", "cmtime -b {server} -c 100", "cmtime -s {server} -c 100") },
+    cm("",                "rcopy",                                  "rcopy /etc/os-release {server}:/dev/null"),
+];
+
+impl Row {
+    /// All of them, in the order of the page.
+    pub(crate) fn all() -> Vec<Self> {
+        let alone = [("ibv_devices", ""), ("ibv_devinfo", "-v")].map(|(program, way)| Self {
+            lines: vec![format!("{program} {way}")],
+            ..Self::new(program, way, Meet::Alone)
+        });
+        let pingpongs = PINGPONGS.iter().flat_map(|&program| {
+            let mtus = if program.contains("_ud_") { &[][..] } else { MTUS };
+            let more = if program.contains("_rc_") { RC_PINGPONG } else { &[] };
+            let ways = EVERY_PINGPONG.iter().chain(mtus).chain(more);
+            ways.map(move |way| Self::meeting(program, way))
+        });
+        let programs = PERFTEST[0].0.iter();
+        let perftest = programs.flat_map(|&program| {
+            let have = PERFTEST.iter().filter(move |(programs, _)| programs.contains(&program));
+            have.flat_map(|(_, ways)| *ways).map(move |way| Self::meeting(program, way))
+        });
+        let connected = CONNECTED.iter().map(|Connected { way, server, client, meet }| {
+            let program = server.split(' ').next().unwrap_or(server);
+            let refusal = (program == "rcopy").then_some(RSOCKETS);
+            let lines = [server, client].map(|line| (*line).to_owned()).to_vec();
+            Self { lines, refusal, ..Self::new(program, way, *meet) }
+        });
+        alone.into_iter().chain(pingpongs).chain(perftest).chain(connected).collect()
+    }
+
+    fn new(program: &'static str, way: &'static str, meet: Meet) -> Self {
+        let is_ipv6 = way.contains("-6");
+        Self { program, way, lines: Vec::new(), meet, is_ipv6, refusal: None }
+    }
+
+    /// A program whose sides meet over TCP at the server's address, or with `-R` by the connection
+    /// manager.
+    pub(crate) fn meeting(program: &'static str, way: &'static str) -> Self {
+        let asked = way.replace("-6", "");
+        let by_cm = way.contains("-R");
+        let line = if program.starts_with("ibv_") {
+            format!("{program} -g {{gid}} -n {{n}} {asked}")
+        } else {
+            let own = if by_cm { "" } else { "-x {gid}" };
+            let count = if way.contains("-n") || way.contains("-D") { "" } else { "-n {n}" };
+            format!("{program} {own} -F {{patience}} {count} {asked}")
+        };
+        let meet = if by_cm { Meet::Cm } else { Meet::Tcp };
+        let lines = vec![line.clone(), format!("{line} {{meeting}}")];
+        Self { lines, ..Self::new(program, way, meet) }
+    }
+
+    /// How it is called.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.program, self.way).trim_end().to_owned()
+    }
+
+    /// Packets that are lost are sent again.
+    pub(crate) fn is_reliable(&self) -> bool {
+        let datagrams = ["udaddy", "mckey"].contains(&self.program);
+        let named = ["_uc_", "_ud_"].iter().any(|it| self.program.contains(it));
+        !(datagrams || named || self.way.contains("-c U"))
+    }
+}
+
+/// What a program of rsockets says here.
+const RSOCKETS: (&str, &str) = (
+    "Operation not supported",
+    "our librdmacm.so.1 has no rsockets: `rsocket` fails with EOPNOTSUPP",
+);
