@@ -124,8 +124,8 @@ impl QueuePairNumbers {
         (found.number == Some(number)).then_some(slot)
     }
 
-    /// Whether a queue pair with this number, at an address of this device, may be one of it: it is,
-    /// unless others have the address too.
+    /// Whether a queue pair with this number, at an address of this device, may be one of it: it
+    /// is, unless others have the address too.
     pub(crate) fn may_be_own(&self, number: Option<Qpn>) -> bool {
         self.step == 1 || number.is_some_and(|number| self.index_of(number).is_some())
     }

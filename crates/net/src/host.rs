@@ -2,8 +2,8 @@
 //!
 //! Every frame reaches every port of the host, in whatever process, that of the sender included:
 //! who is meant is for the device to see. So two processes may even have one address, as programs
-//! have that share a card. Frames are carried whole, in datagrams to a group that stays on loopback;
-//! no privilege is needed. A network namespace is a host of its own.
+//! have that share a card. Frames are carried whole, in datagrams to a group that stays on
+//! loopback; no privilege is needed. A network namespace is a host of its own.
 //!
 //! A port has a seat, a small number that no other port of the host has while it is there. It goes
 //! with the process, however that ends.

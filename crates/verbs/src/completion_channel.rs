@@ -49,8 +49,8 @@ impl CompletionChannel {
         self.wait_for(timeout, || false)
     }
 
-    /// [`wait`](Self::wait) for ever, or until somebody interrupts: whenever a signal was handled in
-    /// this thread while it slept, `interrupts` is asked whether that is the end.
+    /// [`wait`](Self::wait) for ever, or until somebody interrupts: whenever a signal was handled
+    /// in this thread while it slept, `interrupts` is asked whether that is the end.
     pub fn wait_unless(&self, interrupts: impl Fn() -> bool) -> Option<CompletionQueue> {
         self.wait_for(Duration::MAX, interrupts)
     }

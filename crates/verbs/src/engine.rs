@@ -174,8 +174,8 @@ impl Engine {
     }
 
     /// Waits for what `take` takes, at most so long, and moves the engine meanwhile; `ready` is
-    /// readable while there is something to be taken. Where a signal ends a sleep, `interrupts` says
-    /// whether it ends the wait.
+    /// readable while there is something to be taken. Where a signal ends a sleep, `interrupts`
+    /// says whether it ends the wait.
     pub(crate) fn wait_for<T>(
         &self,
         mut take: impl FnMut() -> Option<T>,

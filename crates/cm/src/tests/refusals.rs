@@ -83,11 +83,7 @@ fn what_may_be_for_another_agent_at_the_address_has_no_answer() {
     let ids = (CommId(5), CommId(6));
     let messages = [
         Message::Request(request),
-        Message::Reply(Reply {
-            local_comm_id: ids.0,
-            remote_comm_id: ids.1,
-            ..Reply::default()
-        }),
+        Message::Reply(Reply { local_comm_id: ids.0, remote_comm_id: ids.1, ..Reply::default() }),
         Message::SidrRequest(SidrRequest { request_id: ids.0, ..SidrRequest::default() }),
         Message::DisconnectRequest(DisconnectRequest {
             local_comm_id: ids.0,

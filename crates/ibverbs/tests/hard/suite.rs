@@ -31,7 +31,8 @@ fn passes(device: &str, tests: &[&str], at_least: usize) {
     };
     let folder = Path::new(&folder);
     // It looks up the interface where the kernel shows those of adapters.
-    let shown = "mount -t tmpfs none /sys/class && mkdir -p /sys/class/infiniband/roxe0/device/net/lo \
+    let shown = "mount -t tmpfs none /sys/class \
+                 && mkdir -p /sys/class/infiniband/roxe0/device/net/lo \
                  && exec \"$@\"";
     let mut command: Command = with_library("/usr/bin/unshare", device);
     // The system's own Python: the one that pyverbs was compiled for.
