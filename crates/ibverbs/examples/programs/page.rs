@@ -29,6 +29,8 @@ pub(crate) fn text(rows: &[Row], played: &Played) -> String {
                 Verdict::Right { goes, before } => {
                     right += 1;
                     again += 1;
+                    let end = before.char_indices().nth(LONGEST).map_or(before.len(), |it| it.0);
+                    let before = before[..end].trim_end();
                     let note = format!("{goes} goes; before: {before}");
                     notes.own(format!("`{name}`, {}: {note}", column.name));
                     format!("ok, {goes} goes")
@@ -61,9 +63,9 @@ pub(crate) fn text(rows: &[Row], played: &Played) -> String {
     let missing =
         if missing == 0 { String::new() } else { format!(" **{missing} cells were not run.**") };
     format!(
-        "{HEAD}\n{all} cells were run: {right} ok, of which {again} not at the first go, and {wrong} \
-         wrong; {absent} are n/a.{missing}\n{}\n\n| program | asked | {heads} |\n{lines}|\n{table}\n\
-         {reasons}{}{own}{}",
+        "{HEAD}\n{all} cells were run: {right} ok, of which {again} not at the first go, and \
+         {wrong} wrong; {absent} are n/a.{missing}\n{}\n\n| program | asked | {heads} |\n\
+         {lines}|\n{table}\n{reasons}{}{own}{}",
         host(played),
         if own.is_empty() { "" } else { "\n" },
         suite(played),
@@ -78,8 +80,8 @@ programs --page` runs them (as root, with apt) and writes this page. Two hosts, 
 namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both where one packet of
 a hundred is lost, each way (`fault=drop 1%` of one end's port). In the last four columns the other
 is Linux's own adapter, `rdma_rxe`, in a guest, with the same programs on its own libraries, as the
-client (it asks) and as the server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is 20, 10 and
-5; `-6` is IPv6.
+client (it asks) and as the server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and
+with the guest; `{few}` is 20, 10 and 5; `-6` is IPv6.
 
 A cell is ok when both sides end with 0. `-c` has a pingpong look at each byte, as `-V` has rping. A
 server that goes on for ever (`rping -P`, `cmtime`) serves two clients. A cell has two minutes (with
@@ -144,9 +146,12 @@ fn host(played: &Played) -> String {
 /// The key of the guest's kernel among what is kept.
 pub(crate) const GUEST: &str = "guest";
 
+/// Characters of what went wrong before it went well.
+const LONGEST: usize = 160;
+
 const SUITE_HEAD: &str = "
-The Python suite of rdma-core on the distribution's pyverbs, of it the tests that are about what such
-an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):
+The Python suite of rdma-core on the distribution's pyverbs, of it the tests that are about what
+such an adapter has (`crates/ibverbs/tests/programs/rdma-core.txt`):
 
 ";
 
