@@ -19,16 +19,18 @@ pub(crate) struct Frame<'a> {
     pub(crate) comment: String,
 }
 
-/// Writes frames as pcapng; complains where that is not possible.
+/// Writes frames as pcapng, of an interface with a name and what is said about it; complains where
+/// that is not possible.
 pub(crate) fn write<'a>(
     path: &Path,
     name: &str,
+    about: &str,
     frames: impl Iterator<Item = Frame<'a>>,
 ) -> Outcome {
     if path == Path::new("-") {
         return Outcome::usage("--capture -: name a file, standard output is for what is told");
     }
-    match try_write(path, name, frames) {
+    match try_write(path, name, about, frames) {
         Ok(()) => Outcome::Right,
         Err(error) => {
             complain(format_args!("{}: {error}", path.display()));
@@ -40,11 +42,12 @@ pub(crate) fn write<'a>(
 fn try_write<'a>(
     path: &Path,
     name: &str,
+    about: &str,
     frames: impl Iterator<Item = Frame<'a>>,
 ) -> Result<(), WriteError> {
     let mut writer = CaptureWriter::create(path)?;
     let interface =
-        NewInterface { name, description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
+        NewInterface { name, description: about, link_type: LinkType::ETHERNET, snap_len: 0 };
     let interface = writer.add_interface(interface)?;
     for frame in frames {
         writer.write(&NewRecord {

@@ -123,7 +123,7 @@ Columns:
   bytes      of payload
   ICRC       ok, BAD, or ? where the capture does not hold all bytes
   meaning    the headers' fields; · what it means; ! a broken rule; a comment that the file has on
-             the frame, of at most 60 characters; -v and --json have longer ones too
+             the frame: 100 characters of it, then …; -v and --json have it all
 
 Below, the whole file and each conversation in numbers; of one that was left with a request without
 success, `ends:` and how. A question mark is a guess: what is not there may not have been captured.
@@ -318,7 +318,8 @@ pub(crate) struct LiveArguments {
     /// How long nothing must come where a script wants silence
     #[arg(long, value_name = "MS", default_value_t = 60, help_heading = "A device on the wire")]
     pub(crate) silence: u64,
-    /// Events that the device is known not to tell, with commas between: none of them may come
+    /// Events that the device is known not to tell, with commas between: none of them may come. Of
+    /// Linux's rxe: access-error,request-error,fatal
     #[arg(
         long,
         value_name = "LIST",

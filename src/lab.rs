@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +16,7 @@ use roxe_sim::lab::{Judged, Lab, Report, RunResult, flows_csv};
 use crate::cli::LabArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, Verdicts, visible};
+use crate::outcome::{Outcome, Verdicts, counted, visible};
 use crate::table::Table;
 use memory::Memory;
 
@@ -73,8 +73,14 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<Outcome> {
             writeln!(out, "{told:<12} {}", lab.says)?;
             continue;
         }
+        if !arguments.json {
+            let mut ink = Ink::new(false);
+            tell_what(&told, &lab, &mut ink);
+            out.write_all(ink.bytes())?;
+            out.flush()?;
+        }
         let (start, memory) = (Instant::now(), Memory::watch());
-        let bar = Bar::new(&told, arguments.json);
+        let mut bar = Bar::new(&told, arguments.json);
         let report = lab.run(arguments.small, &mut |run, part| bar.at(run, part));
         drop(bar);
         let report = report.map_err(|what| anyhow!("{told}: {what}"))?;
@@ -85,16 +91,20 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<Outcome> {
             memory: memory.most(),
         };
         if let Some(folder) = &arguments.csv {
-            write_tables(folder, &name, &report)?;
+            let count = write_tables(folder, &name, &report)?;
+            tell_written(folder, &name, &told, count, "csv");
         }
         if let Some(folder) = &arguments.plot {
+            let mut count = 0;
             let setup = |name: &String| lab.setup(name, arguments.small);
             let setups: Result<Vec<_>, String> = lab.names().iter().map(setup).collect();
             let setups = setups.map_err(|what| anyhow!("{told}: {what}"))?;
             for (end, picture) in plot::pictures(&name, &report, &setups) {
                 write_file(folder, &format!("{name}{end}"), "svg", picture.svg()?.as_bytes())?;
                 write_file(folder, &format!("{name}{end}"), "png", &picture.png()?)?;
+                count += 1;
             }
+            tell_written(folder, &name, &told, count, "{svg,png}");
         }
         let mut ink = Ink::new(false);
         if arguments.json {
@@ -103,7 +113,7 @@ pub(crate) fn run(arguments: &LabArguments) -> Result<Outcome> {
                 tell_json_in_full(&name, &report, &mut ink);
             }
         } else {
-            tell(&told, &lab, &report, arguments.verbose, &mut ink);
+            tell(&report, arguments.verbose, &mut ink);
         }
         out.write_all(ink.bytes())?;
         out.flush()?;
@@ -135,33 +145,46 @@ fn note(text: fmt::Arguments<'_>) {
     let _ = io::stderr().write_fmt(text);
 }
 
-/// How far a lab is, on a terminal.
-struct Bar(Option<ProgressBar>);
+/// How far a lab is: a bar on a terminal, elsewhere a line now and then.
+struct Bar {
+    name: String,
+    bar: Option<ProgressBar>,
+    told: Instant,
+}
+
+/// How often a line says how far it is.
+const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
 impl Bar {
     fn new(name: &str, json: bool) -> Self {
         let watched = io::stderr().is_terminal() && !(json && io::stdout().is_terminal());
-        Self(watched.then(|| {
+        let bar = watched.then(|| {
             let bar = ProgressBar::new(1000);
             let style = "{prefix} {msg} {wide_bar} {percent} %, {eta} left";
             if let Ok(style) = ProgressStyle::with_template(style) {
                 bar.set_style(style);
             }
             bar.with_prefix(name.to_owned())
-        }))
+        });
+        Self { name: name.to_owned(), bar, told: Instant::now() }
     }
 
-    fn at(&self, run: &str, part: f64) {
-        if let Some(bar) = &self.0 {
+    fn at(&mut self, run: &str, part: f64) {
+        if let Some(bar) = &self.bar {
             bar.set_message(run.to_owned());
             bar.set_position((part * 1000.0) as u64);
+        } else if !io::stderr().is_terminal() && self.told.elapsed() >= NOW_AND_THEN {
+            self.told = Instant::now();
+            let run = visible(run, |_| false);
+            let run = if run.is_empty() { run } else { format!(" {run}") };
+            note(format_args!("{}:{run} {:.0} %\n", self.name, part * 100.0));
         }
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
@@ -185,7 +208,8 @@ impl Cost {
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seconds, events, hosts, memory } = self;
-        write!(f, "{events} events in {seconds:.1} s, {:.0} a second", self.events_a_second())?;
+        let rate = self.events_a_second();
+        write!(f, "{events} events in {seconds:.1} s of wall time, {rate:.0} a second")?;
         if let Some(bytes) = memory {
             let mib = *bytes as f64 / f64::from(1 << 20);
             let each = *bytes as f64 / 1024.0 / (*hosts).max(1) as f64;
@@ -195,13 +219,16 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Of each run what was seen over time and how long flows took, of the lab all figures.
-fn write_tables(folder: &Path, name: &str, report: &Report) -> Result<()> {
+/// Of each run what was seen over time and how long flows took, of the lab all figures. Says how
+/// many files that are.
+fn write_tables(folder: &Path, name: &str, report: &Report) -> Result<usize> {
+    let mut count = 1;
     let mut figures = "run,figure,value\n".to_owned();
     let mut bins = "run,least_bytes,most_bytes,flows,p50,p95,p99\n".to_owned();
     for run in &report.runs {
         let title = format!("{name}{}", end_of(run));
         write_file(folder, &title, "csv", run.series.csv().as_bytes())?;
+        count += 1;
         let cell = run.name.replace(['"', ',', '\n'], "_");
         for figure in &run.figures {
             figures += &format!("{cell},{},{:.6}\n", figure.name, figure.value);
@@ -213,13 +240,23 @@ fn write_tables(folder: &Path, name: &str, report: &Report) -> Result<()> {
         }
         if !run.flows.is_empty() {
             write_file(folder, &format!("{title}-flows"), "csv", flows_csv(&run.flows).as_bytes())?;
+            count += 1;
         }
     }
     write_file(folder, &format!("{name}-figures"), "csv", figures.as_bytes())?;
     if report.runs.iter().any(|run| !run.flows.is_empty()) {
         write_file(folder, &format!("{name}-slowdown"), "csv", bins.as_bytes())?;
+        count += 1;
     }
-    Ok(())
+    Ok(count)
+}
+
+/// Says what was written of a lab.
+fn tell_written(folder: &Path, name: &str, told: &str, count: usize, extensions: &str) {
+    let noun = if extensions == "csv" { "table" } else { "picture" };
+    let pattern = folder.join(format!("{}*.{extensions}", name.replace(['/', '\\'], "_")));
+    let pattern = visible(&pattern.display().to_string(), |_| false);
+    note(format_args!("{told}: written: {pattern}: {}\n", counted(count, noun)));
 }
 
 /// The end of the name of a run's files.
@@ -264,14 +301,18 @@ fn shown(value: Option<f64>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| format!("{value:.3}"))
 }
 
-/// Of a lab that expects nothing, all figures.
-fn tell(name: &str, lab: &Lab, report: &Report, verbose: bool, ink: &mut Ink) {
+/// What a lab is about, before it is done.
+fn tell_what(name: &str, lab: &Lab, ink: &mut Ink) {
     ink.str(&visible(&format!("{name}: {}", lab.says), |_| false));
     ink.str("\n");
     if !lab.source.is_empty() {
         ink.str(&visible(&format!("  from {}", lab.source), |_| false));
         ink.str("\n");
     }
+}
+
+/// Of a lab that expects nothing, all figures.
+fn tell(report: &Report, verbose: bool, ink: &mut Ink) {
     let mut table = Table::new(["run", "figure", ">value", "wanted", "verdict", "published"]);
     for judged in &report.judged {
         let verdict = if judged.holds() { "ok" } else { "FAILED" };

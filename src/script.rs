@@ -54,16 +54,23 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
         };
         tally.count(&played.outcome);
         if let Some(path) = &arguments.capture {
-            let frames = played.frames.iter().map(|frame| Frame {
+            let about = peer.as_ref().map_or("", live::Peer::about);
+            let name = name_of(file);
+            // Who reads frames alone is to know of what they are.
+            let of_all = (!about.is_empty()).then(|| format!("{name} against {about}; "));
+            let frames = played.frames.iter().enumerate().map(|(at, frame)| Frame {
                 time: frame.time,
                 bytes: &frame.bytes,
                 direction: Some(match frame.outbound {
                     true => Direction::Outbound,
                     false => Direction::Inbound,
                 }),
-                comment: frame.comment.clone(),
+                comment: match &of_all {
+                    Some(of_all) if at == 0 => format!("{of_all}{}", frame.comment),
+                    _ => frame.comment.clone(),
+                },
             });
-            outcome = outcome.max(capture::write(path, &name_of(file), frames));
+            outcome = outcome.max(capture::write(path, &name, about, frames));
         }
         tell(file, &played, arguments, &mut out)?;
         outcome = outcome.max(match played.outcome.exit_status() {
@@ -205,7 +212,7 @@ fn tell_json(name: &str, ended: &script::Outcome, ink: &mut Ink) {
         script::Outcome::Unreadable(why) | script::Outcome::Skipped(why) => {
             object.text("message", why);
         }
-        script::Outcome::Failed(_) => {}
+        script::Outcome::Failed(failure) => object.text("text", &failure.text),
     }
     if let Some((line, column, message)) = place {
         object.number("line", line as u64);

@@ -269,7 +269,7 @@ impl Run<'_> {
             direction: None,
             comment: frame.to_string(),
         });
-        match capture::write(&path, "world", frames) {
+        match capture::write(&path, "world", "", frames) {
             Outcome::Right => {
                 complain(format_args!("the frames of seed {seed} are in {}", path.display()));
             }

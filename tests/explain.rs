@@ -325,7 +325,7 @@ fn what_a_conversation_was_left_with_is_told() {
 #[test]
 fn what_a_file_says_of_a_frame_is_told() {
     let frame = first_frame();
-    let long = "x".repeat(61);
+    let long = "x".repeat(101);
     let comments = [Some("lost on \u{1b}[the] way"), None, Some(&*long)];
     let mut writer = CaptureWriter::new(Vec::new()).unwrap();
     let interface =
@@ -343,7 +343,9 @@ fn what_a_file_says_of_a_frame_is_told() {
     let plain = run(&["explain", "--no-summary", path]);
     let lines: Vec<&str> = text(&plain.stdout).lines().skip(1).collect();
     assert!(lines[0].ends_with(r" · comment: lost on \u{1b}[the] way"), "{}", lines[0]);
-    assert!(!lines[1..].iter().any(|line| line.contains("comment")), "{lines:?}");
+    assert!(!lines[1].contains("comment"), "{}", lines[1]);
+    let cut = format!(" · comment: {}…", &long[1..]);
+    assert!(lines[2].ends_with(&cut), "{}", lines[2]);
     let verbose = run(&["explain", "-v", path]);
     let told = |line: &&str| line.contains("comment");
     let lines: Vec<&str> = text(&verbose.stdout).lines().filter(told).collect();

@@ -54,6 +54,10 @@ fn a_file_is_done_told_written_and_drawn() {
     let told = lab(&folder, &["alone.toml", "--csv", "tables", "--plot", "pictures"]);
     assert_eq!(told.status.code(), Some(0), "{told:?}");
     assert!(out(&told).contains("a/b  utilisation"), "{}", out(&told));
+    let noted = String::from_utf8(told.stderr.clone()).unwrap();
+    assert!(noted.contains("alone: written: tables/alone*.csv: 2 tables\n"), "{noted}");
+    assert!(noted.contains("alone: written: pictures/alone*.{svg,png}: 1 picture\n"), "{noted}");
+    assert!(noted.contains(" s of wall time, "), "{noted}");
     let table = fs::read_to_string(folder.join("tables/alone-a_b.csv")).unwrap();
     let columns = "time_us,queue_kb,pauses,paused_ports,jain,flow0_gbps\n10.000,";
     assert!(table.starts_with(columns), "{table}");

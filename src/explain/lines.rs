@@ -21,13 +21,13 @@ pub(crate) struct Lines {
     /// Digits behind the point: microseconds until a time needs more.
     time_digits: usize,
     started: bool,
-    /// Whether comments stand on the line, where they are short.
+    /// Whether comments stand on the line.
     with_comments: bool,
     endpoints: Endpoints,
 }
 
-/// Characters of a short comment. A longer one is told by `-v`.
-const SHORT_COMMENT: usize = 60;
+/// So many characters of a comment stand on the line, with `…` where it goes on: `-v` tells all.
+const MOST_OF_COMMENT: usize = 100;
 
 /// What stands above the columns, and whether they are aligned to the right.
 const TITLES: [(&str, bool); 10] = [
@@ -155,12 +155,15 @@ impl Lines {
             separate(start, ink, " · ");
             finding_text(finding, ink);
         }
-        if let Some(comment) = entry.comment.filter(|_| self.with_comments)
-            && comment.chars().count() <= SHORT_COMMENT
-        {
+        if let Some(comment) = entry.comment.filter(|_| self.with_comments) {
             separate(start, ink, " · ");
             ink.str("comment: ");
-            ink.str(&visible(comment, |_| false));
+            let cut = comment.char_indices().nth(MOST_OF_COMMENT);
+            let end = cut.map_or(comment.len(), |(at, _)| at);
+            ink.str(&visible(&comment[..end], |_| false));
+            if cut.is_some() {
+                ink.str("…");
+            }
         }
         while ink.bytes().ends_with(b" ") {
             ink.truncate(ink.at() - 1);

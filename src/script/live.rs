@@ -19,6 +19,8 @@ use crate::outcome::{Outcome, complain, visible};
 pub(super) struct Peer {
     /// Where its agent listens; `None` when it has none.
     agent: Option<SocketAddr>,
+    /// The device's name and its host's kernel.
+    about: String,
     wire: Wire,
     terms: Terms,
     goes: u32,
@@ -66,11 +68,11 @@ impl Peer {
             r_key: live.rkey as u32,
         });
         let agent = by_hand.is_none().then_some(address);
-        let kind = match (named, agent) {
-            (Some(kind), _) => kind,
-            (None, Some(agent)) => kind_of(agent).map_err(lacking)?,
-            (None, None) => Kind::Roxe,
+        let (device, about) = match agent {
+            Some(agent) => device_of(agent).map_err(lacking)?,
+            None => (Kind::Roxe, format!("a queue pair of {}", address.ip())),
         };
+        let kind = named.unwrap_or(device);
         // Another run shall not find what this one left on the wire.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let first_peer = match by_hand {
@@ -91,7 +93,12 @@ impl Peer {
                 frames: arguments.capture.is_some(),
             },
         };
-        Ok(Self { agent, wire, terms, goes: live.goes.max(1) })
+        Ok(Self { agent, about, wire, terms, goes: live.goes.max(1) })
+    }
+
+    /// What it is, for who reads recordings of it.
+    pub(super) fn about(&self) -> &str {
+        &self.about
     }
 
     /// Plays a script, again if it fails, as often as was said.
@@ -286,16 +293,26 @@ fn hear(agent: &mut impl BufRead, slow: impl FnOnce()) -> io::Result<String> {
 /// Bytes of an answer, at most: those of memory that is looked at are twice as many digits.
 const MOST_ANSWER: usize = 64 << 10;
 
-/// What the device is, by the name that its driver gives it.
-fn kind_of(agent: SocketAddr) -> Result<Kind, String> {
-    let answer = ask(&mut connect(agent)?, "open")?;
-    let device = answer.split_whitespace().find_map(|word| word.strip_prefix("dev="));
-    match device {
-        None => Err(format!("its agent opens no adapter: {answer}")),
-        Some(name) if name.starts_with("rxe") => Ok(Kind::Rxe),
-        Some(name) if name.starts_with("mlx5") => Ok(Kind::ConnectX),
-        Some(_) => Ok(Kind::Roxe),
-    }
+/// What the device is, by the name that its driver gives it; and that, with its host's kernel.
+fn device_of(agent: SocketAddr) -> Result<(Kind, String), String> {
+    let mut agent = connect(agent)?;
+    let greeting = ask(&mut agent, "hello")?;
+    let answer = ask(&mut agent, "open")?;
+    let Some(name) = word_of(&answer, "dev=") else {
+        return Err(format!("its agent opens no adapter: {answer}"));
+    };
+    let kind = match name {
+        _ if name.starts_with("rxe") => Kind::Rxe,
+        _ if name.starts_with("mlx5") => Kind::ConnectX,
+        _ => Kind::Roxe,
+    };
+    let kernel = word_of(&greeting, "kernel=").map_or_else(String::new, |it| format!(", Linux {it}"));
+    Ok((kind, format!("{name}{kernel}")))
+}
+
+/// What stands behind a key in an answer.
+fn word_of<'a>(answer: &'a str, key: &str) -> Option<&'a str> {
+    answer.split_whitespace().find_map(|word| word.strip_prefix(key))
 }
 
 /// Where agents listen.

@@ -14,6 +14,10 @@ impl Peer {
         Err(Outcome::Lacking)
     }
 
+    pub(super) fn about(&self) -> &str {
+        match *self {}
+    }
+
     pub(super) fn play(&mut self, _: impl Fn(&Terms, &mut dyn Site) -> Played) -> Played {
         match *self {}
     }

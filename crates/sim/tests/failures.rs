@@ -285,3 +285,31 @@ fn a_frame_has_the_line_that_speaks_of_it() {
     assert_eq!(lines[..4], expected);
     assert_eq!(lines[4..], [(true, "behind the last line")]);
 }
+
+#[test]
+fn the_frame_at_which_a_script_fails_says_what_was_expected() {
+    let told = |last: &str| {
+        let text = format!(
+            "qp q1 rc  expect-psn 100\n+0 post recv q1 id 1 len 8\n\
+             +0 < q1 SEND_ONLY psn 100 ack-req \"x\"\n{last}"
+        );
+        let played = play("x.roce", &text, &Play { frames: true, ..Play::default() });
+        assert!(matches!(played.outcome, Outcome::Failed(_)), "{}", played.outcome);
+        let comments = played.frames.into_iter().map(|frame| frame.comment);
+        comments.map(|it| it.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let sent = "line 3: +0 < q1 SEND_ONLY psn 100 ack-req \"x\"";
+    // What came is the frame itself, and how it differs.
+    let found = told("+0 > q1 ACK psn 100 msn 2");
+    let expected = "line 4: expected: +0 > q1 ACK psn 100 msn 2; instead this: msn is 1, not 2";
+    assert_eq!(found, [sent, expected]);
+    // It came where a completion was waited for.
+    let found = told("+1s quiet");
+    assert_eq!(found[1], "line 4: expected: nothing more; instead this");
+    // No frame came instead.
+    let found = told("+0 > q1 ACK psn 100 msn 1\n+0 completion recv id 1 ok len 2");
+    let head = "line 4: +0 > q1 ACK psn 100 msn 1; then line 5: expected: +0 completion recv id 1 \
+                ok len 2; instead: completion q1 recv id 1 ok";
+    assert!(found[1].starts_with(head), "{}", found[1]);
+    assert!(found[1].ends_with(", len is 1, not 2"), "{}", found[1]);
+}

@@ -78,7 +78,10 @@ fn a_device_that_answers_otherwise_fails_its_script_with_what_came() {
     let played = played(&mut engine, &script("rc/send-only-completes-one-receive.roce"));
     let Outcome::Failed(failure) = played.outcome else { panic!("{}", played.outcome) };
     assert!(failure.what.contains("ICRC"), "{failure}");
-    assert!(played.frames.iter().any(|frame| frame.outbound), "frames are kept");
+    let comments: Vec<_> = played.frames.iter().map(|frame| frame.comment.as_str()).collect();
+    assert!(comments[0].starts_with("line ") && comments[0].contains(" < q1 "), "{comments:?}");
+    let at = format!("line {}: expected: ", failure.line);
+    assert!(comments.last().unwrap().starts_with(&at), "{comments:?}");
 
     let text = "qp q1 rc expect-psn 100\n+0 < q1 SEND_ONLY psn 100 \"x\"\n+0 > q1 ACK psn 100";
     let Outcome::Failed(failure) = outcome(text) else { panic!("no receive is posted") };

@@ -36,19 +36,25 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     match arguments.split_first() {
         Some((word, rest)) if word == "scripts" => return scripts::run(rest),
         Some((word, rest)) if word == "perf" => return perf::run(rest),
+        Some((word, rest)) if word == "guest" => return stay(rest),
         _ => {}
     }
     let chosen = read(arguments)?;
     if chosen.page {
         return write_page();
     }
-    let needs = if chosen.peer.is_some() { &[] } else { NEEDS };
-    if chosen.peer.is_none() {
+    let needs = if chosen.peer.is_some() || chosen.list { &[] } else { NEEDS };
+    if chosen.peer.is_none() && !chosen.list {
         need_root()?;
     }
     tools::ensure_present(&[tools::BUILD, needs].concat())?;
-    if !child::show(programs())? {
-        return Err(Stop::Findings.into());
+    build_programs()?;
+    if chosen.list {
+        return run_to_its_end(matrix("list").arg("--list").args(&chosen.words));
+    }
+    // Before a guest is made, which takes minutes, for words that nothing has.
+    if !chosen.whole {
+        run_to_its_end(matrix("list").arg("--list").args(&chosen.words).stdout(Stdio::null()))?;
     }
     let (mut all, mut wrong) = (0, 0);
     let mut count = |rows: &[Row]| {
@@ -72,6 +78,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         }
     }
     say!("{all} batches, {wrong} of them wrong");
+    if wrong > 0 {
+        say!("recordings of those, if they have one: below target/interop/runs/");
+    }
     if chosen.whole && chosen.peer.is_none() {
         write_page()?;
     }
@@ -86,10 +95,44 @@ fn play(mut matrix: Command, words: &[String]) -> Result<Vec<String>> {
     let lines: Vec<String> = BufReader::new(output).lines().map_while(Result::ok).collect();
     let status = matrix.wait().context("cannot wait for the matrix")?;
     let rows = rows(&lines);
+    if rows.is_empty() {
+        ended(status.code())?;
+    }
     if !status.success() && wrong_of(&rows) == 0 || rows.is_empty() {
         return Err(anyhow::anyhow!("the matrix did not come to its end"));
     }
     Ok(lines)
+}
+
+/// Runs a program that says by itself what is wrong.
+fn run_to_its_end(program: &mut Command) -> Result<()> {
+    let status = program.status().context("cannot run the matrix")?;
+    Ok(ended(status.code())?)
+}
+
+/// How a program ended that has the exit statuses of all commands, and has said why.
+fn ended(code: Option<i32>) -> Result<(), Stop> {
+    match code {
+        Some(0) => Ok(()),
+        Some(2) => Err(Stop::Usage("see `cargo xtask interop --help`".to_owned())),
+        Some(3) => Err(Stop::Missing("there is no peer to play with".to_owned())),
+        _ => Err(Stop::Findings),
+    }
+}
+
+/// The command's part behind `guest`: one boots, and stays until it is ended.
+fn stay(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let series = match words[..] {
+        [] => SERIES[0],
+        ["--kernel", series] if !series.starts_with('-') => series,
+        _ => return Err(Stop::Usage(usage()).into()),
+    };
+    need_root()?;
+    tools::ensure_present(&[tools::BUILD, NEEDS].concat())?;
+    build_programs()?;
+    let image = image::build(series)?;
+    run_to_its_end(matrix(series).arg("--stay").arg(&image.kernel).arg(&image.initrd))
 }
 
 fn rows(lines: &[String]) -> Vec<Row> {
@@ -169,12 +212,18 @@ pub(crate) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
     Ok((all, said.collect::<String>() + &said_of_scripts))
 }
 
-/// Builds what plays our end and what judges recordings, as `cargo xtask test` builds everything.
+/// What plays our end and what judges recordings, as `cargo xtask test` builds everything.
+const PROGRAMS: &str =
+    "build --workspace --all-features --bin roxe --example interop --example interop_scripts";
+
 fn programs() -> Command {
-    child::cargo(
-        "build --quiet --workspace --all-features --bin roxe --example interop \
-         --example interop_scripts",
-    )
+    child::cargo(&format!("{PROGRAMS} --quiet"))
+}
+
+/// Builds it in sight: the first time that takes minutes.
+fn build_programs() -> Result<()> {
+    tell!("builds roxe and what plays the matrix: the first time this takes minutes");
+    if child::show(child::cargo(PROGRAMS))? { Ok(()) } else { Err(Stop::Findings.into()) }
 }
 
 fn program(image: &Image, series: &str) -> Command {
@@ -209,13 +258,15 @@ struct Chosen {
     whole: bool,
     /// Nothing is measured: the page is written anew.
     page: bool,
+    /// Nothing is measured: what could be is named.
+    list: bool,
 }
 
 fn read(arguments: &[String]) -> Result<Chosen, Stop> {
     let mut chosen = Chosen::default();
     let (mut host, mut via) = (None, None);
     let mut words = arguments.iter();
-    let usage = || Stop::Usage(USAGE.into());
+    let usage = || Stop::Usage(usage());
     while let Some(word) = words.next() {
         match word.as_str() {
             "--kernel" => {
@@ -224,12 +275,18 @@ fn read(arguments: &[String]) -> Result<Chosen, Stop> {
             "--peer" => host = Some(words.next().ok_or_else(usage)?.clone()),
             "--via" => via = Some(words.next().ok_or_else(usage)?.clone()),
             "--page" => chosen.page = true,
+            "--list" => chosen.list = true,
             "--reduced" | "--keep" => chosen.words.push(word.clone()),
             option if option.starts_with('-') => return Err(usage()),
             _ => chosen.words.push(word.clone()),
         }
     }
-    if host.is_some() != via.is_some() || host.is_some() && !chosen.series.is_empty() {
+    let measures = host.is_some() || !chosen.series.is_empty();
+    if host.is_some() != via.is_some()
+        || host.is_some() && !chosen.series.is_empty()
+        || chosen.page && (chosen.list || measures || !chosen.words.is_empty())
+        || chosen.list && measures
+    {
         return Err(usage());
     }
     chosen.peer = host.zip(via);
@@ -253,8 +310,21 @@ fn today() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-const USAGE: &str = "usage: cargo xtask interop [--kernel SERIES]… | --peer HOST[:PORT] \
-     --via DEVICE [--reduced] [--keep] [WORD…] | --page";
+/// What may stand behind the command.
+pub(crate) const WAYS: &str = "[--kernel SERIES]… [--reduced] [--keep] [WORD…]
+--peer HOST[:PORT] --via DEVICE [--reduced] [--keep] [WORD…]
+--list [--reduced] [WORD…]
+--page
+scripts [--kernel SERIES]… [WORD…]
+scripts --page
+guest [--kernel SERIES]
+perf [--kernel SERIES] [--rounds N] [WORD…]";
+
+/// What a mistake is answered with.
+fn usage() -> String {
+    let ways = WAYS.lines().map(|way| format!("cargo xtask interop {way}"));
+    format!("usage: {}", ways.collect::<Vec<_>>().join("\n       "))
+}
 
 #[cfg(test)]
 mod tests {
@@ -282,6 +352,18 @@ mod tests {
         assert!(peer.whole && peer.peer == Some(("card:7000".into(), "xdp:eth1".into())));
         assert_eq!(read(&["--peer", "card"]), None);
         assert_eq!(read(&["--peer", "card", "--via", "xdp:eth1", "--kernel", "6.1"]), None);
+        assert!(read(&["--list", "SEND"]).unwrap().list);
+        for wrong in [["--page", "SEND"], ["--page", "--list"], ["--list", "--kernel"]] {
+            assert_eq!(read(&wrong), None, "{wrong:?}");
+        }
+        assert_eq!(read(&["--list", "--kernel", "6.1"]), None);
+    }
+
+    #[test]
+    fn how_the_matrix_ended_is_how_the_command_ends() {
+        let code = |code| ended(code).err().map(|stop| stop.exit_code());
+        let codes = [Some(0), Some(1), Some(2), Some(3), None].map(code);
+        assert_eq!(codes, [None, Some(1), Some(2), Some(3), Some(1)]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ const COMMANDS: &[Command] = &[
     Command("mutants", "[--shard K/N] [--since COMMIT] [FILE…]", "changes the code; some test must notice", mutants::run),
     Command("bench", "[FILTER…] [--short | --pairs N] [--json] [--markdown]", "measures every crate with benches; with options adapters alone", bench::run),
     Command("soak",  "[--minutes N] [--seed N]",                 "mixed traffic over a bad network, verified", soak::run),
-    Command("interop", "[scripts | perf] [--kernel SERIES]… | --peer HOST[:PORT] --via DEVICE [--reduced] [--keep] [WORD…] | --page", "against Linux's own adapter in a virtual machine, or any other", interop::run),
+    Command("interop", interop::WAYS, "against Linux's own adapter in a virtual machine, or any other; WORDs: what has all of them in its name", interop::run),
     Command("programs", "[--page] [--rest] [--lanes N] [--kernel SERIES | --no-guest] [WORD…]", "programs of the distribution on our libibverbs, in every way", programs::run),
     Command("labs",  "[NAME|FILE.toml…] [--csv FOLDER] [--plot FOLDER] [-v] | --kernel [--csv FOLDER] [--markdown]", "experiments of congestion control, in full", labs::run),
     Command("demo",  "",                                         "the main job, shown once",           demo::run),
@@ -94,8 +94,9 @@ fn dispatch(arguments: &[String]) -> Result<()> {
     let Command(name, arguments, does, run) = command;
     // Whoever asks how a command is called does not want it to run.
     if rest.iter().any(|argument| matches!(argument.as_str(), "-h" | "--help")) {
-        let line = format!("usage: cargo xtask {name} {arguments}");
-        say!("{}\n\n  {does}\n\n{EXIT_STATUS}", line.trim_end());
+        let ways = arguments.split('\n').map(|way| format!("cargo xtask {name} {way}"));
+        let ways: Vec<_> = ways.map(|way| way.trim_end().to_owned()).collect();
+        say!("usage: {}\n\n  {does}\n\n{EXIT_STATUS}", ways.join("\n       "));
         return Ok(());
     }
     run(rest)
@@ -108,8 +109,8 @@ fn usage() -> String {
     let mut text = String::from("usage: cargo xtask COMMAND\n");
     for Command(name, arguments, does, _) in COMMANDS {
         text += &format!("\n  {name:<7} {does}");
-        if !arguments.is_empty() {
-            text += &format!("\n          {arguments}");
+        for way in arguments.lines() {
+            text += &format!("\n          {way}");
         }
     }
     text + "\n\n" + EXIT_STATUS

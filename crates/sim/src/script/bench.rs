@@ -154,6 +154,16 @@ pub(super) enum Done {
     Told(Told),
 }
 
+impl Pending {
+    /// Which of the frames that are kept it is, if it is one.
+    pub(super) const fn kept(&self) -> Option<usize> {
+        match self.what {
+            Done::Frame { kept, .. } => kept,
+            Done::Completion(_) | Done::Event { .. } => None,
+        }
+    }
+}
+
 impl Bench {
     pub(super) fn new(settings: Settings) -> Self {
         let mut limits = Limits::DEFAULT;

@@ -26,7 +26,7 @@ use super::frame_in::{self, PeerSide};
 use super::frame_out::OurSide;
 use super::mistake::{Mistake, Stop, suggest};
 use super::parse::show_instant;
-use super::run::Failure;
+use super::run::{Failure, comment, comment_checked, tell_in_frames};
 use super::symbols::{Numbers, Symbols};
 use super::syntax::{Arguments, Line, PacketForm, Script, Statement, Value, When};
 use super::{Outcome, Play, Played, PlayedFrame};
@@ -219,7 +219,11 @@ impl<'s> Live<'s> {
     fn play<'a>(&mut self, script: &'a Script) -> Result<(), (&'a Line, Halt)> {
         let mut shown = None;
         for line in &script.lines {
+            let come = self.frames.as_ref().map_or(0, Vec::len);
             self.line(line).map_err(|halt| (line, halt))?;
+            // What the device sent has the line that speaks of it.
+            let sent = self.frames.iter_mut().flat_map(|frames| &mut frames[come..]);
+            sent.filter(|frame| !frame.outbound).for_each(|frame| frame.comment = comment(line));
             if shown.replace(line.number) != Some(line.number) {
                 let at = show_instant(self.clock());
                 self.history.push(format!("{at:>9} {:>3} {}", line.number, line.text));
@@ -246,8 +250,10 @@ impl<'s> Live<'s> {
             Statement::Out { qp, forms } => {
                 let wanted = Wanted::Frame(self.qp(qp)?.qpn);
                 let pending = self.next(line, &wanted)?;
-                self.comment(&pending, line);
-                self.check_frame(qp, forms, pending)
+                let kept = pending.kept();
+                let checked = self.check_frame(qp, forms, pending);
+                self.comment(kept, line, &checked);
+                checked
             }
             Statement::Completion { qp, receive, arguments } => {
                 if self.terms.by_hand.is_some() {
@@ -437,15 +443,19 @@ impl<'s> Live<'s> {
         Some(frames.len() - 1)
     }
 
-    fn comment(&mut self, pending: &Pending, line: &Line) {
-        if let Done::Frame { kept: Some(kept), .. } = pending.what
-            && let Some(frame) = self.frames.as_mut().and_then(|frames| frames.get_mut(kept))
-        {
-            frame.comment = format!("line {}: {}", line.number, line.text);
+    fn comment(&mut self, kept: Option<usize>, line: &Line, checked: &Result<(), Halt>) {
+        let difference = match checked {
+            Err(Halt::Stop(stop)) => stop.difference(),
+            _ => None,
+        };
+        let mut frames = self.frames.iter_mut().flatten();
+        if let Some(frame) = kept.and_then(|kept| frames.nth(kept)) {
+            frame.comment = comment_checked(line, difference);
         }
     }
 
-    fn failure(&self, file: &str, line: &Line, what: String) -> Failure {
+    fn failure(&mut self, file: &str, line: &Line, what: String) -> Failure {
+        tell_in_frames(self.frames.as_deref_mut(), self.pending.first(), line, &what);
         let from = self.history.len().saturating_sub(self.terms.play.before);
         Failure {
             file: file.to_owned(),

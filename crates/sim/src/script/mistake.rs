@@ -59,6 +59,16 @@ pub(super) enum Stop {
     Difference(String),
 }
 
+impl Stop {
+    /// What the device did instead, if that is why.
+    pub(super) fn difference(&self) -> Option<&str> {
+        match self {
+            Self::Difference(what) => Some(what),
+            Self::Mistake(_) => None,
+        }
+    }
+}
+
 impl From<Mistake> for Stop {
     fn from(mistake: Mistake) -> Self {
         Self::Mistake(mistake)

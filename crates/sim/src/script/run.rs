@@ -72,6 +72,7 @@ pub(super) fn run(file: &str, script: &Script, how: &Play) -> Played {
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
         Err((line, Stop::Mistake(mistake))) => wrong(line, mistake),
         Err((line, Stop::Difference(what))) => {
+            tell_in_frames(bench.frames.as_deref_mut(), bench.pending.first(), line, &what);
             Outcome::Failed(failure(file, line, what, &bench, how.before))
         }
     };
@@ -110,9 +111,58 @@ fn play<'a>(bench: &mut Bench, script: &'a Script, how: &Play) -> Result<(), (&'
 }
 
 /// What is kept with the frames of a line.
-fn comment(line: &Line) -> String {
+pub(super) fn comment(line: &Line) -> String {
     format!("line {}: {}", line.number, line.text)
 }
+
+/// With what is kept with the frame at which a line did not come true.
+fn expected(line: &Line) -> String {
+    format!("line {}: expected: {}; ", line.number, line.text)
+}
+
+/// What is kept with a frame that a line speaks of: where it is not as the line says, how.
+pub(super) fn comment_checked(line: &Line, difference: Option<&str>) -> String {
+    let Some(what) = difference else { return comment(line) };
+    let what = match what.strip_prefix("instead: ").map(|it| it.split_once('\n')) {
+        Some(None) => "instead this".to_owned(),
+        Some(Some((_, how))) => format!("instead this: {}", one_line(how)),
+        None => one_line(what),
+    };
+    expected(line) + &what
+}
+
+/// Says in the frames that are kept which line did not come true, unless one says so already: at
+/// that which came `instead`, or behind the last one.
+pub(super) fn tell_in_frames(
+    frames: Option<&mut [PlayedFrame]>,
+    instead: Option<&Pending>,
+    line: &Line,
+    what: &str,
+) {
+    let Some(frames) = frames else { return };
+    let head = match what.contains(DID_MORE) {
+        true => format!("line {}: expected: nothing more; ", line.number),
+        false => expected(line),
+    };
+    if frames.iter().any(|frame| frame.comment.starts_with(&head)) {
+        return;
+    }
+    let kept = instead.and_then(Pending::kept);
+    if let Some(frame) = kept.and_then(|kept| frames.get_mut(kept)) {
+        frame.comment = head + "instead this";
+    } else if let Some(last) = frames.last_mut() {
+        let separator = if last.comment.is_empty() { "" } else { "; then " };
+        last.comment += &format!("{separator}{head}{}", one_line(what));
+    }
+}
+
+/// Several lines as one.
+fn one_line(what: &str) -> String {
+    what.lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// What is said where the device did what no line speaks of.
+const DID_MORE: &str = "the device did more: ";
 
 fn failure(file: &str, line: &Line, what: String, bench: &Bench, before: usize) -> Failure {
     let from = bench.history.len().saturating_sub(before);
@@ -224,8 +274,10 @@ impl Bench {
                     _ => false,
                 });
                 let pending = pending?;
-                self.comment(&pending, line);
-                self.check_frame(qp, forms, pending)
+                let kept = pending.kept();
+                let checked = self.check_frame(qp, forms, pending);
+                self.comment(kept, line, &checked);
+                checked
             }
             Statement::Completion { qp, receive, arguments } => {
                 let qpn = qp.as_ref().map(|qp| self.qp(qp).map(|qp| qp.qpn)).transpose()?;
@@ -271,11 +323,10 @@ impl Bench {
     }
 
     /// A line speaks of what the device sent, perhaps at a line before.
-    fn comment(&mut self, pending: &Pending, line: &Line) {
-        if let Done::Frame { kept: Some(kept), .. } = pending.what
-            && let Some(frame) = self.frames.as_mut().and_then(|frames| frames.get_mut(kept))
-        {
-            frame.comment = comment(line);
+    fn comment(&mut self, kept: Option<usize>, line: &Line, checked: &Result<(), Stop>) {
+        let mut frames = self.frames.iter_mut().flatten();
+        if let Some(frame) = kept.and_then(|kept| frames.nth(kept)) {
+            frame.comment = comment_checked(line, checked.as_ref().err().and_then(Stop::difference));
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant as Clock};
 use roxe_verbs::{Mtu, ServiceType};
 
 use crate::Outcome;
-use crate::end::{Card, Done, End, Setup, Work};
+use crate::end::{Card, Done, End, Setup, Work, status_name};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,7 +291,8 @@ impl Batch {
             if let Some(failed) = done[which].iter().find(|done| done.status != 0) {
                 let Done { id, status, .. } = failed;
                 let what = if *id == ASKED { "request" } else { "receive" };
-                return Err(format!("{name}: its {what} ended with status {status}").into());
+                let status = status_name(*status);
+                return Err(format!("{name}: its {what} ended with {status}").into());
             }
             if came != due[which] {
                 let due = due[which];

@@ -63,6 +63,21 @@ pub(crate) struct Done {
     pub(crate) source_qp: u32,
 }
 
+/// The name of an `ibv_wc_status`, without its `IBV_WC_`; of an unknown one its number.
+pub(crate) fn status_name(status: u8) -> String {
+    STATUSES.get(usize::from(status)).map_or_else(|| format!("status {status}"), |it| (*it).into())
+}
+
+/// In the order of `ibv_wc_status`.
+#[rustfmt::skip]
+const STATUSES: [&str; 22] = [
+    "SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_EEC_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR",
+    "MW_BIND_ERR", "BAD_RESP_ERR", "LOC_ACCESS_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR",
+    "REM_OP_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR", "REM_INV_RD_REQ_ERR",
+    "REM_ABORT_ERR", "INV_EECN_ERR", "INV_EEC_STATE_ERR", "FATAL_ERR", "RESP_TIMEOUT_ERR",
+    "GENERAL_ERR",
+];
+
 /// An end: an adapter with a region of memory and one queue pair.
 pub(crate) trait End: Send {
     /// Whose it is.

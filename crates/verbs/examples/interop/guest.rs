@@ -202,6 +202,21 @@ impl Guest {
         self.boot_id.lock().map_err(|_| "a thread panicked".into())
     }
 
+    /// Where what it shows is written.
+    #[allow(dead_code, reason = "only who has a guest that stays looks there")]
+    pub(crate) fn console(&self) -> &Path {
+        &self.console
+    }
+
+    /// Waits until it ends, which it does not by itself; says how.
+    #[allow(dead_code, reason = "only who has a guest that stays waits for it")]
+    pub(crate) fn wait(&mut self) -> String {
+        match self.machine.0.wait() {
+            Ok(status) => format!("QEMU ended: {status}\n{}", self.last_words()),
+            Err(why) => format!("QEMU is gone: {why}"),
+        }
+    }
+
     /// The end of what the guest's console shows.
     pub(crate) fn last_words(&self) -> String {
         let text = fs::read(&self.console).unwrap_or_default();

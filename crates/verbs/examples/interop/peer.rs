@@ -113,7 +113,7 @@ impl<'g> Peer<'g> {
         let (mut agent, kernel, opened) =
             asked.map_err(|why| format!("{host}: {why} (kit.sh is to run there)"))?;
         let (here, path_mtu) = {
-            let context = open(via)?;
+            let context = open(via).map_err(|why| format!("--via {via}: {why}"))?;
             (context.addresses().collect::<Vec<_>>(), u64::from(context.path_mtu().bytes()))
         };
         let there: Vec<IpAddr> = gids(&mut agent)?.into_iter().map(|gid| gid.address).collect();
@@ -170,6 +170,20 @@ impl<'g> Peer<'g> {
     /// Whose its adapter is, in short.
     pub(crate) const fn kind(&self) -> &'static str {
         if self.is_rxe { "rxe" } else { "the peer" }
+    }
+
+    /// Why our adapter, as it was chosen, would take nothing that the peer sends over IPv4, and what
+    /// to say instead.
+    pub(crate) fn unverifiable(&self) -> Option<String> {
+        let via = self.via.as_ref().filter(|via| via.starts_with("udp:"))?;
+        let is_met = self.is_rxe && self.addresses[Family::V4 as usize].is_some();
+        (is_met && !via.contains("verify=off")).then(|| {
+            format!(
+                "rxe counts in the identification of IPv4, which the ICRC covers and a UDP socket \
+                 does not show: nothing that it sends can be verified; say --via {via},verify=off, \
+                 or choose IPv6"
+            )
+        })
     }
 
     /// Why it cannot be talked with so.

@@ -82,9 +82,49 @@ pub(crate) fn items(reduced: bool, only: &[String], ports: &[Port]) -> Outcome<V
     items.extend(soaks.map(|play| Item { port: ports[0], play }));
     items.retain(|item| only.iter().all(|word| item.name().contains(word.as_str())));
     if items.is_empty() {
-        return Err("nothing of the matrix has such a name".into());
+        let words = only.join("`, `");
+        return Err(format!(
+            "nothing of the matrix has `{words}` in its name (all words must be); `cargo xtask \
+             interop --list` says what it has"
+        )
+        .into());
     }
     Ok(items)
+}
+
+/// The names of cells, one a line.
+pub(crate) fn names(items: &[Item]) -> String {
+    items.iter().map(|item| item.name() + "\n").collect()
+}
+
+/// What there is, by port and table, in the words that choose it.
+pub(crate) fn parts(items: &[Item]) -> String {
+    let mut parts: Vec<(Port, &str, Vec<&str>, Vec<String>)> = Vec::new();
+    for item in items {
+        let (table, row, column) = item.place();
+        let at = parts.iter().position(|(port, known, ..)| (*port, *known) == (item.port, table));
+        let at = at.unwrap_or_else(|| {
+            parts.push((item.port, table, Vec::new(), Vec::new()));
+            parts.len() - 1
+        });
+        let (_, _, rows, columns) = &mut parts[at];
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    let mut text = String::from(
+        "A cell's name is ROW COLUMN TABLE PORT; WORDs choose those whose names have all of them, as \
+         in\n`cargo xtask interop 'RC READ' IPv6 requester`. --list with WORDs names the cells.\n",
+    );
+    for (port, table, rows, columns) in parts {
+        text += &format!("\n{table} {}\n", port.name());
+        text += &format!("  rows     {}\n", rows.join(" | "));
+        text += &format!("  columns  {}\n", columns.join(" | "));
+    }
+    text
 }
 
 /// Errors, stock programs, bad networks.

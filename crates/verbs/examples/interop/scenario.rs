@@ -7,7 +7,7 @@ use roxe_verbs::{Mtu, ServiceType};
 
 use crate::Outcome;
 use crate::batch::{ADD, GUARD, SOURCE, TARGET, WORD, join, must_be};
-use crate::end::{Card, Done, End, MEMORY, Setup, Work, pattern};
+use crate::end::{Card, Done, End, MEMORY, Setup, Work, pattern, status_name};
 use crate::peer::Need;
 
 /// What two ends do of which one asks.
@@ -407,7 +407,13 @@ impl Pair<'_> {
         let name = self.ends[end].name();
         match self.ends[end].wait(1, PATIENCE)?[..] {
             [done] if done.id == id && statuses.contains(&done.status) => Ok(()),
-            ref other => Err(format!("{name}: {other:?}, not status {statuses:?}").into()),
+            ref other => {
+                let ended = |done: &Done| format!("{} {}", done.id, status_name(done.status));
+                let is: Vec<_> = other.iter().map(ended).collect();
+                let wanted: Vec<_> = statuses.iter().map(|it| status_name(*it)).collect();
+                let (is, wanted) = (is.join(", "), wanted.join(" or "));
+                Err(format!("{name}: completed [{is}], not {id} {wanted}").into())
+            }
         }
     }
 
@@ -448,7 +454,10 @@ impl Pair<'_> {
         let failed: Vec<u8> = done.iter().map(|it| it.status).filter(|it| *it != 0).collect();
         match failed[..] {
             [RETRY_EXC_ERR, ref rest @ ..] if rest.iter().all(|it| *it == WR_FLUSH_ERR) => Ok(()),
-            _ => Err(format!("its requests ended with {failed:?}").into()),
+            _ => {
+                let failed: Vec<_> = failed.into_iter().map(status_name).collect();
+                Err(format!("its requests ended with [{}]", failed.join(", ")).into())
+            }
         }
     }
 
@@ -552,7 +561,7 @@ impl Pair<'_> {
             return Ok(());
         }
         let name = self.ends[end].name();
-        let said: Vec<_> = done.iter().map(|it| (it.id, it.status, it.imm)).collect();
+        let said: Vec<_> = done.iter().map(|it| (it.id, status_name(it.status), it.imm)).collect();
         Err(format!("{name}: requests, statuses, immediates {said:?}").into())
     }
 }

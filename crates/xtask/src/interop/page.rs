@@ -40,7 +40,9 @@ impl Row {
 
     /// What stands in the cell, and what is said of it below.
     fn cell(&self) -> (String, Option<String>) {
-        let why = (!self.why.is_empty()).then(|| self.why.clone());
+        // Where it is recorded is of use to who ran it.
+        let why = self.why.split(" (recorded: ").next().unwrap_or_default();
+        let why = (!why.is_empty()).then(|| why.to_owned());
         match self.verdict.as_str() {
             "right" => (self.cells.to_string(), why.map(|why| format!("right, but {why}"))),
             "n/a" => ("n/a".to_owned(), why),
@@ -81,7 +83,18 @@ impl Table {
         cells[at] = cell;
     }
 
+    /// Why it cannot be, of a table that cannot be at all.
+    fn none(&self) -> Option<String> {
+        let is_none = |cell: &String| cell.is_empty() || cell.starts_with("n/a");
+        let cells = || self.rows.iter().flat_map(|(_, cells)| cells);
+        (cells().all(is_none) && cells().any(|it| !it.is_empty()))
+            .then(|| format!("\nn/a: {}\n", self.notes.join("; ")))
+    }
+
     fn markdown(&self) -> String {
+        if let Some(none) = self.none() {
+            return none;
+        }
         let mut text = String::from("\n| |");
         self.columns.iter().for_each(|column| text += &format!(" {column} |"));
         text += "\n|---|";
@@ -304,6 +317,16 @@ mod tests {
                         [3] right, but not without losses on the way: 2 lost\n";
         assert!(page.ends_with(expected), "{page}");
         assert!(Row::read("something else").is_none());
+
+        let rows = vec![
+            line("RC READ", "both 256", "n/a", "none"),
+            line("RC SEND", "both 512", "n/a", "no tags"),
+        ];
+        let page = render(&[("today".to_owned(), rows)], "");
+        assert!(page.ends_with("\n## Linux 6.1, AF_XDP: IPv4\n\nn/a: none; no tags\n"), "{page}");
+        let rows = vec![line("RC READ", "both 256", "wrong", "late (recorded: /home/x.pcapng)")];
+        let page = render(&[("today".to_owned(), rows)], "");
+        assert!(page.ends_with("\n[1] late\n"), "{page}");
     }
 
     #[test]
