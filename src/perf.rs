@@ -14,12 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use roxe_verbs::congestion::CongestionControl;
 use roxe_verbs::{Context, ServiceType};
 
 use crate::outcome::{Outcome, complain};
 use crate::perf::arguments::PerfArguments;
 use crate::perf::bandwidth::Bandwidth;
-use crate::perf::congestion::Control;
 use crate::perf::idle::Measure;
 use crate::perf::latency::Latency;
 use crate::perf::meeting::Meeting;
@@ -77,7 +77,8 @@ fn measure(
     let meeting = Meeting::new(channel, &plan, &mut rig)?;
     printer.addresses("local", &plan, &meeting.own)?;
     printer.addresses("remote", &plan, &rig.peers)?;
-    let (both, cc) = (arguments.report_both, arguments.cc.as_ref());
+    let own = Some(context.congestion().control).filter(|own| *own != CongestionControl::None);
+    let (both, cc) = (arguments.report_both, arguments.cc.or(own).map(|it| it.name()));
     let test = Test { plan: &plan, rig: &rig, printer: &printer, both, cc, tells_marks };
     match plan.metric {
         Metric::Bandwidth => test.bandwidth(meeting),
@@ -99,8 +100,8 @@ struct Test<'a> {
     printer: &'a Printer,
     /// Whether each direction is shown by itself too.
     both: bool,
-    /// What `--cc` says; then rates are shown.
-    cc: Option<&'a Control>,
+    /// What `--cc` says, or else the adapter's `cc=`; then rates are shown.
+    cc: Option<&'static str>,
     /// Whether the peer says how many marks it has seen, where reports are exchanged.
     tells_marks: bool,
 }
@@ -187,7 +188,7 @@ impl Test<'_> {
         Ok(outcome)
     }
 
-    /// Measures by `run`; with `--cc` what the queue pairs do meanwhile is shown.
+    /// Measures by `run`; where they are controlled, what the queue pairs do meanwhile is shown.
     fn watched<R>(&self, size: u32, run: impl FnOnce() -> R) -> R {
         match self.cc {
             Some(_) => self.rig.watched(|look| self.printer.look(self.plan, size, look), run),
@@ -195,10 +196,10 @@ impl Test<'_> {
         }
     }
 
-    /// With `--cc`, says what was marked, and how many notifications came of it.
+    /// The same of what was marked, and of how many notifications came of it.
     fn tell_marks(&self, peer_saw: Option<u64>) -> Result<(), Failure> {
         if let Some(cc) = self.cc {
-            self.printer.congestion(self.plan, &cc.name, self.rig.counts(), peer_saw)?;
+            self.printer.congestion(self.plan, cc, self.rig.counts(), peer_saw)?;
         }
         Ok(())
     }

@@ -237,12 +237,56 @@ fn what_congestion_control_does_is_shown_while_it_is_measured() {
     let slow = place.behind(1, ",cc=dcqcn,rp_max_rate=20M");
     let [_, client] = slow.both("perf write_bw -n 20 -s 8K --cc dcqcn");
     let looks: Vec<&str> = client.out.lines().filter(|line| line.contains(" s: rate ")).collect();
-    assert!(looks.last().is_some_and(|look| look.contains(" s: rate 0.0")), "{looks:?}");
+    let is_slow = |look: &&str| look.contains(" Mb/s, target ");
+    assert!(looks.last().is_some_and(is_slow), "{looks:?}");
 
     let place = Place::on_one_host().behind(0, ",fault=mark 50%");
     let [_, client] = place.both("perf write_bw -n 60 --cc none");
     assert!(!client.out.contains(" s: rate "), "{}", client.out);
     assert!(client.out.contains(" # none: 0 CNPs obeyed; "), "{}", client.out);
+}
+
+/// What the adapter says itself counts where nothing else is said, or the same name; of another one
+/// its parameters do not, which is told.
+#[test]
+fn congestion_control_of_the_adapter_is_meant_by_its_name() {
+    let place = Place::on_one_host().behind(1, ",cc=dcqcn-paper,rate=1,rp_max_rate=20M");
+    for (cc, name, slow) in [
+        ("", "dcqcn-paper", true),
+        ("--cc dcqcn-paper", "dcqcn-paper", true),
+        ("--cc dcqcn", "dcqcn", false),
+    ] {
+        let [_, client] = place.each([
+            "perf write_bw -n 20 -s 8K".to_owned(),
+            format!("perf write_bw -n 20 -s 8K {cc}"),
+        ]);
+        let looks = client.out.lines().filter(|line| line.contains(" s: rate "));
+        let expected = if slow { "rate 20.000 (20.000 … " } else { "rate 1.000 (1.000 … " };
+        assert!(looks.last().is_some_and(|look| look.contains(expected)), "{}", client.out);
+        assert!(client.out.contains(&format!(" # {name}: 0 CNPs obeyed; ")), "{}", client.out);
+        if slow {
+            client.is_right(cc);
+        } else {
+            client.complains(0, "--cc dcqcn is not cc=dcqcn-paper: parameters that the adapter");
+        }
+    }
+}
+
+/// 64 KiB take a minute and more at 8 kb/s, and 128 of them are outstanding.
+#[test]
+fn time_that_is_over_ends_it_however_slow_the_queue_pairs_are() {
+    let place = Place::on_one_host();
+    let slow = "cc=swift,rate=0.001,min_cwnd=0.0001,max_cwnd=0.0001";
+    let place = place.behind(1, &format!(",{slow}"));
+    let began = std::time::Instant::now();
+    let [server, client] = place.both("perf write_bw -D 2");
+    assert!(began.elapsed() < Duration::from_secs(60), "{}", client.out);
+    server.is_right("the server");
+    client.complains(
+        0,
+        " messages that were outstanding when the time was over did not get through in 3s ",
+    );
+    assert!(client.out.contains(" kb/s\n") || client.out.contains(" Mb/s\n"), "{}", client.out);
 }
 
 /// The service sends again what the network loses, or tells that it did not come.

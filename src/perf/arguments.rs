@@ -3,9 +3,10 @@
 use std::fmt;
 
 use clap::{Args, ValueEnum, value_parser};
+use roxe_verbs::congestion::CongestionControl;
 use roxe_verbs::{Mtu, ServiceType};
 
-use crate::perf::congestion::{Control, control};
+use crate::perf::congestion::control;
 use crate::side_channel::SideArguments;
 
 pub(crate) mod perftest;
@@ -97,10 +98,10 @@ pub(crate) struct PerfArguments {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) tclass: u8,
     /// What controls how fast queue pairs of this side send: none, dcqcn, dcqcn-paper, timely or
-    /// swift [default: what the device's option `cc=` says]. Once a second, and at the end, their
-    /// rate is shown
+    /// swift [default: what the device's option `cc=` says, whose parameters hold for the same
+    /// name]. Once a second, and at the end, their rate is shown
     #[arg(long, value_name = "CONTROL", value_parser = control)]
-    pub(crate) cc: Option<Control>,
+    pub(crate) cc: Option<CongestionControl>,
     /// Which atomic operation
     #[arg(short = 'A', long = "atomic_type", value_enum, default_value_t = AtomicType::FetchAndAdd)]
     pub(crate) atomic_type: AtomicType,
@@ -142,7 +143,7 @@ Columns:
   MsgRate               millions of messages a second
   t_min … 99.9%         microseconds of one way, half of there and back; of READ and atomics, which
                         are there and back, the whole; without the first. t_typical is the median
-  # 1.0 s: rate …       with --cc: what the queue pairs may send, in Gb/s, by DCQCN the rate that
+  # 1.0 s: rate …       with --cc or cc=: what the queue pairs may send, by DCQCN the rate that
                         they go back to, and alpha: the mean of all in that second (least … most);
                         CNPs obeyed so far
 

@@ -8,6 +8,7 @@ use roxe_verbs::{
     ServiceType, Sge,
 };
 
+use crate::outcome::complain;
 use crate::perf::arguments::AtomicType;
 use crate::perf::idle::{Idle, Measure, Seen};
 use crate::perf::memory::{Slots, receive_len};
@@ -36,6 +37,9 @@ const LOW: u64 = (1 << QP_SHIFT) - 1;
 
 /// Completions taken at a time.
 const BATCH: usize = 64;
+
+/// After its end so long is waited for what is held back by its rate.
+const LINGER: Duration = Duration::from_secs(3);
 
 /// One queue pair's part.
 struct Lane {
@@ -214,7 +218,7 @@ impl<'a> Run<'a> {
     }
 
     /// What is outstanding when time is over may still need our memory. A SEND may wait for ever
-    /// for a receive that is not posted any more.
+    /// for a receive that is not posted any more, and what waits for its turn to be sent long.
     fn drain(&mut self, channel: &SideChannel) -> Result<(), Failure> {
         if !self.measure.by_time() || self.plan.verb == Verb::Send {
             return Ok(());
@@ -222,6 +226,7 @@ impl<'a> Run<'a> {
         let mut room = [Completion::BLANK; BATCH];
         let mut idle = Idle::new(self.rig, channel);
         let cq_mod = u64::from(self.plan.cq_mod);
+        let start = Instant::now();
         // Of the last requests nobody asked to be told.
         while self.lanes.iter().any(|lane| lane.completed < lane.posted - lane.posted % cq_mod) {
             let found = self.rig.cq.poll(&mut room);
@@ -229,6 +234,17 @@ impl<'a> Run<'a> {
             if found > 0 {
                 idle.moved();
             } else if idle.rest()? == Seen::Done {
+                break;
+            }
+            if start.elapsed() >= LINGER
+                && let Some(rate) = self.rig.allowed()
+            {
+                let left: u64 = self.lanes.iter().map(|lane| lane.posted - lane.completed).sum();
+                complain(format_args!(
+                    "{left} messages that were outstanding when the time was over did not get \
+                     through in {LINGER:?} more, at {rate} a queue pair: they are not waited for \
+                     (a smaller -t or -s has less outstanding)"
+                ));
                 break;
             }
         }

@@ -13,18 +13,28 @@ use roxe_verbs::{Context, DeviceString, QueuePair};
 
 use crate::outcome::complain;
 
-/// What `--cc` says.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Control {
-    pub(crate) name: String,
-    pub(crate) control: CongestionControl,
-}
-
-/// One of the names that a device's option `cc=` has.
-pub(crate) fn control(name: &str) -> Result<Control, String> {
+/// What `--cc` says: one of the names that a device's option `cc=` has.
+pub(crate) fn control(name: &str) -> Result<CongestionControl, String> {
     let device = format!("memory:perf,cc={}", name.replace(',', " ")).parse::<DeviceString>();
     let device = device.map_err(|error| error.what.replacen("cc=", "", 1))?;
-    Ok(Control { name: name.to_owned(), control: device.congestion.control })
+    Ok(device.congestion.control)
+}
+
+/// What controls queue pairs of an adapter whose own `cc=` is `own`: if `--cc` says the same name,
+/// the adapter's parameters are meant. Behind it, a sentence if others of the adapter's do not
+/// count.
+pub(crate) fn chosen(
+    own: CongestionControl,
+    asked: Option<CongestionControl>,
+) -> (CongestionControl, Option<String>) {
+    let Some(asked) = asked.filter(|asked| asked.name() != own.name()) else { return (own, None) };
+    let (asks, has) = (asked.name(), own.name());
+    let told = (has.parse() != Ok(own)).then(|| {
+        format!(
+            "--cc {asks} is not cc={has}: parameters that the adapter has for that do not count"
+        )
+    });
+    (asked, told)
 }
 
 /// What an adapter has counted.
@@ -170,12 +180,27 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_device_option() {
-        assert_eq!(control("none").map(|it| it.control), Ok(CongestionControl::None));
-        assert!(matches!(control("dcqcn-paper").unwrap().control, CongestionControl::Dcqcn(_)));
+        assert_eq!(control("none"), Ok(CongestionControl::None));
+        assert_eq!(control("dcqcn-paper").unwrap().name(), "dcqcn-paper");
         for wrong in ["fast", "", "dcqcn,rate=1"] {
             let why = control(wrong).unwrap_err();
             assert!(why.contains("not one of none, dcqcn, "), "{why}");
         }
+    }
+
+    #[test]
+    fn parameters_of_the_adapter_hold_for_what_it_says_itself() {
+        let [dcqcn, paper] = ["dcqcn", "dcqcn-paper"].map(|name| control(name).unwrap());
+        let mut own = paper;
+        own.set("rp_max_rate", "100M").unwrap();
+        assert_eq!(chosen(own, None), (own, None));
+        assert_eq!(chosen(own, Some(paper)), (own, None));
+        let told = "--cc dcqcn is not cc=dcqcn-paper: parameters that the adapter has for that do \
+                    not count";
+        assert_eq!(chosen(own, Some(dcqcn)), (dcqcn, Some(told.to_owned())));
+        let none = CongestionControl::None;
+        assert_eq!(chosen(paper, Some(none)), (none, None), "it has no parameters of its own");
+        assert_eq!(chosen(none, Some(dcqcn)), (dcqcn, None));
     }
 
     #[test]

@@ -179,9 +179,13 @@ impl<'a> Run<'a> {
     /// Waits until the last request is done.
     fn await_answer(&mut self, idle: &mut Idle<'_>) -> Result<Turn, Failure> {
         while self.completed < self.sent {
-            if self.step()? == 0 {
-                self.must_go_on(idle)?;
+            if self.step()? > 0 {
+                continue;
             }
+            if self.measure.tick(0) {
+                return Ok(Turn::Over);
+            }
+            self.must_go_on(idle)?;
         }
         idle.moved();
         Ok(if self.measure.tick(1) { Turn::Over } else { Turn::On })

@@ -395,11 +395,20 @@ fn row(report: &Report, gbits: bool) -> String {
 
 /// A line of what queue pairs do: the mean, the least and the most.
 fn looked(look: &Look) -> String {
-    let shown = |it: Spread| format!("{:.3} ({:.3} … {:.3})", it.mean(), it.min, it.max);
-    let (time, rate) = (look.time.as_secs_f64(), shown(look.rate));
-    let mut line = format!(" # {time:.1} s: rate {rate} Gb/s");
+    let shown = |it: Spread, per_unit: f64| {
+        let [mean, min, max] = [it.mean(), it.min, it.max].map(|value| value * per_unit);
+        format!("{mean:.3} ({min:.3} … {max:.3})")
+    };
+    // That in which three digits behind the point say something.
+    let (per_unit, unit) = match look.rate.mean() {
+        gigabits if gigabits >= 0.1 => (1.0, "Gb/s"),
+        gigabits if gigabits >= 1e-4 => (1e3, "Mb/s"),
+        _ => (1e6, "kb/s"),
+    };
+    let (time, rate) = (look.time.as_secs_f64(), shown(look.rate, per_unit));
+    let mut line = format!(" # {time:.1} s: rate {rate} {unit}");
     if !look.target.is_empty() {
-        let (target, alpha) = (shown(look.target), shown(look.alpha));
+        let (target, alpha) = (shown(look.target, per_unit), shown(look.alpha, 1.0));
         line += &format!(", target {target}, alpha {alpha}, {} CNPs", look.handled);
     }
     line + "\n"

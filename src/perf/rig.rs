@@ -3,6 +3,7 @@
 
 use std::io;
 
+use roxe_verbs::congestion::Rate;
 use roxe_verbs::{
     AccessFlags, AckTimeout, AddressHandle, AddressVector, BadRequest, Completion,
     CompletionChannel, CompletionQueue, ConnectOptions, Context, DatagramTarget, Endpoint, Gid,
@@ -10,8 +11,9 @@ use roxe_verbs::{
     SharedReceiveQueue,
 };
 
+use crate::outcome::complain;
 use crate::perf::arguments::PerfArguments;
-use crate::perf::congestion::{Counts, Look, watched};
+use crate::perf::congestion::{Counts, Look, chosen, watched};
 use crate::perf::memory::Memory;
 use crate::perf::plan::{MOST_READS, Plan, Verb};
 use crate::perf::wire::Destination;
@@ -75,6 +77,9 @@ impl Rig {
         };
         let shared = plan.shared_depth();
         let srq = shared.map(|depth| domain.create_srq(depth, 1)).transpose()?;
+        let own = context.congestion().control;
+        let (control, told) = chosen(own, arguments.cc);
+        told.iter().for_each(complain);
         let mut queue_pairs = Vec::new();
         for _ in 0..plan.queue_pairs {
             let builder = domain
@@ -85,10 +90,8 @@ impl Rig {
                 Some(srq) => builder.srq(srq).build()?,
                 None => builder.build()?,
             };
-            // Parameters that the device has for the same one are meant.
-            let own = context.congestion().control.name();
-            if let Some(cc) = arguments.cc.as_ref().filter(|cc| cc.name != own) {
-                qp.set_congestion_control(cc.control)?;
+            if control != own {
+                qp.set_congestion_control(control)?;
             }
             queue_pairs.push(qp);
         }
@@ -200,6 +203,14 @@ impl Rig {
         run: impl FnOnce() -> R,
     ) -> R {
         watched(&self.context, self.before, &self.queue_pairs, show, run)
+    }
+
+    /// How fast a queue pair may send now, in the mean, where something controls that.
+    pub(crate) fn allowed(&self) -> Option<Rate> {
+        let rates = self.queue_pairs.iter().filter_map(QueuePair::controller);
+        let rates: Vec<f64> = rates.map(|it| it.rate().bits_per_second()).collect();
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        (!rates.is_empty()).then(|| Rate::from_bits_per_second(mean))
     }
 
     /// What the adapter has counted of congestion.

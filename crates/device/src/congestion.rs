@@ -11,7 +11,7 @@ use roxe_transport::Outlet;
 use roxe_transport::congestion::hpcc::Hop;
 use roxe_transport::congestion::notification_point::CnpScope;
 use roxe_transport::congestion::{
-    Burst, CongestionControl, Controller, NotificationPoint, ParameterError, Rate, write_cnp,
+    Burst, CongestionControl, Controller, Line, NotificationPoint, ParameterError, Rate, write_cnp,
 };
 use roxe_transport::work::PathId;
 use roxe_wire::opcode::Operation;
@@ -32,9 +32,13 @@ use crate::verbs::VerbError;
 pub struct Congestion {
     /// What controls queue pairs that are made from now on.
     pub control: CongestionControl,
-    /// The rate of the port: where queue pairs begin, and which they never exceed.
+    /// The rate of the port: where queue pairs begin, and which no control exceeds.
     pub line_rate: Rate,
-    /// How much a queue pair that is slowed down may send at once.
+    /// Whether a queue pair that is controlled is paced at the port's rate, too. Where the port
+    /// itself is no faster, or nobody said how fast it is, one that nothing slows down sends what
+    /// it has.
+    pub is_ceiling: bool,
+    /// How much a queue pair that is paced may send at once.
     pub burst: Burst,
     /// How marked packets are answered; `None` for not at all.
     pub notification_point: Option<NotificationPoint>,
@@ -64,6 +68,12 @@ impl Congestion {
             return Err(ParameterError { name: "line_rate".to_owned(), what });
         }
         self.control.check()
+    }
+
+    /// The port, as queue pairs are told of it.
+    pub(crate) const fn line(&self) -> Line {
+        let Self { line_rate: rate, is_ceiling, burst, .. } = *self;
+        Line { rate, is_ceiling, burst }
     }
 
     /// All of them, and what they are.
@@ -260,8 +270,8 @@ impl<H: HostMemory> Device<H> {
         control: CongestionControl,
     ) -> Result<(), VerbError> {
         let index = self.numbers.index_of(qpn).ok_or(VerbError::NoSuchObject)?;
-        let Congestion { line_rate, burst, .. } = self.congestion;
-        self.with(index, |qp, _| qp.set_congestion_control(control, line_rate, burst))
+        let line = self.congestion.line();
+        self.with(index, |qp, _| qp.set_congestion_control(control, line))
             .ok_or(VerbError::NoSuchObject)?;
         let slot = self.queue_pairs.get_mut(index).ok_or(VerbError::NoSuchObject)?;
         if let Some(id) = slot.path

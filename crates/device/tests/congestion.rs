@@ -23,7 +23,8 @@ fn at(micros: u64) -> Instant {
 /// DCQCN with the adapter's parameters, and notifications as often as they say.
 fn controlled(control: CongestionControl) -> Congestion {
     let notification_point = Some(NotificationPoint::DEFAULT);
-    Congestion { control, line_rate: LINE, burst: Burst::DEFAULT, notification_point }
+    let burst = Burst::DEFAULT;
+    Congestion { control, line_rate: LINE, is_ceiling: false, burst, notification_point }
 }
 
 /// Two ends with a queue pair each, both controlled.

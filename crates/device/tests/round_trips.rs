@@ -27,6 +27,7 @@ fn controlled(service: ServiceType, control: CongestionControl) -> (End, Qpn, En
     a.device.set_congestion(Congestion {
         control,
         line_rate: LINE,
+        is_ceiling: false,
         burst,
         notification_point: None,
     });

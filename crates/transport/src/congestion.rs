@@ -17,7 +17,7 @@
 //!
 //! Those of round trips and links are about what a requester of a reliable connection sends: only
 //! that is acknowledged. Data that a peer READs, and what the other services send, go at the rate
-//! of the line with them. DCQCN paces all of these.
+//! of the line with them. DCQCN paces all of these, and so does a line that is a [ceiling](Line).
 //!
 //! Nothing here knows packets or clocks: it is told the time, bytes that were sent, and answers.
 
@@ -46,10 +46,12 @@ pub use controller::Controller;
 pub(crate) use controller::Limits;
 pub use hpcc::Hpcc;
 pub use notification_point::NotificationPoint;
+pub use paced::Line;
 pub(crate) use paced::Paced;
 pub use pacer::{Burst, Pacer};
 pub use parameter::ParameterError;
 pub use rate::Rate;
+use reaction_point::Form;
 pub use reaction_point::{Dcqcn, ReactionPoint};
 pub use swift::Swift;
 pub use timely::Timely;
@@ -81,11 +83,12 @@ impl CongestionControl {
         ("hpcc", Self::Hpcc(Hpcc::PAPER)),
     ];
 
-    /// The algorithm's name: that of its parameters as they are in practice.
+    /// The algorithm's name in [`CongestionControl::NAMED`], whatever its parameters are.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::Dcqcn(_) => "dcqcn",
+            Self::Dcqcn(Dcqcn { form: Form::Mlx5, .. }) => "dcqcn",
+            Self::Dcqcn(Dcqcn { form: Form::Paper, .. }) => "dcqcn-paper",
             Self::Timely(_) => "timely",
             Self::Swift(_) => "swift",
             Self::Hpcc(_) => "hpcc",
@@ -217,7 +220,7 @@ mod tests {
     fn each_name_is_an_algorithm_and_another_is_told_which_there_are() {
         for (name, control) in CongestionControl::NAMED {
             assert_eq!(name.parse(), Ok(*control));
-            assert!(name.starts_with(control.name()));
+            assert_eq!(*name, control.name());
         }
         let told = "reno".parse::<CongestionControl>().unwrap_err().to_string();
         assert_eq!(told, "not one of none, dcqcn, dcqcn-paper, timely, swift, hpcc");

@@ -8,7 +8,7 @@ use roxe_wire::{Bth, DropReason, Grh, ICRC_LEN, Instant, Packet, Psn};
 use crate::adapter::{Adapter, Count, QpEvent};
 use crate::conduct::Conduct;
 use crate::congestion::hpcc::Hop;
-use crate::congestion::{Burst, CongestionControl, Controller, Limits, Paced, Rate};
+use crate::congestion::{CongestionControl, Controller, Limits, Line, Paced};
 use crate::emit::{Emitted, Outlet};
 use crate::ending::{Cause, Ending, PeerRequest};
 use crate::failure::{Failure, Heard};
@@ -123,19 +123,14 @@ impl QueuePair {
         self.responder = Responder::new(self.service, conduct);
     }
 
-    /// From now on `control` says how fast it may send, up to `line_rate`. A queue pair that is
-    /// controlled already goes on at its rate with other parameters.
-    pub fn set_congestion_control(
-        &mut self,
-        control: CongestionControl,
-        line_rate: Rate,
-        burst: Burst,
-    ) {
+    /// From now on `control` says how fast it may send by `line`. A queue pair that is controlled
+    /// already goes on at its rate with other parameters.
+    pub fn set_congestion_control(&mut self, control: CongestionControl, line: Line) {
         let kept = self.paced.take();
-        let kept = kept.and_then(|mut it| it.set(&control, line_rate, burst).then_some(it));
+        let kept = kept.and_then(|mut it| it.set(&control, line).then_some(it));
         let fresh = || {
             let packet = longest_packet(&self.attributes);
-            Paced::new(&control, line_rate, burst, packet).map(Box::new)
+            Paced::new(&control, line, packet).map(Box::new)
         };
         self.paced = kept.or_else(fresh);
         self.obey();
@@ -450,7 +445,7 @@ impl QueuePair {
     /// Whether an answer to the peer is owed, and may be sent.
     pub fn has_response(&self) -> bool {
         match &self.responder {
-            Responder::Rc(responder) if self.holds_answers() => {
+            Responder::Rc(responder) if self.answers_held().is_some() => {
                 responder.has_work() && !responder.next_is_data(&self.attributes)
             }
             Responder::Rc(responder) => responder.has_work(),
@@ -468,9 +463,9 @@ impl QueuePair {
         self.paced.as_ref()?.held()
     }
 
-    /// Whether that is so of data that a peer READs.
-    fn holds_answers(&self) -> bool {
-        self.paced.as_ref().is_some_and(|it| it.paces_answers() && it.held().is_some())
+    /// Until when it holds back data that a peer READs.
+    fn answers_held(&self) -> Option<Instant> {
+        self.paced.as_ref()?.answers_held()
     }
 
     /// Writes the next answer that is owed to the peer. Answers owed when the queue pair went to
@@ -502,7 +497,7 @@ impl QueuePair {
             let mut paced = self.paced.as_deref_mut().filter(|paced| paced.paces_answers());
             if let Some(paced) = &mut paced {
                 let data = responder.has_work() && responder.next_is_data(&self.attributes);
-                if data && !paced.may_send(now) {
+                if data && !paced.may_answer(now) {
                     return None;
                 }
             }
@@ -511,7 +506,7 @@ impl QueuePair {
                     if let Some((paced, emitted)) = paced.zip(emitted)
                         && emitted.payload > 0
                     {
-                        paced.sent(emitted.len + ICRC_LEN);
+                        paced.answered(emitted.len + ICRC_LEN);
                     }
                     return emitted;
                 }
@@ -587,7 +582,7 @@ impl QueuePair {
     /// When [`QueuePair::handle_timeout`] is to be called, if ever.
     pub fn deadline(&self) -> Option<Instant> {
         let Responder::Rc(responder) = &self.responder else { return self.held() };
-        let answer = responder.deadline();
+        let answer = [responder.deadline(), self.answers_held()].into_iter().flatten().min();
         // While data waits for its turn the ACK timer does not run.
         let request = match self.held() {
             None => self.requester.deadline().filter(|_| self.state.sends()),
@@ -601,11 +596,12 @@ impl QueuePair {
 
     /// Time has passed. A spurious call does nothing.
     pub fn handle_timeout(&mut self, now: Instant, adapter: &mut impl Adapter) {
-        if let Some(paced) = &mut self.paced
-            && paced.held().is_some()
-        {
+        if let Some(paced) = &mut self.paced {
+            let held = paced.held().is_some();
             paced.handle_timeout(now);
-            self.requester.postpone(now, &self.attributes);
+            if held {
+                self.requester.postpone(now, &self.attributes);
+            }
         }
         let held = self.held().is_some();
         let Responder::Rc(responder) = &mut self.responder else { return };

@@ -26,11 +26,11 @@
 //! that the kernel has on the interface (`eth1.10`) are the adapter's like those of the interface.
 //!
 //! `cc=dcqcn` has queue pairs slow down when switches say that their queues are long
-//! ([`Dcqcn::MLX5`]; `cc=dcqcn-paper` with [`Dcqcn::PAPER`]), up from `rate=`, the port's in Gb/s
-//! (10 unless it is said), where they begin. Senders of marked packets are told with any `cc`,
-//! unless `cnp=off`. `cc=timely` and `cc=swift` look at round trips instead ([`Timely`],
-//! [`Swift`]). Their parameters may stand there by name, `cc=dcqcn,rp_ai_rate=40M`; a number
-//! without unit is in Mb/s, µs or bytes.
+//! ([`Dcqcn::MLX5`]; `cc=dcqcn-paper` with [`Dcqcn::PAPER`]). They begin at `rate=`, the port's in
+//! Gb/s, and do not exceed it; unless it is said they begin at 10, and are paced below it only.
+//! Senders of marked packets are told with any `cc`, unless `cnp=off`. `cc=timely` and `cc=swift`
+//! look at round trips instead ([`Timely`], [`Swift`]). Their parameters may stand there by name,
+//! `cc=dcqcn,rp_ai_rate=40M`; a number without unit is in Mb/s, µs or bytes.
 //!
 //! [`Dcqcn::MLX5`]: roxe_transport::congestion::Dcqcn::MLX5
 //! [`Dcqcn::PAPER`]: roxe_transport::congestion::Dcqcn::PAPER
@@ -192,10 +192,12 @@ pub(crate) fn assemble(
             let given = keys.iter().filter(|other| other == key).count();
             let what = match (given > left, controlled_by(key)) {
                 (true, _) => format!("option `{key}` stands there twice"),
-                (false, Some(name)) => {
-                    format!("`{key}` is a parameter of {name}: say `cc={name}` here, too")
+                (false, names) if names.is_empty() => format!("{kind} has no option `{key}`"),
+                (false, names) => {
+                    let says = names.iter().map(|name| format!("`cc={name}`")).collect::<Vec<_>>();
+                    let (names, says) = (names.join(" and "), says.join(" or "));
+                    format!("`{key}` is a parameter of {names}: say {says} here, too")
                 }
-                (false, None) => format!("{kind} has no option `{key}`"),
             };
             Err(Wrong::option(key, what))
         }
@@ -203,10 +205,11 @@ pub(crate) fn assemble(
     }
 }
 
-/// What controls congestion with a parameter of this name.
-fn controlled_by(key: &str) -> Option<&'static str> {
+/// What controls congestion with a parameter of this name: all that an adapter has.
+fn controlled_by(key: &str) -> Vec<&'static str> {
     let has = |control: &CongestionControl| control.parameters().iter().any(|(it, _)| *it == key);
-    CongestionControl::NAMED.iter().find(|(_, control)| has(control)).map(|(name, _)| *name)
+    let named = CongestionControl::NAMED.iter().filter(|(_, it)| !it.needs_telemetry() && has(it));
+    named.map(|(name, _)| *name).collect()
 }
 
 /// How the adapter takes part in congestion control.
@@ -236,6 +239,7 @@ fn congestion(options: &mut Options<'_>) -> Result<Congestion, Wrong> {
             Wrong::option("rate", format!("rate={text}: not 0.001 to 10000 Gb/s"))
         })?;
         congestion.line_rate = Rate::from_bits_per_second(gigabits * 1e9);
+        congestion.is_ceiling = true;
     }
     // Where nobody says the least, it is the port's if that is less.
     if let Some((name, least)) = congestion.control.least_rate()
@@ -255,6 +259,7 @@ fn congestion(options: &mut Options<'_>) -> Result<Congestion, Wrong> {
 pub(crate) const DEFAULT_CONGESTION: Congestion = Congestion {
     control: CongestionControl::None,
     line_rate: Rate::from_mbps(10_000),
+    is_ceiling: false,
     burst: Burst::DEFAULT,
     notification_point: Some(NotificationPoint::DEFAULT),
 };
@@ -457,7 +462,8 @@ mod tests {
         }
         // What nobody names gives way.
         let slow = parse("memory:x,cc=timely,rate=0.05").congestion;
-        assert_eq!(slow.line_rate, Rate::from_mbps(50));
+        assert_eq!((slow.line_rate, slow.is_ceiling), (Rate::from_mbps(50), true));
+        assert!(!parse("memory:x,cc=timely").congestion.is_ceiling, "nobody said it");
         parse("memory:x,rate=40,cc=timely,min_rate=20G");
     }
 
@@ -546,11 +552,16 @@ mod tests {
             ("cc=dcqcn,rp_ai_rate=x", "rp_ai_rate=x: not a rate, such as 40M or 1.5Gb/s"),
             ("cc=timely,beta=2", "beta=2: 0 to 1 are possible"),
             ("cc=timely,beta=0.5,beta=0.6", "option `beta` stands there twice"),
-            ("rp_ai_rate=5", "`rp_ai_rate` is a parameter of dcqcn: say `cc=dcqcn` here, too"),
             (
-                "cc=swift,rp_ai_rate=5",
-                "`rp_ai_rate` is a parameter of dcqcn: say `cc=dcqcn` here, too",
+                "rp_ai_rate=5",
+                "`rp_ai_rate` is a parameter of dcqcn and dcqcn-paper: say `cc=dcqcn` or \
+                 `cc=dcqcn-paper` here, too",
             ),
+            (
+                "cc=dcqcn,base_target=5ms",
+                "`base_target` is a parameter of swift: say `cc=swift` here, too",
+            ),
+            ("eta=0.9", "memory has no option `eta`"),
             ("cnp=off,np_cnp_dscp=5", "memory has no option `np_cnp_dscp`"),
         ] {
             assert_eq!(why(&format!("memory:a,{options}")), told);

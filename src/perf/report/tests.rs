@@ -40,6 +40,20 @@ fn rates_have_the_least_and_the_most() {
 }
 
 #[test]
+fn small_rates_have_a_smaller_unit() {
+    for (gigabits, expected) in [
+        (0.1, "0.100 (0.100 … 0.100) Gb/s"),
+        (0.0999, "99.900 (99.900 … 99.900) Mb/s"),
+        (0.000_12, "0.120 (0.120 … 0.120) Mb/s"),
+        (0.000_001_5, "1.500 (1.500 … 1.500) kb/s"),
+    ] {
+        let mut look = Look { time: Duration::from_secs(1), ..Look::NONE };
+        look.rate.add(gigabits);
+        assert_eq!(looked(&look), format!(" # 1.0 s: rate {expected}\n"));
+    }
+}
+
+#[test]
 fn latencies_are_a_row_of_perftest() {
     let each: Vec<f64> = (1..=1000).map(f64::from).collect();
     let found = Statistics::of(&each);

@@ -8,7 +8,7 @@ use roxe_wire::{AckTimeout, Mtu, PKey, Psn, QKey, Qpn, RnrTimer, VlanTag, source
 use super::VerbError;
 use crate::adapter::Belongings;
 use crate::address_handle::AddressVector;
-use crate::congestion::{Congestion, with_ect};
+use crate::congestion::with_ect;
 use crate::counters::QpCounters;
 use crate::device::{Device, Peer, QpSlot, QueuePairInit, ReceiveQueueId};
 use crate::host_memory::HostMemory;
@@ -96,8 +96,7 @@ impl<H: HostMemory> Device<H> {
             blank(qpn, self.limits.port_mtu),
         );
         qp.set_conduct(self.conduct);
-        let Congestion { control, line_rate, burst, .. } = self.congestion;
-        qp.set_congestion_control(control, line_rate, burst);
+        qp.set_congestion_control(self.congestion.control, self.congestion.line());
         self.queue_pairs.put(
             index,
             QpSlot {

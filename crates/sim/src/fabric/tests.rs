@@ -17,6 +17,7 @@ fn settings(topology: Topology, flows: Vec<Flow>, control: CongestionControl) ->
     let congestion = Congestion {
         control,
         line_rate: Rate::from_mbps(40_000),
+        is_ceiling: false,
         burst: Burst(0),
         notification_point: Some(NotificationPoint::PAPER),
     };

@@ -306,6 +306,8 @@ impl Setup {
         let mut congestion = Congestion {
             control,
             line_rate: Rate::from_bits_per_second(self.gbps * 1e9),
+            // The link is no faster.
+            is_ceiling: false,
             burst: Burst(self.burst_kb * 1000),
             notification_point: Some(point),
         };

@@ -230,7 +230,7 @@ fn congestion(arguments: &Arguments) -> Result<Congestion, Mistake> {
         scope.map(|scope| NotificationPoint { scope, ..NotificationPoint::DEFAULT });
     let megabits = NoSymbols.number_or(arguments, "rate", 10_000)? as u32;
     let (line_rate, burst) = (Rate::from_mbps(megabits), Burst::DEFAULT);
-    Ok(Congestion { control, line_rate, burst, notification_point })
+    Ok(Congestion { control, line_rate, is_ceiling: false, burst, notification_point })
 }
 
 impl Default for Settings {

@@ -12,36 +12,49 @@ use super::hpcc::Hop;
 use super::round_trip::RoundTrips;
 use super::{Burst, CongestionControl, Pacer, Rate};
 
+/// The line that queue pairs send by.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Line {
+    /// Its rate: where queue pairs begin, and which no algorithm exceeds.
+    pub rate: Rate,
+    /// Whether a queue pair is paced at that rate, too. Where the line itself is no faster, or
+    /// nobody said how fast it is, one that nothing slows down sends what it has.
+    pub is_ceiling: bool,
+    /// How much may be sent at once after a pause.
+    pub burst: Burst,
+}
+
 /// How fast one queue pair may send now.
 #[derive(Clone, Debug)]
 pub(crate) struct Paced {
     controller: Controller,
-    line_rate: Rate,
+    line: Line,
     pacer: Pacer,
+    /// All data in it, also what the controller does not pace, keeps the rate of the line.
+    ceiling: Option<Pacer>,
     /// Bytes of the longest packet.
     packet: f64,
     /// A packet waits until then.
     held: Option<Instant>,
+    /// Data that a peer READs waits until then, if it does not wait as requests do.
+    answers_held: Option<Instant>,
     round_trips: RoundTrips,
     /// Packets acknowledged since the last round trip that was measured.
     acknowledged: u32,
 }
 
 impl Paced {
-    /// A queue pair that may send packets of at most so many bytes at `line_rate` until it is told
-    /// to slow down. `None` where nothing controls.
-    pub(crate) fn new(
-        control: &CongestionControl,
-        line_rate: Rate,
-        burst: Burst,
-        packet: f64,
-    ) -> Option<Self> {
+    /// A queue pair that may send packets of at most so many bytes at the line's rate until it is
+    /// told to slow down. `None` where nothing controls.
+    pub(crate) fn new(control: &CongestionControl, line: Line, packet: f64) -> Option<Self> {
         Some(Self {
-            controller: Controller::new(control, line_rate, packet)?,
-            line_rate,
-            pacer: Pacer::new(burst),
+            controller: Controller::new(control, line.rate, packet)?,
+            line,
+            pacer: Pacer::new(line.burst),
+            ceiling: line.is_ceiling.then(|| Pacer::new(line.burst)),
             packet,
             held: None,
+            answers_held: None,
             round_trips: RoundTrips::new(),
             acknowledged: 0,
         })
@@ -63,36 +76,44 @@ impl Paced {
 
     /// Begins anew: what was learned was of another connection.
     pub(crate) fn reset(&mut self) {
-        self.controller.restart(self.line_rate, self.packet);
+        self.controller.restart(self.line.rate, self.packet);
         self.pacer.refill();
+        self.ceiling.iter_mut().for_each(Pacer::refill);
+        self.answers_held = None;
         (self.held, self.round_trips, self.acknowledged) = (None, RoundTrips::new(), 0);
     }
 
-    /// Other parameters from now on, up to another rate of the line; rates stay what they are, as
-    /// far as these allow. False when they are of another algorithm.
-    pub(crate) fn set(
-        &mut self,
-        control: &CongestionControl,
-        line_rate: Rate,
-        burst: Burst,
-    ) -> bool {
-        self.line_rate = line_rate;
-        self.pacer.set_burst(burst);
+    /// Other parameters from now on, and another line; rates stay what they are, as far as these
+    /// allow. False when they are of another algorithm.
+    pub(crate) fn set(&mut self, control: &CongestionControl, line: Line) -> bool {
+        self.line = line;
+        self.pacer.set_burst(line.burst);
+        self.ceiling = line.is_ceiling.then(|| {
+            let mut kept = self.ceiling.take().unwrap_or_else(|| Pacer::new(line.burst));
+            kept.set_burst(line.burst);
+            kept
+        });
         self.ask_again(Instant::ZERO);
-        self.controller.set(control, line_rate)
+        self.answers_held = None;
+        self.controller.set(control, line.rate)
     }
 
     /// Whether data that a peer READs waits for its turn as requests do: only what DCQCN is told of
-    /// comes back for it, and so raises the rate again.
-    pub(crate) const fn paces_answers(&self) -> bool {
+    /// comes back for it, and so raises the rate again. With others it keeps to the ceiling alone.
+    const fn answers_as_requests(&self) -> bool {
         matches!(self.controller, Controller::Dcqcn(_))
+    }
+
+    /// Whether data that a peer READs may have to wait.
+    pub(crate) const fn paces_answers(&self) -> bool {
+        self.answers_as_requests() || self.ceiling.is_some()
     }
 
     /// It begins to send, in packets of at most so many bytes.
     pub(crate) fn begin(&mut self, packet: f64) {
         if packet != self.packet {
             self.packet = packet;
-            self.controller.restart(self.line_rate, packet);
+            self.controller.restart(self.line.rate, packet);
         }
         self.forget();
     }
@@ -183,16 +204,25 @@ impl Paced {
         self.held
     }
 
+    /// Until when data waits that a peer READs.
+    pub(crate) const fn answers_held(&self) -> Option<Instant> {
+        if self.answers_as_requests() { self.held } else { self.answers_held }
+    }
+
     /// Time has passed: what waited may ask again.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.held = self.held.filter(|until| *until > now);
+        for held in [&mut self.held, &mut self.answers_held] {
+            *held = held.filter(|until| *until > now);
+        }
     }
 
     /// Whether the next packet may be sent now. If not, [`Paced::held`] says when to ask again.
     #[inline]
     pub(crate) fn may_send(&mut self, now: Instant) -> bool {
-        if self.controller.is_limiting(self.line_rate) {
-            self.held = self.wait(now);
+        let limiting = self.controller.is_limiting(self.line.rate);
+        if limiting || self.ceiling.is_some() {
+            let own = if limiting { self.wait(now) } else { None };
+            self.held = own.max(self.below_ceiling(now));
         }
         self.held.is_none()
     }
@@ -204,10 +234,26 @@ impl Paced {
         Some(self.controller.next_change().map_or(ready, |change| ready.min(change)))
     }
 
+    /// Until when the ceiling has packets wait.
+    fn below_ceiling(&mut self, now: Instant) -> Option<Instant> {
+        let ceiling = self.ceiling.as_mut()?;
+        ceiling.advance(now, self.line.rate);
+        ceiling.ready(self.line.rate)
+    }
+
+    /// The same of data that a peer READs, and [`Paced::answers_held`].
+    pub(crate) fn may_answer(&mut self, now: Instant) -> bool {
+        if self.answers_as_requests() {
+            return self.may_send(now);
+        }
+        self.answers_held = self.below_ceiling(now);
+        self.answers_held.is_none()
+    }
+
     /// A packet of so many bytes was sent. Says whether packets have to wait for each other.
     #[inline]
     pub(crate) fn sent(&mut self, bytes: usize) -> bool {
-        let limiting = self.controller.is_limiting(self.line_rate);
+        let limiting = self.controller.is_limiting(self.line.rate);
         if limiting {
             // A window is of packets, however short these are.
             let is_window = matches!(self.controller, Controller::Swift(_));
@@ -215,7 +261,17 @@ impl Paced {
             self.pacer.sent((bytes as f64).max(least));
             self.controller.sent(bytes as u64);
         }
-        limiting
+        self.ceiling.iter_mut().for_each(|it| it.sent(bytes as f64));
+        limiting || self.ceiling.is_some()
+    }
+
+    /// One with data that a peer READs was.
+    pub(crate) fn answered(&mut self, bytes: usize) {
+        if self.answers_as_requests() {
+            self.sent(bytes);
+        } else {
+            self.ceiling.iter_mut().for_each(|it| it.sent(bytes as f64));
+        }
     }
 
     /// Lets time pass: what the rate was meanwhile is what may be sent.
@@ -236,6 +292,11 @@ mod tests {
     use super::super::{Dcqcn, Swift, Timely};
     use super::*;
 
+    /// A line whose rate nothing but a controller holds packets to.
+    const fn line(rate: Rate, burst: Burst) -> Line {
+        Line { rate, is_ceiling: false, burst }
+    }
+
     /// At every rate from 10 Mb/s to the line's, what is sent in a second is the rate within 2 %.
     #[test]
     fn a_rate_is_kept() {
@@ -249,7 +310,7 @@ mod tests {
             };
             let control = CongestionControl::Dcqcn(dcqcn);
             let line_rate = Rate::from_mbps(100_000);
-            let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 4112.0).unwrap();
+            let mut paced = Paced::new(&control, line(line_rate, Burst::DEFAULT), 4112.0).unwrap();
             let mut now = Instant::ZERO;
             assert!(paced.notified(now));
             while paced.may_send(now) {
@@ -277,9 +338,9 @@ mod tests {
     fn packets_without_a_round_trip_of_their_own_count_with_the_next() {
         let control = CongestionControl::Swift(Swift { max_cwnd: 10.0, ..Swift::DEFAULT });
         let line_rate = Rate::from_mbps(100_000);
-        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        let mut paced = Paced::new(&control, line(line_rate, Burst::DEFAULT), 1040.0).unwrap();
         assert_eq!(paced.limits(), Limits { window: 10, ask_after: 1 });
-        paced.set(&CongestionControl::Swift(Swift::DEFAULT), line_rate, Burst::DEFAULT);
+        paced.set(&CongestionControl::Swift(Swift::DEFAULT), line(line_rate, Burst::DEFAULT));
         paced.asked(Instant::ZERO, Psn::new(7));
         let at = Instant::from_nanos(10_000);
         paced.acknowledged(at, Psn::new(5), 5);
@@ -297,8 +358,8 @@ mod tests {
     fn what_is_acknowledged_while_nothing_is_measured_does_not_count() {
         let control = CongestionControl::Swift(Swift { max_cwnd: 10.0, ..Swift::DEFAULT });
         let line_rate = Rate::from_mbps(100_000);
-        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
-        paced.set(&CongestionControl::Swift(Swift::DEFAULT), line_rate, Burst::DEFAULT);
+        let mut paced = Paced::new(&control, line(line_rate, Burst::DEFAULT), 1040.0).unwrap();
+        paced.set(&CongestionControl::Swift(Swift::DEFAULT), line(line_rate, Burst::DEFAULT));
         for psn in 1..=256 {
             paced.acknowledged(Instant::ZERO, Psn::new(psn), 1);
         }
@@ -322,7 +383,7 @@ mod tests {
         let line_rate = Rate::from_mbps(10_000);
         let at = |micros: u64| Instant::from_nanos(micros * 1000);
         let control = CongestionControl::Swift(swift);
-        let mut paced = Paced::new(&control, line_rate, Burst(0), 1040.0).unwrap();
+        let mut paced = Paced::new(&control, line(line_rate, Burst(0)), 1040.0).unwrap();
         paced.asked(at(0), Psn::new(0));
         paced.acknowledged(at(20), Psn::new(1), 1);
         let wait = |paced: &mut Paced, now: Instant| {
@@ -334,7 +395,7 @@ mod tests {
         };
         assert!(wait(&mut paced, at(20)) > at(2_000));
         let opens = CongestionControl::Swift(Swift { max_cwnd: 64.0, ..swift });
-        paced.set(&opens, line_rate, Burst(0));
+        paced.set(&opens, line(line_rate, Burst(0)));
         paced.handle_timeout(at(21));
         assert_eq!(paced.held(), None, "other parameters");
         assert!(wait(&mut paced, at(21)) > at(2_000), "the window is what it was");
@@ -362,22 +423,22 @@ mod tests {
     fn another_rate_of_the_line_is_kept_to_and_climbed_to() {
         let (slow, fast) = (Rate::from_mbps(10_000), Rate::from_mbps(100_000));
         for (name, control) in &CongestionControl::NAMED[1..] {
-            let mut paced = Paced::new(control, slow, Burst::DEFAULT, 1040.0).unwrap();
-            assert!(paced.set(control, fast, Burst(0)));
+            let mut paced = Paced::new(control, line(slow, Burst::DEFAULT), 1040.0).unwrap();
+            assert!(paced.set(control, line(fast, Burst(0))));
             let free = paced.controller.rate();
             // HPCC's window is of bytes, which it goes on with.
             if *name != "hpcc" {
                 assert_eq!(free, fast, "{name}");
                 assert!(paced.may_send(Instant::ZERO) && !paced.sent(9000), "{name}");
             }
-            assert!(paced.set(control, slow, Burst(0)));
+            assert!(paced.set(control, line(slow, Burst(0))));
             assert!(paced.controller.rate() <= slow, "{name}");
-            assert!(!paced.controller.is_limiting(paced.line_rate), "{name}");
+            assert!(!paced.controller.is_limiting(paced.line.rate), "{name}");
         }
         let control = CongestionControl::Dcqcn(Dcqcn::MLX5);
-        let mut paced = Paced::new(&control, slow, Burst::DEFAULT, 1040.0).unwrap();
+        let mut paced = Paced::new(&control, line(slow, Burst::DEFAULT), 1040.0).unwrap();
         paced.notified(Instant::ZERO);
-        paced.set(&control, fast, Burst(0));
+        paced.set(&control, line(fast, Burst(0)));
         assert_eq!(paced.controller.rate(), Rate::from_mbps(5_000), "it was told to slow down");
         paced.sent(1000);
         assert!(!paced.may_send(Instant::ZERO), "the burst is another one too");
@@ -391,7 +452,8 @@ mod tests {
     fn short_packets_count_as_long_ones_in_a_window_below_one() {
         let swift = Swift { min_cwnd: 0.01, max_cwnd: 0.01, ..Swift::DEFAULT };
         let control = CongestionControl::Swift(swift);
-        let mut paced = Paced::new(&control, Rate::from_mbps(10_000), Burst(0), 4112.0).unwrap();
+        let mut paced =
+            Paced::new(&control, line(Rate::from_mbps(10_000), Burst(0)), 4112.0).unwrap();
         paced.asked(Instant::ZERO, Psn::new(0));
         paced.acknowledged(Instant::from_nanos(20_000), Psn::new(1), 1);
         let mut now = Instant::from_nanos(20_000);
@@ -413,7 +475,7 @@ mod tests {
     fn what_is_shown_is_of_now_and_changes_nothing() {
         let control = CongestionControl::Dcqcn(Dcqcn::MLX5);
         let line_rate = Rate::from_mbps(1_000);
-        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        let mut paced = Paced::new(&control, line(line_rate, Burst::DEFAULT), 1040.0).unwrap();
         paced.notified(Instant::ZERO);
         let look = |paced: &Paced, micros: u64| {
             let it = paced.controller_at(Instant::from_nanos(micros * 1000));
@@ -432,11 +494,13 @@ mod tests {
     fn notifications_concern_dcqcn_alone() {
         let control = CongestionControl::Timely(Timely::PAPER);
         let line_rate = Rate::from_mbps(10_000);
-        let mut paced = Paced::new(&control, line_rate, Burst::DEFAULT, 1040.0).unwrap();
+        let mut paced = Paced::new(&control, line(line_rate, Burst::DEFAULT), 1040.0).unwrap();
         assert!(!paced.notified(Instant::ZERO) && paced.may_send(Instant::ZERO));
         assert_eq!(paced.limits(), Limits { ask_after: 16, ..Limits::NONE });
         let dcqcn = CongestionControl::Dcqcn(Dcqcn::MLX5);
-        assert!(!paced.set(&dcqcn, line_rate, Burst::DEFAULT));
-        assert!(Paced::new(&CongestionControl::None, line_rate, Burst::DEFAULT, 1.0).is_none());
+        assert!(!paced.set(&dcqcn, line(line_rate, Burst::DEFAULT)));
+        assert!(
+            Paced::new(&CongestionControl::None, line(line_rate, Burst::DEFAULT), 1.0).is_none()
+        );
     }
 }
