@@ -19,14 +19,14 @@ impl Installed {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("roxe-run-{}-{name}", std::process::id()));
         for part in ["bin", "lib/roxe"] {
-            std::fs::create_dir_all(folder.join(part)).expect("there is room");
+            fs::create_dir_all(folder.join(part)).expect("there is room");
         }
-        std::fs::copy(env!("CARGO_BIN_EXE_roxe"), folder.join("bin/roxe")).expect("there is room");
+        fs::copy(env!("CARGO_BIN_EXE_roxe"), folder.join("bin/roxe")).expect("there is room");
         Self(folder)
     }
 
     fn with_library(self) -> Self {
-        std::fs::write(self.0.join("lib/roxe/libibverbs.so.1"), "").expect("there is room");
+        fs::write(self.0.join("lib/roxe/libibverbs.so.1"), "").expect("there is room");
         self
     }
 
@@ -44,7 +44,7 @@ impl Installed {
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -159,7 +159,7 @@ impl Pending {
     pub(super) const fn kept(&self) -> Option<usize> {
         match self.what {
             Done::Frame { kept, .. } => kept,
-            Done::Completion(_) | Done::Event { .. } => None,
+            Done::Completion(_) | Done::Event { .. } | Done::Told(_) => None,
         }
     }
 }
