@@ -90,6 +90,33 @@ impl Cq {
         }
     }
 
+    /// Gives the program completions, `ROOM` at a time. Says how many, or what is wrong.
+    ///
+    /// # Safety
+    /// The program has room for so many.
+    unsafe fn take_completions<const ROOM: usize>(&self, wanted: usize, wc: *mut ibv_wc) -> c_int {
+        let Some(queue) = &self.queue else { return -libc::EIO };
+        let mut room = [Completion::BLANK; ROOM];
+        let mut found = 0;
+        while found < wanted {
+            let room = &mut room[..ROOM.min(wanted - found)];
+            let some = queue.poll(room);
+            for completion in &room[..some] {
+                // SAFETY: the caller promises it.
+                unsafe { wc.add(found).write(work_completion(completion)) };
+                found += 1;
+                if completion.status != CompletionStatus::Success {
+                    // SAFETY: a context outlives its objects.
+                    unsafe { stories::of_failure(self.public.context, completion) };
+                }
+            }
+            if some < room.len() {
+                break;
+            }
+        }
+        c_int::try_from(found).unwrap_or(c_int::MAX)
+    }
+
     pub(crate) fn acknowledged(&mut self) -> Acknowledged {
         Acknowledged {
             mutex: &raw mut self.public.mutex,
@@ -352,27 +379,14 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
         Ok(ours) => ours,
         Err(errno) => return -errno,
     };
-    let Some(queue) = &ours.queue else { return -libc::EIO };
-    let wanted = usize::try_from(count).unwrap_or(0);
-    let mut room = [Completion::BLANK; AT_ONCE];
-    let mut found = 0;
-    while found < wanted {
-        let room = &mut room[..AT_ONCE.min(wanted - found)];
-        let some = queue.poll(room);
-        for completion in &room[..some] {
-            // SAFETY: the program has room for so many.
-            unsafe { wc.add(found).write(work_completion(completion)) };
-            found += 1;
-            if completion.status != CompletionStatus::Success {
-                // SAFETY: a context outlives its objects.
-                unsafe { stories::of_failure(ours.public.context, completion) };
-            }
-        }
-        if some < room.len() {
-            break;
-        }
+    match usize::try_from(count) {
+        // Who waits asks for one, again and again: room for many would cost as much as the look.
+        // SAFETY: the program has room for so many.
+        Ok(1) => unsafe { ours.take_completions::<1>(1, wc) },
+        // SAFETY: as above.
+        Ok(wanted) => unsafe { ours.take_completions::<AT_ONCE>(wanted, wc) },
+        Err(_) => 0,
     }
-    c_int::try_from(found).unwrap_or(c_int::MAX)
 }
 
 fn work_completion(completion: &Completion) -> ibv_wc {

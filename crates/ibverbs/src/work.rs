@@ -72,25 +72,24 @@ unsafe fn send(
         false => None,
     };
     let has = |flag| wr.send_flags & flag != 0;
-    let request = |data| SendRequest {
-        wr_id: wr.wr_id,
-        operation,
-        data,
-        signaled: has(IBV_SEND_SIGNALED),
-        solicited: has(IBV_SEND_SOLICITED),
-        fence: has(IBV_SEND_FENCE),
-        target,
+    let mut post_data = |data: Data<'_>| {
+        post(&SendRequest {
+            wr_id: wr.wr_id,
+            operation,
+            data,
+            signaled: has(IBV_SEND_SIGNALED),
+            solicited: has(IBV_SEND_SOLICITED),
+            fence: has(IBV_SEND_FENCE),
+            target,
+        })
     };
     // SAFETY: as above.
     let list = unsafe { elements(wr.sg_list, wr.num_sge)? };
     if has(IBV_SEND_INLINE) {
-        let mut room = [0; MOST_INLINE];
         // SAFETY: as above: what is inline is read now.
-        let bytes = unsafe { gather(list, &mut room)? };
-        post(&request(Data::Inline(bytes)))?;
+        unsafe { with_bytes(list, |bytes| post_data(Data::Inline(bytes)))? }?;
     } else {
-        let mut room = [Sge::default(); MOST_SGES];
-        post(&request(Data::Regions(translate(list, &mut room))))?;
+        with_sges(list, |sges| post_data(Data::Regions(sges)))?;
     }
     if wr.opcode.cast_unsigned() == IBV_WR_BIND_MW {
         // SAFETY: as above; the window has its new key from here on.
@@ -156,25 +155,42 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Done<&'a [ibv_sge]
     }
 }
 
-pub(crate) fn translate<'a>(list: &[ibv_sge], room: &'a mut [Sge; MOST_SGES]) -> &'a [Sge] {
-    for (to, from) in room.iter_mut().zip(list) {
-        *to = Sge { va: from.addr, len: from.length, l_key: LKey(from.lkey) };
+/// Runs a call with the elements as the engine has them.
+fn with_sges<R>(list: &[ibv_sge], call: impl FnOnce(&[Sge]) -> R) -> R {
+    fn translate<const ROOM: usize, R>(list: &[ibv_sge], call: impl FnOnce(&[Sge]) -> R) -> R {
+        let mut room = [Sge::default(); ROOM];
+        for (to, from) in room.iter_mut().zip(list) {
+            *to = Sge { va: from.addr, len: from.length, l_key: LKey(from.lkey) };
+        }
+        call(&room[..list.len()])
     }
-    &room[..list.len()]
+    // Most requests have one: room for many would cost as much as the rest of the translation.
+    match list.len() {
+        ..=FEW_SGES => translate::<FEW_SGES, R>(list, call),
+        _ => translate::<MOST_SGES, R>(list, call),
+    }
 }
 
-/// What the elements hold, by address.
-unsafe fn gather<'a>(list: &[ibv_sge], room: &'a mut [u8; MOST_INLINE]) -> Done<&'a [u8]> {
+/// Runs a call with what the elements hold, by address.
+///
+/// # Safety
+/// The memory is there.
+unsafe fn with_bytes<R>(list: &[ibv_sge], call: impl FnOnce(&[u8]) -> R) -> Done<R> {
+    let place = |element: &ibv_sge| std::ptr::with_exposed_provenance::<u8>(element.addr as usize);
+    if let [element @ ibv_sge { length: 1..=MOST_INLINE_LENGTH, .. }] = list {
+        // SAFETY: the caller promises it, and the program leaves it alone until we are done.
+        return Ok(call(unsafe { slice::from_raw_parts(place(element), element.length as usize) }));
+    }
+    let mut room = [0; MOST_INLINE];
     let mut at = 0;
     for element in list {
         let len = element.length as usize;
         let to = room.get_mut(at..at + len).ok_or(libc::EINVAL)?;
-        let from = std::ptr::with_exposed_provenance::<u8>(element.addr as usize);
         // SAFETY: the caller promises that the memory is there, and `to` is ours.
-        unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
+        unsafe { place(element).copy_to_nonoverlapping(to.as_mut_ptr(), len) };
         at += len;
     }
-    Ok(&room[..at])
+    Ok(call(&room[..at]))
 }
 
 pub(crate) unsafe extern "C" fn bind_mw(
@@ -252,11 +268,9 @@ unsafe fn receive(
     let mut next = first;
     // SAFETY: the list is the program's, and there until we are done.
     while let Some(wr) = unsafe { next.as_ref() } {
-        let mut room = [Sge::default(); MOST_SGES];
         // SAFETY: as above.
         let done = unsafe { elements(wr.sg_list, wr.num_sge) }.and_then(|list| {
-            let sges = translate(list, &mut room);
-            let posted = post(&ReceiveRequest { wr_id: wr.wr_id, sges });
+            let posted = with_sges(list, |sges| post(&ReceiveRequest { wr_id: wr.wr_id, sges }));
             posted.map_err(|reason: PostError| errno::of_post(reason))
         });
         if let Err(errno) = done {
@@ -272,5 +286,11 @@ unsafe fn receive(
 /// Elements that a request may have: no adapter of ours takes more.
 pub(crate) const MOST_SGES: usize = 32;
 
+/// Elements that most requests have at most.
+const FEW_SGES: usize = 4;
+
 /// Bytes that a request may carry: no adapter of ours takes more.
 pub(crate) const MOST_INLINE: usize = 512;
+
+/// The same, as C has it.
+const MOST_INLINE_LENGTH: u32 = MOST_INLINE as u32;
