@@ -1,5 +1,5 @@
-//! Messages of connection management, as the tables of IBA vol 1 §12.6 have them: what a script says
-//! as the 256 bytes of a management datagram, and back.
+//! Messages of connection management, as the tables of IBA vol 1 §12.6 have them: what a script
+//! says as the 256 bytes of a management datagram, and back.
 //!
 //! The tables stand here once more, beside those of `roxe-wire`: so that what the device writes is
 //! judged by somebody else. Rows that have no use in RoCE are left out; their bits must be 0.
