@@ -106,8 +106,11 @@ impl Manager {
     }
 }
 
+/// Reads a counter.
+type Count = fn(&Counters) -> u64;
+
 /// What an agent counts, by name.
-pub(super) const COUNTERS: [(&str, fn(&Counters) -> u64); 12] = [
+pub(super) const COUNTERS: [(&str, Count); 12] = [
     ("received", |it| it.received),
     ("sent", |it| it.sent),
     ("retransmissions", |it| it.retransmissions),

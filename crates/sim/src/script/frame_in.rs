@@ -56,7 +56,7 @@ pub(super) fn build(
         PacketName::Cm(message) => Some(message.write(numbers, &sender(peer, arguments))?),
         _ => None,
     };
-    let payload = datagram.as_deref().or(arguments.bytes()).unwrap_or_default();
+    let payload = datagram.as_deref().or_else(|| arguments.bytes()).unwrap_or_default();
     let row = row_of(form.name, peer.service)?;
     let bth = bth(form.name, row, peer, payload.len(), numbers)?;
     let mut packet = match row {

@@ -1,5 +1,5 @@
-//! Messages of connection management, as the tables of IBA vol 1 §12.6 have them: what a script says
-//! as the 256 bytes of a management datagram, and back.
+//! Messages of connection management, as the tables of IBA vol 1 §12.6 have them: what a script
+//! says as the 256 bytes of a management datagram, and back.
 //!
 //! The tables stand here once more, beside those of `roxe-wire`: so that what the device writes is
 //! judged by somebody else. Rows that have no use in RoCE are left out; their bits must be 0.
@@ -317,7 +317,7 @@ impl Message {
         let said = numbers.arguments;
         let ports = [numbers.or("port", 0)?, numbers.or("source-port", SOURCE_PORT)?];
         let mut mad = [0; MAD];
-        let header = |name: &str, usual: u64| Ok::<_, Mistake>(numbers.or(name, usual)?);
+        let header = |name: &str, usual: u64| numbers.or(name, usual);
         let own = u64::from(numbers.get(self.own_name())?.unwrap_or(0) as u32);
         let tid = header("tid", by.tid.unwrap_or(PEER_TID << 32 | own))?;
         put(&mut mad, 0, 8, header("base-version", 1)?.into());
