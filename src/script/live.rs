@@ -306,7 +306,8 @@ fn device_of(agent: SocketAddr) -> Result<(Kind, String), String> {
         _ if name.starts_with("mlx5") => Kind::ConnectX,
         _ => Kind::Roxe,
     };
-    let kernel = word_of(&greeting, "kernel=").map_or_else(String::new, |it| format!(", Linux {it}"));
+    let kernel =
+        word_of(&greeting, "kernel=").map_or_else(String::new, |it| format!(", Linux {it}"));
     Ok((kind, format!("{name}{kernel}")))
 }
 

@@ -311,7 +311,8 @@ impl Bench {
     fn comment(&mut self, kept: Option<usize>, line: &Line, checked: &Result<(), Stop>) {
         let mut frames = self.frames.iter_mut().flatten();
         if let Some(frame) = kept.and_then(|kept| frames.nth(kept)) {
-            frame.comment = comment_checked(line, checked.as_ref().err().and_then(Stop::difference));
+            frame.comment =
+                comment_checked(line, checked.as_ref().err().and_then(Stop::difference));
         }
     }
 

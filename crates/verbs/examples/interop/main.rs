@@ -155,7 +155,10 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
     match &arguments.peer {
         Where::Nowhere => {
             let plan = arguments.plan(&Port::BOTH)?;
-            print!("{}", if arguments.only.is_empty() { plan::parts(&plan) } else { plan::names(&plan) });
+            print!(
+                "{}",
+                if arguments.only.is_empty() { plan::parts(&plan) } else { plan::names(&plan) }
+            );
             Ok(true)
         }
         Where::Guest { kernel, initrd } => {

@@ -179,12 +179,11 @@ fn program(series: &str, list: &Differences, scripts: &[String]) -> Result<Comma
     let image = image::build(series)?;
     let debug = workspace::target().join("debug");
     let mut command = child::command(debug.join("examples/interop_scripts"));
-    command
-        .arg(&image.kernel)
-        .arg(&image.initrd)
-        .arg(runs(series))
-        .arg(debug.join("roxe"))
-        .args(["--untold", &list.untold, "--"]);
+    command.arg(&image.kernel).arg(&image.initrd).arg(runs(series)).arg(debug.join("roxe")).args([
+        "--untold",
+        &list.untold,
+        "--",
+    ]);
     let (once, often): (Vec<_>, Vec<_>) =
         scripts.iter().partition(|script| list.of(script, series).is_some());
     command.args(often).arg("--").args(once);
@@ -232,7 +231,8 @@ fn choose(words: &[String]) -> Result<Vec<String>> {
     scripts.sort();
     if scripts.is_empty() {
         let words = words.join("`, `");
-        let what = format!("no script below {FOLDER} has `{words}` in its path (all words must be)");
+        let what =
+            format!("no script below {FOLDER} has `{words}` in its path (all words must be)");
         return Err(Stop::Usage(what).into());
     }
     Ok(scripts)
@@ -257,7 +257,8 @@ impl Verdict {
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let file = value["file"].as_str()?.to_owned();
         let line = value["line"].as_u64().unwrap_or_default();
-        let verdict = Self { word: text("verdict"), line, text: text("text"), message: text("message") };
+        let verdict =
+            Self { word: text("verdict"), line, text: text("text"), message: text("message") };
         Some((file, verdict))
     }
 
@@ -341,10 +342,12 @@ impl Run {
         let Self { kernel, by_script } = self;
         let is_listed = |script: &String| list.of(script, series).is_some();
         let [passed, failed, skipped] = ["ok", "failed", "skipped"].map(|it| self.count(it));
-        let differ = by_script.iter().filter(|(script, it)| it.word == "failed" && is_listed(script));
+        let differ =
+            by_script.iter().filter(|(script, it)| it.word == "failed" && is_listed(script));
         let differ = differ.count();
-        let mut text =
-            format!("Linux {kernel}: {passed} passed, {differ} differ, as listed, {skipped} skipped");
+        let mut text = format!(
+            "Linux {kernel}: {passed} passed, {differ} differ, as listed, {skipped} skipped"
+        );
         if failed > differ {
             text += &format!(", {} FAILED", failed - differ);
         }
@@ -372,8 +375,9 @@ impl Run {
                 ("failed", false) => {
                     findings.push(format!("{script}: Linux {series}: {}", verdict.sentence()));
                 }
-                (word, _) => findings
-                    .push(format!("{script}: Linux {series}: {word}: {}", verdict.message)),
+                (word, _) => {
+                    findings.push(format!("{script}: Linux {series}: {word}: {}", verdict.message))
+                }
             }
         }
         findings
@@ -676,7 +680,10 @@ mod tests {
             read(&words).ok()
         };
         let found = read("--kernel 6.12 rc read").unwrap();
-        assert_eq!((found.series, found.words), (vec!["6.12".to_owned()], vec!["rc".into(), "read".into()]));
+        assert_eq!(
+            (found.series, found.words),
+            (vec!["6.12".to_owned()], vec!["rc".into(), "read".into()])
+        );
         assert!(read("--page").unwrap().page);
         for wrong in ["--kernel", "--page rc", "--kernel 6.1 --page", "--fast"] {
             assert_eq!(read(wrong), None, "{wrong}");
