@@ -1,13 +1,16 @@
 //! Frames of virtual time into a capture.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use anyhow::{Result, ensure};
 use roxe_net::capture_file::{
     CaptureWriter, Direction, LinkType, NewInterface, NewRecord, Timestamp, WriteError,
 };
 use roxe_wire::Instant;
 
-use crate::outcome::{Outcome, complain};
+use crate::outcome::{Outcome, complain, name_of};
 
 /// A frame and what is known of it.
 pub(crate) struct Frame<'a> {
@@ -17,6 +20,31 @@ pub(crate) struct Frame<'a> {
     pub(crate) direction: Option<Direction>,
     /// Nothing when it is empty.
     pub(crate) comment: String,
+}
+
+/// Looks whether a capture would take the place of what the command reads.
+///
+/// # Errors
+/// It would.
+pub(crate) fn overwrites_none<'a>(
+    path: &Path,
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<()> {
+    let file_of = |path: &Path| {
+        let is_input = path == Path::new("-");
+        let path = if is_input { Path::new("/dev/stdin") } else { path };
+        fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|it| (it.dev(), it.ino()))
+    };
+    let Some(file) = file_of(path).filter(|_| path != Path::new("-")) else { return Ok(()) };
+    for input in inputs {
+        ensure!(
+            file_of(input) != Some(file),
+            "--capture {}: that is {}, which is read",
+            name_of(path),
+            name_of(input)
+        );
+    }
+    Ok(())
 }
 
 /// Writes frames as pcapng, of an interface with a name and what is said about it; complains where

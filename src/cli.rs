@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::num::ParseIntError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use roxe_sim::peer::Peer;
+use roxe_sim::script;
 use roxe_sim::swarm::{Feature, PROFILES, Profile};
 use roxe_verbs::{Context, DeviceEntry, Error, Mtu, devices_in, find_in};
 
@@ -291,6 +292,10 @@ pub(crate) struct LiveArguments {
     /// `rxe` is the guest of `cargo xtask interop`
     #[arg(long, value_name = "ADDR[:PORT]", help_heading = "A device on the wire")]
     pub(crate) peer: Option<String>,
+    /// The interface that leads there; without it, the one of the host's network, if it is in one
+    /// of ours, and no gateway's
+    #[arg(long, value_name = "NETDEV", requires = "peer", help_heading = "A device on the wire")]
+    pub(crate) device: Option<String>,
     /// What the device is: roxe, connectx, rxe; without it, what its agent says
     #[arg(
         long = "as",
@@ -301,22 +306,24 @@ pub(crate) struct LiveArguments {
     pub(crate) kind: Option<String>,
     /// The device has no agent: its queue pair's number, of one that somebody has brought to RTS
     /// with the script's PSNs and our queue pair's number 0x100, and whose receives are posted
-    #[arg(long, value_name = "N", value_parser = number, requires = "peer",
+    #[arg(long, value_name = "N", value_parser = queue_pair_number, requires = "peer",
           help_heading = "A device on the wire")]
-    pub(crate) qpn: Option<u64>,
+    pub(crate) qpn: Option<u32>,
     /// Where its memory region begins
     #[arg(long, value_name = "N", value_parser = number, requires = "qpn", default_value = "0",
           help_heading = "A device on the wire")]
     pub(crate) va: u64,
     /// The region's key
-    #[arg(long, value_name = "N", value_parser = number, requires = "qpn", default_value = "0",
+    #[arg(long, value_name = "N", value_parser = key, requires = "qpn", default_value = "0",
           help_heading = "A device on the wire")]
-    pub(crate) rkey: u64,
+    pub(crate) rkey: u32,
     /// How much later than in virtual time something may come
-    #[arg(long, value_name = "MS", default_value_t = 300, help_heading = "A device on the wire")]
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = up_to_a_minute(),
+          help_heading = "A device on the wire")]
     pub(crate) slack: u64,
     /// How long nothing must come where a script wants silence
-    #[arg(long, value_name = "MS", default_value_t = 60, help_heading = "A device on the wire")]
+    #[arg(long, value_name = "MS", default_value_t = 60, value_parser = up_to_a_minute(),
+          help_heading = "A device on the wire")]
     pub(crate) silence: u64,
     /// Events that the device is known not to tell, with commas between: none of them may come. Of
     /// Linux's rxe: access-error,request-error,fatal
@@ -324,6 +331,7 @@ pub(crate) struct LiveArguments {
         long,
         value_name = "LIST",
         value_delimiter = ',',
+        value_parser = event,
         requires = "peer",
         help_heading = "A device on the wire"
     )]
@@ -667,6 +675,25 @@ fn queue_pair_number(text: &str) -> Result<u32, String> {
     qpn.ok_or_else(|| "a number below 2^24 is expected, decimal or 0x…".to_owned())
 }
 
+/// The key of a memory region.
+fn key(text: &str) -> Result<u32, String> {
+    let key = number(text).ok().and_then(|number| u32::try_from(number).ok());
+    key.ok_or_else(|| "a number below 2^32 is expected, decimal or 0x…".to_owned())
+}
+
+/// Milliseconds that somebody waits for.
+fn up_to_a_minute() -> RangedU64ValueParser<u64> {
+    value_parser!(u64).range(..=60_000)
+}
+
+/// The name of an event that scripts have; a list of none has an empty one.
+fn event(text: &str) -> Result<String, String> {
+    match text.is_empty() || script::EVENT_NAMES.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("there is no such event: {}", script::EVENT_NAMES.join(", "))),
+    }
+}
+
 /// Where devices are named. Of every command that opens one.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgument {
@@ -676,6 +703,11 @@ pub(crate) struct ConfigArgument {
 }
 
 impl ConfigArgument {
+    /// The file.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
     /// The adapters there are.
     pub(crate) fn devices(&self) -> Result<Vec<DeviceEntry>, Error> {
         self.config.as_ref().map_or_else(roxe_verbs::devices, |file| named(devices_in(file)))

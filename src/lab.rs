@@ -4,19 +4,20 @@ mod memory;
 mod plot;
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Error, Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use roxe_sim::lab::{Judged, Lab, Report, RunResult, flows_csv};
+use roxe_sim::text::text_of;
 
 use crate::cli::LabArguments;
 use crate::explain::ink::Ink;
 use crate::explain::json::Object;
-use crate::outcome::{Outcome, Verdicts, counted, visible};
+use crate::outcome::{Outcome, Verdicts, counted, name_of, visible};
 use crate::table::Table;
 use memory::Memory;
 
@@ -131,12 +132,17 @@ fn find(name: &str) -> Result<(String, String)> {
         return Ok(((*name).to_owned(), (*text).to_owned()));
     }
     let path = Path::new(name);
-    if path.extension().is_none() {
+    // So is no file a lab that --csv or --plot writes.
+    if path.extension().is_none_or(|end| end != "toml") {
         return Err(anyhow!("no lab {name:?}: --list names them; or name a file, FILE.toml"));
     }
-    let text = fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"));
+    let told = name_of(path);
     // What is wrong with a file is told by its name; an error of the output has none.
-    let text = text.map_err(|error| anyhow!("{error:#}"))?;
+    let unreadable = |error: io::Error| anyhow!("{told}: cannot be read: {error}");
+    // Where nobody writes, a FIFO is not waited for.
+    ensure!(path.metadata().map_err(unreadable)?.is_file(), "{told}: no lab: no regular file");
+    let file = File::open(path).map_err(unreadable)?;
+    let text = text_of(&told, "lab", file).map_err(Error::msg)?;
     Ok((path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), text))
 }
 

@@ -27,6 +27,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::Cause;
 
+use crate::capture;
 use crate::cli::RunArguments;
 use crate::outcome::{Outcome, complain};
 
@@ -40,6 +41,11 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
         Ok(entries) => entries,
         Err(error) => return Ok(Outcome::usage(error)),
     };
+    for index in 0..entries.len() {
+        if let Some(capture) = &arguments.capture {
+            capture::overwrites_none(&numbered(capture, index), arguments.config.file())?;
+        }
+    }
     if entries.is_empty() {
         complain("no interface is up and has an address: `ip address`, or name devices with -d");
         return Ok(Outcome::Lacking);

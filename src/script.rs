@@ -8,7 +8,7 @@ mod live;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use roxe_net::capture_file::Direction;
@@ -38,6 +38,9 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
         arguments.capture.is_none() || arguments.files.len() == 1,
         "--capture takes the frames of one script"
     );
+    if let Some(capture) = &arguments.capture {
+        capture::overwrites_none(capture, arguments.files.iter().map(PathBuf::as_path))?;
+    }
     let mut peer = match &arguments.live.peer {
         None => None,
         Some(peer) => match live::Peer::reach(peer, arguments) {
@@ -80,8 +83,12 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
         });
     }
     if peer.is_some() && !arguments.json {
-        let Tally { passed, failed, skipped } = tally;
-        writeln!(out, "{passed} passed, {failed} failed, {skipped} skipped")?;
+        let Tally { passed, failed, skipped, unread } = tally;
+        write!(out, "{passed} passed, {failed} failed, {skipped} skipped")?;
+        match unread {
+            0 => writeln!(out)?,
+            unread => writeln!(out, ", {unread} not played")?,
+        }
     }
     Ok(outcome)
 }
@@ -92,6 +99,8 @@ struct Tally {
     passed: u32,
     failed: u32,
     skipped: u32,
+    /// No script could be read, or the device is out of reach.
+    unread: u32,
 }
 
 impl Tally {
@@ -100,7 +109,7 @@ impl Tally {
             script::Outcome::Passed { .. } => self.passed += 1,
             script::Outcome::Failed(_) => self.failed += 1,
             script::Outcome::Skipped(_) => self.skipped += 1,
-            script::Outcome::Wrong(_) | script::Outcome::Unreadable(_) => {}
+            script::Outcome::Wrong(_) | script::Outcome::Unreadable(_) => self.unread += 1,
         }
     }
 }

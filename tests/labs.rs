@@ -115,7 +115,16 @@ fn mistakes_are_usage_errors() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-mistakes");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("wrong.toml"), TEXT.replace("senders", "sanders")).unwrap();
+    let long = fs::File::create(folder.join("long.toml")).unwrap();
+    long.set_len((1 << 24) + 1).unwrap();
+    let endless = folder.join("endless.toml");
+    let _ = fs::remove_file(&endless);
+    std::os::unix::fs::symlink("/dev/zero", &endless).unwrap();
+    fs::write(folder.join("table.csv"), TEXT).unwrap();
     for (name, says) in [
+        ("endless.toml", "endless.toml: no lab: no regular file"),
+        ("long.toml", "long.toml: no lab: it has more than 16777216 bytes"),
+        ("table.csv", "no lab \"table.csv\""),
         ("nobody", "no lab \"nobody\""),
         ("none.toml", "none.toml: cannot be read"),
         ("wrong.toml", "unknown field `sanders`"),

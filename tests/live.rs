@@ -5,8 +5,9 @@
 #[path = "../crates/net/tests/namespace/mod.rs"]
 mod namespace;
 
+use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use namespace::{Cable, is_root};
 use roxe::verbs::{
@@ -90,6 +91,74 @@ fn an_adapter_on_the_wire_is_judged_by_its_frames() {
     let (status, text) = run("posts.roce", "qp q1 rc\n+0 post send q1 id 1 \"x\"\n+0 quiet\n");
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("skipped: line 2: its requests need an agent"), "{text}");
+}
+
+/// `roxe script`, with a script of this text.
+fn script(text: &str, arguments: &[&str]) -> Command {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("silent.roce");
+    std::fs::write(&file, text).expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
+    command.arg("script").args(arguments).arg(file);
+    command
+}
+
+fn ended(output: &Output) -> (Option<i32>, String) {
+    let all = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.code(), String::from_utf8(all).expect("text"))
+}
+
+const SILENT: &str = "qp q1 rc\n+0 quiet\n";
+
+#[test]
+fn an_interface_is_not_taken_for_a_device_that_nobody_meant() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    cable.b.ip("route add default via 192.0.2.1");
+    let run = |arguments: &[&str]| {
+        let mut command = script(SILENT, arguments);
+        ended(&cable.b.run(|| command.output()).expect("roxe runs"))
+    };
+    let (status, text) = run(&["--peer", "198.51.100.1", "--qpn", "5"]);
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("only the gateway 192.0.2.1 on vb leads there"), "{text}");
+    // Who says so may go there, and hears that nothing of a device was ever seen.
+    let (status, text) = run(&["--peer", "198.51.100.1", "--device", "vb", "--qpn", "5"]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("skipped: no frame of the device ever came"), "{text}");
+    let (status, text) = run(&["--peer", "192.0.2.1", "--device", "vx", "--qpn", "5"]);
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains("--device vx: there is no such interface"), "{text}");
+    // Nobody listens there.
+    for words in [&["--peer", "192.0.2.1"][..], &["--peer", "192.0.2.1", "--as", "rxe"]] {
+        let (status, text) = run(words);
+        assert_eq!(status, Some(3), "{text}");
+        assert!(text.contains("no agent answers") && !text.contains("over vb"), "{text}");
+    }
+}
+
+#[test]
+fn silence_on_a_link_that_is_down_is_none_of_a_device() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    let mut command = script("qp q1 rc\n+20s quiet\n", &["--peer", "192.0.2.1", "--qpn", "5"]);
+    command.stderr(Stdio::piped()).stdout(Stdio::piped());
+    let mut roxe = cable.b.run(|| command.spawn()).expect("roxe runs");
+    let mut told = BufReader::new(roxe.stderr.take().expect("a pipe")).lines();
+    assert!(told.any(|line| line.expect("text").contains("over vb")), "it takes the interface");
+    cable.a.ip("link set va down");
+    let told: Vec<String> = told.map(|line| line.expect("text")).collect();
+    let output = roxe.wait_with_output().expect("roxe ends");
+    assert_eq!(output.status.code(), Some(2), "{told:?}");
+    assert!(
+        told.iter().any(|line| line.contains("vb is down, or what it leads to is")),
+        "{told:?}"
+    );
+    let (_, text) = ended(&output);
+    assert_eq!(text, "0 passed, 0 failed, 0 skipped, 1 not played\n");
 }
 
 #[test]

@@ -566,6 +566,28 @@ fn strangers_are_told_apart() {
     client.complains(1, "the peer is no perftest: it says `SSH-2.0-OpenSSH_`");
 }
 
+/// Whoever repeats all that it hears, as TCP's echo service does, is taken for no peer.
+#[test]
+fn an_echo_is_no_peer() {
+    let place = Place::on_one_host();
+    let listener = place.listener();
+    for operation in ["send", "write", "read", "atomic"] {
+        for metric in ["bw", "lat"] {
+            let client = std::thread::scope(|scope| {
+                let client = scope.spawn(|| place.client(&format!("perf {operation}_{metric}")));
+                let (mut stream, _) = listener.accept().expect("it connects");
+                let mut heard = [0; 256];
+                while let Ok(len @ 1..) = stream.read(&mut heard) {
+                    // It may have ended meanwhile.
+                    let _ = stream.write_all(&heard[..len]);
+                }
+                client.join().expect("it does not panic")
+            });
+            client.complains(1, "the peer says our own queue pair: it is no perf");
+        }
+    }
+}
+
 /// Each pair of words is of two sides that do not measure the same.
 #[test]
 fn sides_that_disagree_end_and_say_so() {

@@ -53,6 +53,56 @@ fn a_device_elsewhere_is_named_by_its_address() {
     }
 }
 
+#[test]
+fn what_is_said_of_a_device_elsewhere_is_in_its_range() {
+    let good = "tests/conformance/rc/zero-length-messages.roce";
+    for (option, value) in [
+        ("--qpn", "0x1000011"),
+        ("--qpn", "18446744073709551615"),
+        ("--rkey", "0x100000001"),
+        ("--untold", "access-error,foo"),
+        ("--silence", "60001"),
+        ("--slack", "18446744073709551615"),
+    ] {
+        // Of this address nothing is asked, whatever the arguments.
+        let peer = ["script", "--peer", "nowhere", option, value];
+        let qpn: &[&str] = if option == "--qpn" { &[] } else { &["--qpn", "5"] };
+        let (status, text) = said(&run(&[&peer, qpn, &[good]].concat()));
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains(&format!("'{option} <")), "{text}");
+    }
+}
+
+#[test]
+fn a_capture_takes_the_place_of_nothing_that_is_read() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let refused = |own: &std::path::Path, text: &str, arguments: &[&str]| {
+        let (status, said) = said(&run(arguments));
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains("own") && said.contains(", which is read"), "{said}");
+        assert_eq!(std::fs::read_to_string(own).unwrap(), text);
+    };
+    let own = folder.join("own.roce");
+    std::fs::write(&own, EXCHANGE).unwrap();
+    let link = folder.join("own-link.roce");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    for capture in [&own, &link] {
+        let words = ["script", "--capture", capture.to_str().unwrap(), own.to_str().unwrap()];
+        refused(&own, EXCHANGE, &words);
+    }
+    let config = folder.join("own.toml");
+    let devices = "[a]\nport = \"memory:x\"\n[b]\nport = \"memory:y\"\n";
+    std::fs::write(&config, devices).unwrap();
+    // The second device's recording has a number behind the name.
+    let numbered = folder.join("own_1.toml");
+    std::fs::write(&numbered, devices).unwrap();
+    for read in [&config, &numbered] {
+        let words = ["run", "--config", read.to_str().unwrap(), "--capture"];
+        refused(read, devices, &[&words[..], &[config.to_str().unwrap(), "--", "true"]].concat());
+    }
+}
+
 /// Runs with something on standard input.
 fn run_with(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_roxe"))

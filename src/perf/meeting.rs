@@ -111,7 +111,15 @@ fn swap(channel: &mut SideChannel, own: &[Destination]) -> Result<Vec<Destinatio
     own.iter()
         .map(|own| {
             let line = channel.exchange(&own.to_line(), Patience::Answer)?;
-            Destination::parse(&line).map_err(Failure::Failed)
+            let peers = Destination::parse(&line).map_err(Failure::Failed)?;
+            // Its PSN is a random one.
+            if peers == *own {
+                return Err(Failure::failed(
+                    "the peer says our own queue pair: it is no perf, and only repeats what it \
+                     hears",
+                ));
+            }
+            Ok(peers)
         })
         .collect()
 }

@@ -3,10 +3,11 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
 
 use roxe_net::af_xdp::{AfXdp, Settings};
-use roxe_net::neighbor::{Netlink, ResolveError, multicast_mac};
+use roxe_net::neighbor::{Interface, Netlink, ResolveError, Route, Watch, multicast_mac};
 use roxe_net::{FramePort as _, Wake};
 use roxe_sim::peer::Peer as Kind;
 use roxe_sim::script::{self, ByHand, Play, Played, Site, Terms};
@@ -14,6 +15,7 @@ use roxe_wire::{Frame, Instant, MacAddress, Qpn, RawFrame};
 
 use crate::cli::ScriptArguments;
 use crate::outcome::{Outcome, complain, visible};
+use crate::side_channel::LINK_COMES_UP;
 
 /// A device under test, and the way to it.
 pub(super) struct Peer {
@@ -26,14 +28,30 @@ pub(super) struct Peer {
     goes: u32,
 }
 
+/// The way to a device, as long as nothing of this host was touched.
+struct Way {
+    netlink: Netlink,
+    route: Route,
+    interface: Interface,
+}
+
 /// Our end of the wire.
 struct Wire {
     port: AfXdp,
+    link: Link,
     began: Clock,
     /// Frames that arrived and nobody has asked for.
     waiting: std::collections::VecDeque<Vec<u8>>,
     own_mac: MacAddress,
     mac: MacAddress,
+}
+
+/// Whether the interface has a carrier: without one a device is silent, whatever it does.
+struct Link {
+    interface: u32,
+    name: String,
+    changes: Watch,
+    is_up: bool,
 }
 
 /// The wire, and a conversation that lasts for one script.
@@ -59,20 +77,25 @@ impl Peer {
             complain(format_args!("--peer {peer}: {why}"));
             Outcome::Lacking
         };
-        let (interface, wire, ours) = Wire::lay(address.ip()).map_err(lacking)?;
-        complain(format_args!("--peer {peer}: over {interface}"));
+        let way = Way::to(address.ip(), live.device.as_deref()).map_err(lacking)?;
+        if let Some(why) = way.is_not_meant(live.device.is_some()) {
+            return Err(Outcome::usage(format_args!("--peer {peer}: {why}")));
+        }
         let by_hand = live.qpn.map(|qpn| ByHand {
-            qpn: Qpn::new(qpn as u32),
+            qpn: Qpn::new(qpn),
             address: address.ip(),
             va: live.va,
-            r_key: live.rkey as u32,
+            r_key: live.rkey,
         });
         let agent = by_hand.is_none().then_some(address);
+        // Where nobody answers, no interface is taken.
         let (device, about) = match agent {
             Some(agent) => device_of(agent).map_err(lacking)?,
             None => (Kind::Roxe, format!("a queue pair of {}", address.ip())),
         };
         let kind = named.unwrap_or(device);
+        let (interface, wire, ours) = Wire::lay(way).map_err(lacking)?;
+        complain(format_args!("--peer {peer}: over {interface}"));
         // Another run shall not find what this one left on the wire.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let first_peer = match by_hand {
@@ -83,7 +106,7 @@ impl Peer {
             kind,
             ours,
             by_hand,
-            untold: live.untold.clone(),
+            untold: live.untold.iter().filter(|name| !name.is_empty()).cloned().collect(),
             slack: Duration::from_millis(live.slack),
             silence: Duration::from_millis(live.silence),
             first_peer,
@@ -127,19 +150,88 @@ impl Peer {
             Err(why) => return script::Outcome::Unreadable(why).into(),
         };
         let mut open = Open { wire: &mut self.wire, agent };
-        // What is left of the script before.
-        while let Ok(Some(_)) = open.receive(Duration::ZERO) {}
+        // What is left of the script before. If more comes, it is no script's.
+        for _ in 0..MOST_LEFT {
+            if !matches!(open.receive(Duration::ZERO), Ok(Some(_))) {
+                break;
+            }
+        }
         play(&self.terms, &mut open)
     }
 }
 
-impl Wire {
-    /// Opens a port on the interface that leads to a host. Says its name, and our addresses on it.
-    fn lay(host: IpAddr) -> Result<(String, Self, Vec<IpAddr>), String> {
-        let system = |error: io::Error| format!("cannot ask the kernel: {error}");
+impl Way {
+    /// The way to a host; out of the interface of this name, if there is one.
+    fn to(host: IpAddr, device: Option<&str>) -> Result<Self, String> {
         let mut netlink = Netlink::open().map_err(system)?;
-        let route = netlink.route(host, None, None).map_err(system)?;
+        let interfaces = netlink.interfaces().map_err(system)?;
+        let named = device.map(|name| {
+            let found = interfaces.iter().find(|it| it.name == name);
+            found.ok_or_else(|| format!("--device {name}: there is no such interface"))
+        });
+        let out_of = named.transpose()?.map(|it| it.index);
+        let route = netlink.route(host, None, out_of).map_err(system)?;
         let route = route.ok_or_else(|| format!("there is no way to {host}"))?;
+        let interface = interfaces.into_iter().find(|it| it.index == route.interface);
+        let interface = interface.ok_or("the interface is gone")?;
+        Ok(Self { netlink, route, interface })
+    }
+
+    /// Why nobody may have meant this way, unless the interface `is_named`: a default route leads
+    /// anywhere, and AF_XDP on its interface changes this host's own.
+    fn is_not_meant(&self, is_named: bool) -> Option<String> {
+        let Route { destination, next_hop, .. } = self.route;
+        (next_hop != destination && !is_named).then(|| {
+            format!(
+                "no network of this host has it, only the gateway {next_hop} on {0} leads there: \
+                 if that is meant, say --device {0}",
+                self.interface.name
+            )
+        })
+    }
+}
+
+/// The kernel did not answer.
+fn system(error: io::Error) -> String {
+    format!("cannot ask the kernel: {error}")
+}
+
+impl Link {
+    /// # Errors
+    /// It is down, and nothing will come.
+    fn check(&mut self) -> Result<(), String> {
+        if self.changes.has_changed() {
+            self.is_up = self.look()?;
+        }
+        match self.is_up {
+            true => Ok(()),
+            false => Err(format!("{} is down, or what it leads to is", self.name)),
+        }
+    }
+
+    fn look(&self) -> Result<bool, String> {
+        let interfaces = Netlink::open().and_then(|mut it| it.interfaces()).map_err(system)?;
+        let own = interfaces.into_iter().find(|it| it.index == self.interface);
+        Ok(own.is_some_and(|it| it.has_carrier))
+    }
+
+    /// Waits for it, as some cards lose it for a moment when XDP is attached.
+    fn comes_up(&mut self) -> Result<(), String> {
+        let end = Clock::now() + LINK_COMES_UP;
+        while let Err(why) = self.check() {
+            if Clock::now() > end {
+                return Err(why);
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
+
+impl Wire {
+    /// Opens a port at this end of a way. Says its name, and our addresses on it.
+    fn lay(way: Way) -> Result<(String, Self, Vec<IpAddr>), String> {
+        let Way { mut netlink, route, interface } = way;
         let mac = match netlink.resolve(&route, SOON) {
             Err(ResolveError::NoAnswer { next_hop, .. }) => {
                 complain(format_args!("no answer yet: who has {next_hop}?"));
@@ -148,16 +240,17 @@ impl Wire {
             resolved => resolved,
         };
         let mac = mac.map_err(|error| error.to_string())?;
-        let interfaces = netlink.interfaces().map_err(system)?;
-        let interface = interfaces.into_iter().find(|it| it.index == route.interface);
-        let interface = interface.ok_or("the interface is gone")?;
         let own_mac = interface.mac.ok_or("the interface has no MAC")?;
         let port = AfXdp::open(&interface.name, Settings::default());
         let port = port.map_err(|error| error.to_string())?;
+        let (changes, name) = (Watch::open().map_err(system)?, interface.name);
+        let mut link = Link { interface: interface.index, name, changes, is_up: false };
+        link.is_up = link.look()?;
+        link.comes_up()?;
         let ours = interface.addresses.iter().map(|it| it.address).collect();
         let summary = port.capabilities().summary.clone();
         let (began, waiting) = (Clock::now(), std::collections::VecDeque::new());
-        Ok((summary, Self { port, began, waiting, own_mac, mac }, ours))
+        Ok((summary, Self { port, link, began, waiting, own_mac, mac }, ours))
     }
 
     fn now(&self) -> Instant {
@@ -189,12 +282,13 @@ impl Site for Open<'_> {
     }
 
     fn receive(&mut self, patience: Duration) -> Result<Option<Vec<u8>>, String> {
-        let Wire { port, began, waiting, .. } = self.wire;
+        let Wire { port, link, began, waiting, .. } = self.wire;
         let end = began.elapsed() + patience;
         loop {
             if let Some(frame) = waiting.pop_front() {
                 return Ok(Some(frame));
             }
+            link.check()?;
             port.receive_all(Instant::ZERO, &mut |arrival| {
                 if let (Some(frame), Ok(_)) = (arrival.frame, &arrival.packet) {
                     waiting.push_back([frame.first, frame.second].concat());
@@ -248,12 +342,18 @@ fn connect(agent: SocketAddr) -> Result<BufReader<TcpStream>, String> {
 
 fn ask(agent: &mut BufReader<TcpStream>, line: &str) -> Result<String, String> {
     let sent = agent.get_mut().write_all(format!("{line}\n").as_bytes());
-    let slow = || complain(format_args!("no answer yet of the agent, to: {line}"));
+    let told = begin(line);
+    let slow = || complain(format_args!("no answer yet of the agent, to: {told}"));
     let answer = sent.and_then(|()| hear(agent, slow)).map_err(|why| match why.kind() {
-        ErrorKind::WouldBlock => format!("the agent is silent, after: {line}"),
-        _ => format!("the agent is gone ({why}), after: {line}"),
+        ErrorKind::WouldBlock => format!("the agent is silent, after: {told}"),
+        _ => format!("the agent is gone ({why}), after: {told}"),
     })?;
     Ok(visible(answer.trim_end(), |_| false))
+}
+
+/// The beginning of a line that may be long.
+fn begin(line: &str) -> &str {
+    line.char_indices().nth(200).map_or(line, |(end, _)| &line[..end])
 }
 
 /// A line of the agent's: whoever answers may be anybody, so that it has an end in time and bytes.
@@ -298,8 +398,9 @@ fn device_of(agent: SocketAddr) -> Result<(Kind, String), String> {
     let mut agent = connect(agent)?;
     let greeting = ask(&mut agent, "hello")?;
     let answer = ask(&mut agent, "open")?;
-    let Some(name) = word_of(&answer, "dev=") else {
-        return Err(format!("its agent opens no adapter: {answer}"));
+    let opened = answer.strip_prefix("ok ").and_then(|words| word_of(words, "dev="));
+    let Some(name) = opened else {
+        return Err(format!("its agent opens no adapter: {}", begin(&answer)));
     };
     let kind = match name {
         _ if name.starts_with("rxe") => Kind::Rxe,
@@ -327,6 +428,12 @@ const SOON: Duration = Duration::from_secs(4);
 
 /// For an agent on a slow host.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Frames that a script may leave behind.
+const MOST_LEFT: usize = 1 << 14;
+
+/// Between two looks at a link.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The lowest number of a queue pair of ours. One that was made by hand has this peer.
 const FIRST_PEER: u32 = 0x100;

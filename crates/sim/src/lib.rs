@@ -11,6 +11,7 @@
 //! | many hosts, switches and their queues, to study congestion control | [`fabric`] |
 //! | experiments in such networks, from files: feature `lab` | `lab` |
 //! | chance | [`rng`] |
+//! | texts that are read whole | [`text`] |
 //!
 //! Nothing here knows a clock, a socket, a thread or a random source; the same script or seed
 //! gives the same bytes on every run.
@@ -27,5 +28,6 @@ pub mod replay;
 pub mod rng;
 pub mod script;
 pub mod swarm;
+pub mod text;
 pub mod workload;
 pub mod world;

@@ -25,8 +25,11 @@ use std::io::Read;
 
 use roxe_wire::Instant;
 
+use crate::text::text_of;
+
 pub use live::{ByHand, Site, Terms};
 pub use mistake::ParseError;
+pub use parameters::EVENT_NAMES;
 pub use run::Failure;
 pub use vocabulary::words;
 
@@ -123,32 +126,9 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The longest text that is a script.
-const MOST_TEXT: usize = 1 << 24;
-
-/// Reads the script that `source` holds. Some sources have no end: no more is read than a script
-/// may have.
-fn read(name: &str, source: impl Read) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let why = match source.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes) {
-        Ok(_) if bytes.len() > MOST_TEXT => {
-            format!("no script: it has more than {MOST_TEXT} bytes")
-        }
-        // Some editors begin a text with a byte order mark.
-        Ok(_) => {
-            match str::from_utf8(bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes)) {
-                Ok(text) => return Ok(text.to_owned()),
-                Err(_) => "no script: it is no text in UTF-8".to_owned(),
-            }
-        }
-        Err(error) => format!("cannot be read: {error}"),
-    };
-    Err(format!("{name}: {why}"))
-}
-
 /// Runs the script that `source` holds, and keeps what happened.
 pub fn play_from(name: &str, source: impl Read, how: &Play) -> Played {
-    match read(name, source) {
+    match text_of(name, "script", source) {
         Ok(text) => play(name, &text, how),
         Err(why) => Outcome::Unreadable(why).into(),
     }
@@ -169,7 +149,7 @@ pub fn play(name: &str, text: &str, how: &Play) -> Played {
 
 /// Runs the script that `source` holds against a device elsewhere.
 pub fn play_live(name: &str, source: impl Read, site: &mut dyn Site, terms: &Terms) -> Played {
-    let text = match read(name, source) {
+    let text = match text_of(name, "script", source) {
         Ok(text) => text,
         Err(why) => return Outcome::Unreadable(why).into(),
     };

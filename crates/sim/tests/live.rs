@@ -243,3 +243,154 @@ fn without_an_agent_only_frames_are_judged() {
         assert_eq!(run(text), Outcome::Skipped(why.to_owned()), "{text}");
     }
 }
+
+/// What the agent's doings end with, if it answers so.
+fn unreadable(answers: &[(&'static str, &str)], text: &str) -> String {
+    let mut engine = Engine::new(DEVICE);
+    engine.answers = answers.iter().map(|(verb, answer)| (*verb, (*answer).to_owned())).collect();
+    match played(&mut engine, text).outcome {
+        Outcome::Unreadable(why) => why,
+        other => panic!("{answers:?}: {other}"),
+    }
+}
+
+const QUIET: &str = "qp q1 rc\n+0 post recv q1 id 1 len 64\n+0 quiet";
+
+/// The ACK that a device sent: from its Ethernet header on.
+fn an_ack() -> Vec<u8> {
+    let text = script("rc/send-only-completes-one-receive.roce");
+    let frames = played(&mut Engine::new(DEVICE), &text).frames;
+    frames.into_iter().find(|frame| frame.outbound).expect("an ACK").bytes
+}
+
+#[test]
+fn whoever_sends_without_end_ends_a_script() {
+    let mut engine = Engine::new(DEVICE);
+    engine.wire = vec![an_ack(); 1 << 14].into();
+    let Outcome::Unreadable(why) = played(&mut engine, QUIET).outcome else { panic!("a flood") };
+    assert_eq!(why, "x.roce:2: more comes than a script is about: over 4096 frames");
+    for (answers, what) in [
+        (("event", "ok n=1 event=99"), "events"),
+        (("event", "ok n=1 event=0 cq=0"), "frames, completions and events that no line speaks of"),
+        (
+            ("poll", &*format!("ok n=16{}", " wc=0,0,128,3,0,0,0,17".repeat(16))),
+            "frames, completions and events that no line speaks of",
+        ),
+    ] {
+        let what = format!("x.roce:3: more comes than a script is about: over 4096 {what}");
+        assert_eq!(unreadable(&[answers], QUIET), what);
+    }
+}
+
+#[test]
+fn whoever_answers_too_slowly_ends_a_script() {
+    let mut engine = Engine::new(DEVICE);
+    engine.slow = Duration::from_secs(29);
+    let text = "qp q1 rc\n".to_owned() + &"+0 post recv q1 id 1 len 8\n".repeat(15) + "+0 quiet";
+    let Outcome::Unreadable(why) = played(&mut engine, &text).outcome else { panic!("it is slow") };
+    assert!(why.ends_with(": it takes more than 600 s here"), "{why}");
+}
+
+#[test]
+fn what_an_agent_says_is_taken_whole_or_not_at_all() {
+    for (answers, why) in [
+        (("pd", "okay pd=0"), "x.roce:1: the agent says: okay pd=0"),
+        (
+            ("mr", "ok mr=0 va=0 lkey=0x100000001 rkey=1"),
+            "x.roce:1: the agent says lkey=0x100000001",
+        ),
+        (("qp", "ok qp=0 qpn=0x1000011"), "x.roce:1: the agent says qpn=0x1000011"),
+        (
+            ("qp", "ok qp=0 qpn=18446744073709551615"),
+            "x.roce:1: the agent says qpn=18446744073709551615",
+        ),
+        (("poll", "ok wc=0,0,128,4294967296,0,0,0,17"), "wc=0,0,128,4294967296,0,0,0,17"),
+        (("poll", "ok wc=0,0,128,3,0,0,0,0x1000011"), "wc=0,0,128,3,0,0,0,0x1000011"),
+    ] {
+        let said = unreadable(&[answers], QUIET);
+        assert!(said.ends_with(why), "{said}");
+    }
+    let long = format!("ok pd={}", "9".repeat(50_000));
+    assert_eq!(
+        unreadable(&[("pd", &long)], QUIET),
+        format!("x.roce:1: the agent says pd={}…", "9".repeat(200))
+    );
+}
+
+/// A receive has room for 4 GiB, says the script; that so much came says the device.
+#[test]
+fn bytes_that_are_too_many_are_not_fetched() {
+    let mut engine = Engine::new(DEVICE);
+    let wc = "ok n=1 wc=0,0,128,4294967295,0,0,0,17".to_owned();
+    engine.answers = vec![("poll", wc), ("recv", "ok".to_owned())];
+    // Who asks for that much gets nothing.
+    engine.answers.push(("peek", "ok".to_owned()));
+    let text = "mr m1 len 8\nqp q1 rc\n+0 post recv q1 id 1 sge m1+0:4294967295\n\
+                +0 completion recv id 1 ok \"abc\"";
+    let Outcome::Failed(failure) = played(&mut engine, text).outcome else { panic!("4 GiB") };
+    assert!(failure.what.ends_with("its data is 4294967295 bytes long, not 3"), "{failure}");
+}
+
+#[test]
+fn a_packet_of_a_stranger_is_none_of_the_device() {
+    let broken = |change: fn(&mut Vec<u8>)| {
+        let mut frame = an_ack();
+        // Behind 14, 20 and 8 bytes of headers its opcode, and its TVER.
+        frame[42] = 0xff;
+        change(&mut frame);
+        frame
+    };
+    let run = |frame: Vec<u8>| {
+        let mut engine = Engine::new(DEVICE);
+        // It comes while the queue pair is there.
+        let text = "qp q1 rc\n+0 quiet";
+        engine.strays = vec![frame];
+        played(&mut engine, text).outcome
+    };
+    let of_the_device = run(broken(|_| {}));
+    assert!(matches!(of_the_device, Outcome::Failed(_)), "{of_the_device}");
+    let changes: [fn(&mut Vec<u8>); 2] = [
+        // From 10.0.0.77; to 10.0.0.77.
+        |frame| frame[29] = 77,
+        |frame| frame[33] = 77,
+    ];
+    for change in changes {
+        let outcome = run(broken(change));
+        assert!(matches!(outcome, Outcome::Passed { .. }), "{outcome}");
+    }
+}
+
+#[test]
+fn numbers_at_the_end_of_their_range_are_refused_and_no_more() {
+    let time = "+18446744073s quiet\n";
+    let text = format!("qp q1 rc timeout 1\n{}", time.repeat(3));
+    assert!(matches!(outcome(&text), Outcome::Skipped(_)));
+    for line in
+        ["fill m1+18446744073709551615 \"abc\"", "memory m1+18446744073709551615 zeros(5000)"]
+    {
+        let Outcome::Failed(failure) = outcome(&format!("mr m1 len 8\n+0 {line}")) else {
+            panic!("{line}")
+        };
+        assert_eq!(failure.what, "it failed: EINVAL, why", "{line}");
+    }
+}
+
+#[test]
+fn silences_take_time_too() {
+    for (count, passes) in [(10, true), (1000, false)] {
+        let text = format!("qp q1 rc\n{}", "+1us quiet\n".repeat(count));
+        match outcome(&text) {
+            Outcome::Passed { .. } => assert!(passes),
+            other => assert_eq!((other, passes), (Outcome::Skipped("it takes 60 s".into()), false)),
+        }
+    }
+}
+
+#[test]
+fn a_device_by_hand_that_says_nothing_has_shown_nothing() {
+    let hand = ByHand { qpn: Qpn::new(5), address: DEVICE, va: 0, r_key: 0 };
+    let terms = Terms { by_hand: Some(hand), first_peer: 0x100, ..terms() };
+    let played = play_live("x.roce", QUIET.as_bytes(), &mut Engine::new(DEVICE), &terms);
+    let why = "no frame of the device ever came: silence shows nothing";
+    assert_eq!(played.outcome, Outcome::Skipped(why.to_owned()));
+}

@@ -336,6 +336,8 @@ mod tests {
             ("topology = \"ring\"\nswitches = 1", "switches = 1: a ring"),
             ("burst_degree = 3", "burst_degree = 3: of 3 hosts 2 can send to one"),
             ("milliseconds = 1\nsample_us = 2000", "sample_us is more than milliseconds"),
+            ("milliseconds = 1\nfrom_ms = 1", "from_ms is milliseconds: nothing is ever measured"),
+            ("window = 0", "window = 0: 1 to 4294967295 are possible"),
         ] {
             let told = refused(words);
             assert!(told.contains(says), "{told}");

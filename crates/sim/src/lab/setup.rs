@@ -231,6 +231,10 @@ impl Setup {
         is_between("load", self.load, 0.001, 1.0)?;
         is_between("milliseconds", self.milliseconds, 0.001, 1e6)?;
         is_between("from_ms", self.from_ms, 0.0, self.milliseconds)?;
+        if self.begin_ps() >= self.until_ps() {
+            return Err("from_ms is milliseconds: nothing is ever measured".to_owned());
+        }
+        is_between("window", self.window.into(), 1.0, u32::MAX.into())?;
         is_between("sample_us", self.sample_us, 0.1, 1e9)?;
         is_between("stagger_us", self.stagger_us, 0.0, 1e9)?;
         is_between("burst_every_us", self.burst_every_us, 1.0, 1e9)?;

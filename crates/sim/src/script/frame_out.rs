@@ -412,10 +412,7 @@ pub(super) fn show_fact(name: &str, fact: &Fact) -> String {
 
 /// The first difference between bytes that are there and bytes that should be.
 pub(super) fn differ(there: &[u8], wanted: &[u8]) -> Result<(), String> {
-    if there.len() != wanted.len() {
-        let (there, wanted) = (there.len(), wanted.len());
-        return Err(format!("its data is {there} bytes long, not {wanted}"));
-    }
+    differ_in_len(there.len(), wanted.len())?;
     match there.iter().zip(wanted).position(|(a, b)| a != b) {
         Some(at) => Err(format!(
             "byte {at} of its data is 0x{:02x}, not 0x{:02x}: {}",
@@ -424,6 +421,14 @@ pub(super) fn differ(there: &[u8], wanted: &[u8]) -> Result<(), String> {
             show_bytes(there)
         )),
         None => Ok(()),
+    }
+}
+
+/// Whether there are more or fewer bytes than should be.
+pub(super) fn differ_in_len(there: usize, wanted: usize) -> Result<(), String> {
+    match there == wanted {
+        true => Ok(()),
+        false => Err(format!("its data is {there} bytes long, not {wanted}")),
     }
 }
 

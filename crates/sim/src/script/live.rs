@@ -141,6 +141,9 @@ pub(super) fn run(file: &str, script: &Script, site: &mut dyn Site, terms: &Term
     let mut live = Live::new(site, terms, settings, pace);
     let ended = live.prepare().map_err(|halt| (first, halt)).and_then(|()| live.play(script));
     let outcome = match ended {
+        Ok(()) if terms.by_hand.is_some() && !live.heard => {
+            Outcome::Skipped(NEVER_HEARD.to_owned())
+        }
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
         Err((line, Halt::Stop(Stop::Mistake(mistake)))) => {
             Outcome::Wrong(vec![line.place(file, mistake)])
@@ -189,6 +192,8 @@ struct Live<'s> {
     frame_at: Instant,
     /// A frame is on its way, or was just handled.
     unsettled: bool,
+    /// A frame of the device came.
+    heard: bool,
 }
 
 impl<'s> Live<'s> {
@@ -213,6 +218,7 @@ impl<'s> Live<'s> {
             now,
             frame_at: now,
             unsettled: false,
+            heard: false,
         }
     }
 
@@ -245,7 +251,16 @@ impl<'s> Live<'s> {
         Instant::ZERO + self.site.now().since(self.began)
     }
 
+    /// Whoever answers slowly enough would never be done.
+    fn in_time(&mut self) -> Result<(), Halt> {
+        match self.site.now().since(self.began) > LONGEST {
+            true => Err(Halt::Broken(format!("it takes more than {} s here", LONGEST.as_secs()))),
+            false => Ok(()),
+        }
+    }
+
     fn line(&mut self, line: &Line) -> Result<(), Halt> {
+        self.in_time()?;
         match &line.statement {
             Statement::Out { qp, forms } => {
                 let wanted = Wanted::Frame(self.qp(qp)?.qpn);
@@ -530,6 +545,12 @@ impl Symbols for Live<'_> {
 
 /// Who waits for so long without a word is taken to hang.
 const LONG: Duration = Duration::from_secs(4);
+
+/// A script of a minute is not done by then only if somebody holds it up.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Who is not there is silent too.
+const NEVER_HEARD: &str = "no frame of the device ever came: silence shows nothing";
 
 /// What a line waits for.
 enum Wanted {

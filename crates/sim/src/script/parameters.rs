@@ -79,7 +79,8 @@ pub(super) const STATUSES: &[&str] = &[
     "fatal",
 ];
 
-pub(super) const EVENT_NAMES: &[&str] = &[
+/// The events that scripts know, by their names.
+pub const EVENT_NAMES: &[&str] = &[
     "fatal",
     "request-error",
     "access-error",

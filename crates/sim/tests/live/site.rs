@@ -32,11 +32,18 @@ pub(super) struct Engine {
     cqs: Vec<CqId>,
     regions: Vec<Option<(LKey, HostRegion)>>,
     qps: Vec<(Qpn, ServiceType, AddressVector)>,
-    wire: VecDeque<Vec<u8>>,
+    /// Frames on their way to the runner.
+    pub(super) wire: VecDeque<Vec<u8>>,
     /// What is done to each frame on its way from the device; whether it arrives.
     pub(super) spoil: fn(&mut Vec<u8>) -> bool,
     /// Lines that the agent refuses, by their first word: the number of errno.
     pub(super) refuses: Option<(&'static str, u32)>,
+    /// What an agent answers that is none: in place of what lines with this first word get.
+    pub(super) answers: Vec<(&'static str, String)>,
+    /// Frames that come as soon as there is a queue pair.
+    pub(super) strays: Vec<Vec<u8>>,
+    /// How long each answer takes.
+    pub(super) slow: Duration,
     /// Lines that were told to wait long.
     pub(super) waited: Vec<String>,
     /// The interfaces on which groups were joined.
@@ -100,6 +107,9 @@ impl Engine {
             wire: VecDeque::new(),
             spoil: |_| true,
             refuses: None,
+            answers: Vec::new(),
+            strays: Vec::new(),
+            slow: Duration::ZERO,
             waited: Vec::new(),
             joined: Vec::new(),
         }
@@ -353,6 +363,10 @@ impl Engine {
 impl Site for Engine {
     fn ask(&mut self, line: &str) -> Result<String, String> {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+        self.now = self.now + self.slow;
+        if let Some((_, answer)) = self.answers.iter().find(|(of, _)| *of == verb) {
+            return Ok(answer.clone());
+        }
         if let Some((_, number)) = self.refuses.filter(|(refused, _)| *refused == verb) {
             return Ok(format!("error {number} {verb}: no"));
         }
@@ -375,6 +389,9 @@ impl Site for Engine {
     }
 
     fn receive(&mut self, patience: Duration) -> Result<Option<Vec<u8>>, String> {
+        if !self.qps.is_empty() {
+            self.wire.extend(self.strays.drain(..));
+        }
         if self.wire.is_empty() {
             let until = self.now + patience;
             let timer = self.device.poll_timeout().filter(|at| *at <= until);

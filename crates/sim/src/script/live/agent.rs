@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use roxe_wire::Qpn;
+
 use super::{Halt, Live, difference};
 
 impl Live<'_> {
     /// Says a line to the agent.
     pub(super) fn ask(&mut self, line: &str) -> Result<Answer, Halt> {
+        self.in_time()?;
         if self.unsettled {
             // What is on the wire is handled before what is asked for now.
             self.unsettled = false;
@@ -20,14 +23,15 @@ impl Live<'_> {
             }
         }
         let answer = self.site.ask(line).map_err(Halt::Broken)?;
-        if let Some(words) = answer.strip_prefix("ok") {
+        let (verdict, words) = answer.split_once(' ').unwrap_or((&answer, ""));
+        if verdict == "ok" {
             return Ok(Answer(words.to_owned()));
         }
         let refused = answer.strip_prefix("error ").and_then(|rest| {
             let (number, why) = rest.split_once(' ')?;
-            Some(Halt::Refused(number.parse().ok()?, why.to_owned()))
+            Some(Halt::Refused(number.parse().ok()?, cut(why)))
         });
-        Err(refused.unwrap_or_else(|| Halt::Broken(format!("the agent says: {answer}"))))
+        Err(refused.unwrap_or_else(|| Halt::Broken(format!("the agent says: {}", cut(&answer)))))
     }
 }
 
@@ -75,15 +79,44 @@ impl Answer {
     }
 
     pub(super) fn text(&self, key: &str) -> Result<&str, Halt> {
-        let missing = || Halt::Broken(format!("the agent says no {key}: {}", self.0));
+        let missing = || Halt::Broken(format!("the agent says no {key}: {}", cut(&self.0)));
         self.all(key).next().ok_or_else(missing)
     }
 
-    pub(super) fn number(&self, key: &str) -> Result<u64, Halt> {
+    /// A number that is as wide as what it is for.
+    pub(super) fn number<N: TryFrom<u64>>(&self, key: &str) -> Result<N, Halt> {
         let text = self.text(key)?;
-        number(text).ok_or_else(|| Halt::Broken(format!("the agent says {key}={text}")))
+        let number = number(text).and_then(|number| N::try_from(number).ok());
+        number.ok_or_else(|| says(key, text))
+    }
+
+    /// A queue pair's number.
+    pub(super) fn qpn(&self, key: &str) -> Result<Qpn, Halt> {
+        qpn_of(self.number(key)?).ok_or_else(|| says(key, self.text(key).unwrap_or_default()))
     }
 }
+
+/// The queue pair of a number, if one can have it.
+pub(super) fn qpn_of(number: u64) -> Option<Qpn> {
+    let qpn = Qpn::new(u32::try_from(number).ok()?);
+    (u64::from(qpn.get()) == number).then_some(qpn)
+}
+
+/// What an agent says, and should not.
+pub(super) fn says(key: &str, value: &str) -> Halt {
+    Halt::Broken(format!("the agent says {key}={}", cut(value)))
+}
+
+/// The beginning of what an agent says: it may be long.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MOST_TOLD) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Characters of an answer that are told.
+const MOST_TOLD: usize = 200;
 
 /// A number as agents write it.
 pub(super) fn number(text: &str) -> Option<u64> {

@@ -3,7 +3,7 @@
 use roxe_transport::qp_state::ServiceType;
 
 use super::super::bench::{Done, Pending, is_receive};
-use super::super::frame_out::differ;
+use super::super::frame_out::{differ, differ_in_len};
 use super::super::mistake::Stop;
 use super::super::run::{bytes_of_completion, compare_completion};
 use super::super::symbols::Numbers;
@@ -59,8 +59,15 @@ impl Live<'_> {
         if compared.is_ok()
             && let Some((wanted, skip, len)) = bytes_of_completion(a, completion)
         {
-            let there = self.posted_bytes(is_receive(completion), completion.wr_id, skip, len)?;
-            compared = differ(&there, wanted).map_err(Stop::Difference);
+            // Bytes of another length are not fetched.
+            compared = match differ_in_len(len, wanted.len()) {
+                Ok(()) => {
+                    let (receive, id) = (is_receive(completion), completion.wr_id);
+                    differ(&self.posted_bytes(receive, id, skip, len)?, wanted)
+                }
+                differ => differ,
+            }
+            .map_err(Stop::Difference);
         }
         match compared {
             Err(Stop::Difference(what)) => {

@@ -134,8 +134,8 @@ impl Live<'_> {
         Ok(Region {
             index: answer.number("mr")?,
             va: answer.number("va")?,
-            l_key: answer.number("lkey")? as u32,
-            r_key: answer.number("rkey")? as u32,
+            l_key: answer.number("lkey")?,
+            r_key: answer.number("rkey")?,
         })
     }
 
@@ -165,7 +165,7 @@ impl Live<'_> {
             ObjectKind::Mw => {
                 let (pd, kind) = (self.pd(a)?, self.number_or(a, "type", 2)?);
                 let answer = self.ask(&format!("mw pd={pd} type={kind}"))?;
-                Thing::Window { index: answer.number("mw")?, key: answer.number("rkey")? as u32 }
+                Thing::Window { index: answer.number("mw")?, key: answer.number("rkey")? }
             }
             ObjectKind::Ah => {
                 let a = &self.here(a);
@@ -255,7 +255,7 @@ impl Live<'_> {
         let line = self.creation(service, a)?;
         let answer = self.ask(&line)?;
         qp.index = answer.number("qp")?;
-        qp.qpn = Qpn::new(answer.number("qpn")? as u32);
+        qp.qpn = answer.qpn("qpn")?;
         self.objects.insert(name.to_owned(), Thing::Qp(Box::new(qp.clone())));
         let until = state(a.word("state").unwrap_or("rts"));
         let mut at = QpState::Reset;
@@ -422,8 +422,8 @@ impl Live<'_> {
                 }
                 let mut region = *region;
                 let answer = self.ask(&line)?;
-                region.l_key = answer.number("lkey")? as u32;
-                region.r_key = answer.number("rkey")? as u32;
+                region.l_key = answer.number("lkey")?;
+                region.r_key = answer.number("rkey")?;
                 self.objects.insert(target.to_owned(), Thing::Region(region));
                 Ok(())
             }

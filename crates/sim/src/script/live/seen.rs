@@ -1,5 +1,6 @@
 //! What a device did: frames that arrived, completions, events.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use roxe_transport::qp_state::ServiceType;
@@ -11,6 +12,7 @@ use crate::phrase;
 use super::super::bench::{Done, Pending, is_receive};
 use super::super::frame_out;
 use super::super::parse::show_instant;
+use super::agent::{qpn_of, says};
 use super::objects::Thing;
 use super::{Answer, Halt, LOOK, Live, Wanted, number};
 
@@ -57,22 +59,25 @@ impl Live<'_> {
     /// Takes the frames that arrived; waits for the first, but not longer than `patience`.
     pub(super) fn arrivals(&mut self, patience: Duration) -> Result<(), Halt> {
         let mut patience = patience;
-        while let Some(frame) = self.site.receive(patience).map_err(Halt::Broken)? {
-            self.arrived(&frame);
+        for _ in 0..MOST_AT_ONCE {
+            let Some(frame) = self.site.receive(patience).map_err(Halt::Broken)? else {
+                return Ok(());
+            };
+            self.arrived(&frame)?;
             patience = Duration::ZERO;
         }
-        Ok(())
+        Err(too_much("frames"))
     }
 
-    fn arrived(&mut self, bytes: &[u8]) {
-        let Ok(frame) = Frame::parse(RawFrame::ethernet(bytes)) else { return };
+    fn arrived(&mut self, bytes: &[u8]) -> Result<(), Halt> {
+        let Ok(frame) = Frame::parse(RawFrame::ethernet(bytes)) else { return Ok(()) };
         let received = frame.received();
-        let Body::Whole { first, second } = received.body else { return };
+        let Body::Whole { first, second } = received.body else { return Ok(()) };
         let packet = [first, second].concat();
+        let (from, to) = (received.addressing.source, received.addressing.destination);
         let mut seen = frame_out::see(&packet, &received.addressing);
         let mut sender = None;
         if let Ok(seen) = &seen {
-            let from = received.addressing.source;
             sender = self.objects.iter().find_map(|(name, thing)| match thing {
                 Thing::Qp(qp) => {
                     let is_its = match seen.source_qp() {
@@ -85,21 +90,39 @@ impl Live<'_> {
             });
             // Somebody else's, or left over from before.
             if sender.is_none() {
-                return;
+                return Ok(());
             }
+        } else if !self.is_to_us(from, to) {
+            return Ok(());
         }
         if let Some(Err(reason)) = received.check_icrc() {
             seen = Err(reason.to_string());
         }
+        self.heard = true;
         let kept = self.keep(true, bytes.to_vec());
-        self.happened(Done::Frame { qp: sender, seen, kept });
+        self.happened(Done::Frame { qp: sender, seen, kept })
     }
 
-    fn happened(&mut self, what: Done) {
+    /// Whether a packet of which nothing else can be read went from the device to us.
+    fn is_to_us(&self, from: IpAddr, to: IpAddr) -> bool {
+        self.objects.values().any(|thing| match thing {
+            Thing::Qp(qp) => {
+                let ours = to == qp.peer_address || to.is_multicast();
+                qp.own_address == from && (ours || self.terms.ours.contains(&to))
+            }
+            _ => false,
+        })
+    }
+
+    fn happened(&mut self, what: Done) -> Result<(), Halt> {
+        if self.pending.len() >= MOST_AT_ONCE {
+            return Err(too_much("frames, completions and events that no line speaks of"));
+        }
         let at = self.site.now();
         let told = format!("{:>9}     {}", show_instant(self.clock()), self.show(&what));
         self.history.push(told);
         self.pending.push(Pending { at, what });
+        Ok(())
     }
 
     /// Takes the completions that are there.
@@ -111,7 +134,7 @@ impl Live<'_> {
                 let found: Vec<_> = answer.all("wc").map(str::to_owned).collect();
                 for wc in &found {
                     let done = self.completion(wc)?;
-                    self.happened(done);
+                    self.happened(done)?;
                 }
                 if found.len() < 16 {
                     break;
@@ -125,11 +148,12 @@ impl Live<'_> {
     /// source queue pair, queue pair.
     fn completion(&mut self, wc: &str) -> Result<Done, Halt> {
         let parts: Option<Vec<u64>> = wc.split(',').map(number).collect();
-        let Some([request, status, opcode, len, flags, extra, source, qpn]) =
-            parts.and_then(|parts| <[u64; 8]>::try_from(parts).ok())
-        else {
-            return Err(Halt::Broken(format!("the agent says wc={wc}")));
-        };
+        let parts = parts.and_then(|parts| <[u64; 8]>::try_from(parts).ok());
+        let [request, status, opcode, len, flags, extra, source, qpn] =
+            parts.ok_or_else(|| says("wc", wc))?;
+        let narrow = |part: u64| u32::try_from(part).map_err(|_| says("wc", wc));
+        let (byte_len, extra, source) = (narrow(len)?, narrow(extra)?, narrow(source)?);
+        let qpn = qpn_of(qpn).ok_or_else(|| says("wc", wc))?;
         let posted = usize::try_from(request).ok().and_then(|request| self.posted.get(request));
         let Some(posted) = posted else {
             return Err(super::difference(format!(
@@ -142,7 +166,7 @@ impl Live<'_> {
         // `ibv_poll_cq(3)`: the flag is valid for datagrams only.
         let is_datagram = |thing: &Thing| {
             matches!(thing, Thing::Qp(qp)
-                if u64::from(qp.qpn.get()) == qpn && qp.service == ServiceType::Ud)
+                if qp.qpn == qpn && qp.service == ServiceType::Ud)
         };
         let grh = flags & GRH != 0 && self.objects.values().any(is_datagram);
         // Of what failed only these mean something.
@@ -155,14 +179,14 @@ impl Live<'_> {
             wr_id,
             status,
             opcode: named.filter(|_| is_done).unwrap_or(operation),
-            byte_len: len as u32,
+            byte_len,
             extra: match flags {
-                flags if flags & WITH_IMM != 0 => Extra::Imm(ImmDt(extra as u32)),
-                flags if flags & WITH_INV != 0 => Extra::Invalidated(RKey(extra as u32)),
+                flags if flags & WITH_IMM != 0 => Extra::Imm(ImmDt(extra)),
+                flags if flags & WITH_INV != 0 => Extra::Invalidated(RKey(extra)),
                 _ => Extra::None,
             },
-            qpn: Qpn::new(qpn as u32),
-            source_qp: Qpn::new(source as u32),
+            qpn,
+            source_qp: Qpn::new(source),
             grh,
             ipv6: false, // The agent does not say.
             solicited: false,
@@ -171,12 +195,15 @@ impl Live<'_> {
 
     /// Takes the events that are there.
     pub(super) fn events(&mut self) -> Result<(), Halt> {
-        loop {
+        for told in 0.. {
             let answer = self.ask("event ms=0")?;
-            if answer.number("n")? == 0 {
+            if answer.number::<u64>("n")? == 0 {
                 break;
             }
-            let event = answer.number("event")?;
+            if told == MOST_AT_ONCE {
+                return Err(too_much("events"));
+            }
+            let event: u64 = answer.number("event")?;
             let object = self.whose(&answer);
             // The port's and the device's are about the network.
             if object.is_empty() {
@@ -184,7 +211,7 @@ impl Live<'_> {
             }
             let name = EVENTS.iter().find(|(number, _)| *number == event);
             let name = name.map_or("another", |(_, name)| *name);
-            self.happened(Done::Event { object, name });
+            self.happened(Done::Event { object, name })?;
         }
         let armed: Vec<(String, u64)> = self
             .objects
@@ -195,11 +222,11 @@ impl Live<'_> {
             })
             .collect();
         for (object, index) in armed {
-            if self.ask(&format!("notified cq={index} ms=0"))?.number("n")? != 0 {
+            if self.ask(&format!("notified cq={index} ms=0"))?.number::<u64>("n")? != 0 {
                 if let Some(Thing::Cq { armed, .. }) = self.objects.get_mut(&object) {
                     *armed = false;
                 }
-                self.happened(Done::Event { object, name: "notify" });
+                self.happened(Done::Event { object, name: "notify" })?;
             }
         }
         Ok(())
@@ -239,6 +266,14 @@ impl Live<'_> {
             Done::Event { object, name } => format!("event {object} {name}"),
         }
     }
+}
+
+/// A script is about fewer frames at one look, events at one look, and things that it does not
+/// speak of. Whoever sends more would send for ever.
+const MOST_AT_ONCE: usize = 1 << 12;
+
+fn too_much(what: &str) -> Halt {
+    Halt::Broken(format!("more comes than a script is about: over {MOST_AT_ONCE} {what}"))
 }
 
 /// Flags of `ibv_wc`.

@@ -10,8 +10,8 @@ use crate::peer::Peer;
 
 use super::super::bench::Settings;
 use super::super::syntax::{
-    Arguments, CallVerb, Expression, ObjectKind, PacketName, Script, SendVerb, Service, Statement,
-    Value, When,
+    Arguments, CallVerb, Expression, Line, ObjectKind, PacketName, Script, SendVerb, Service,
+    Statement, Value, When,
 };
 use super::Terms;
 
@@ -31,7 +31,12 @@ pub(super) fn pace(script: &Script, settings: &Settings, terms: &Terms) -> Resul
         return Err("it needs congestion control".to_owned());
     }
     let pace = Pace::of(script)?;
-    let time: Duration = script.lines.iter().map(|line| pace.stretch(latest(line.when))).sum();
+    let is_quiet = |line: &&Line| matches!(line.statement, Statement::Quiet);
+    // The end is one too.
+    let silences = script.lines.iter().filter(is_quiet).count() + 1;
+    let silence = terms.silence.saturating_mul(u32::try_from(silences).unwrap_or(u32::MAX));
+    let waits = script.lines.iter().map(|line| pace.stretch(latest(line.when)));
+    let time = waits.fold(silence, Duration::saturating_add);
     if time > MOST_TIME {
         return Err(format!("it takes {} s", time.as_secs()));
     }

@@ -8,6 +8,7 @@ use super::super::mistake::Mistake;
 use super::super::objects::{BUFFER_LEN, rights};
 use super::super::symbols::Symbols as _;
 use super::super::syntax::{Arguments, SendVerb, Value};
+use super::agent::says;
 use super::objects::{Region, Thing};
 use super::{Halt, Live};
 
@@ -81,7 +82,7 @@ impl Live<'_> {
         let line = format!("send qp={qp} id={request}{words}{elements}{target} flags={flags}");
         let answer = self.ask(&line)?;
         if let Some((window, _)) = &renamed {
-            let (window, key) = (window.clone(), answer.number("rkey")? as u32);
+            let (window, key) = (window.clone(), answer.number("rkey")?);
             self.set_key(&window, key);
         }
         self.posted.push(Posted { id, operation, places, renamed });
@@ -241,12 +242,13 @@ impl Live<'_> {
         let mut bytes = Vec::new();
         while bytes.len() < len {
             let some = (len - bytes.len()).min(MOST_PEEKED);
-            let line =
-                format!("peek mr={} off={} len={some}", region.index, at + bytes.len() as u64);
+            // What lies behind a region's end its agent refuses.
+            let off = at.saturating_add(bytes.len() as u64);
+            let line = format!("peek mr={} off={off} len={some}", region.index);
             let answer = self.ask(&line)?;
             let hex = answer.text("hex")?;
             let read = unhex(hex).filter(|read| read.len() == some);
-            bytes.extend(read.ok_or_else(|| Halt::Broken(format!("the agent says hex={hex}")))?);
+            bytes.extend(read.ok_or_else(|| says("hex", hex))?);
         }
         Ok(bytes)
     }
@@ -256,7 +258,7 @@ impl Live<'_> {
         let mut at = at;
         for some in bytes.chunks(MOST_POKED) {
             self.ask(&format!("poke mr={} off={at} hex={}", region.index, hex(some)))?;
-            at += some.len() as u64;
+            at = at.saturating_add(some.len() as u64);
         }
         Ok(())
     }
