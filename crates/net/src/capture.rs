@@ -134,8 +134,11 @@ struct Shared {
 #[derive(Default)]
 struct Trouble {
     last: Option<String>,
-    listener: Option<Box<dyn FnOnce(&str) + Send>>,
+    listener: Option<OnTrouble>,
 }
+
+/// Hears what went wrong, once.
+type OnTrouble = Box<dyn FnOnce(&str) + Send>;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
