@@ -135,7 +135,7 @@ fn accept<'a>(
         Ok(connected) => Ok(End::new(rig, connected, arguments)),
         Err(error @ Error::Cm(CmError::DeviceGone)) => return Err(error.into()),
         Err(error) => {
-            let client = client.map_or("a client".to_owned(), |client| client.to_string());
+            let client = client.map_or_else(|| "a client".to_owned(), |client| client.to_string());
             Err(format!("{client} asked for a connection and did not take it: {error}"))
         }
     })
