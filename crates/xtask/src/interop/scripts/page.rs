@@ -6,7 +6,8 @@ use super::list::{Difference, Differences};
 use super::said::{Run, Verdict};
 use super::{FOLDER, Recorded, SERIES};
 
-/// The page's part about scripts. `recorded` are the recordings, `rules` says what a script is about.
+/// The page's part about scripts. `recorded` are the recordings; `rules` says what a script is
+/// about.
 pub(super) fn render(
     kernels: &[Run],
     list: &Differences,
