@@ -70,7 +70,7 @@ impl Stop {
 impl std::fmt::Display for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (Self::Usage(why) | Self::Lacking(why) | Self::Other(why)) = self;
-        why.fmt(f)
+        write!(f, "{why}")
     }
 }
 
@@ -115,8 +115,8 @@ enum Where {
 
 impl Arguments {
     fn read(words: impl Iterator<Item = String>) -> Outcome<Self> {
-        const USAGE: &str = "usage: interop FOLDER ROXE KERNEL INITRD [--stay] | --peer=HOST[:PORT] \
-             --via=DEVICE | --list [--reduced] [--keep] [WORD…]";
+        const USAGE: &str = "usage: interop FOLDER ROXE KERNEL INITRD [--stay] | \
+             --peer=HOST[:PORT] --via=DEVICE | --list [--reduced] [--keep] [WORD…]";
         let (options, words): (Vec<_>, Vec<_>) = words.partition(|it| it.starts_with("--"));
         let value =
             |key: &str| options.iter().find_map(|it| it.strip_prefix(key)).map(str::to_owned);
@@ -195,13 +195,14 @@ fn stay(guest: &mut Guest, roxe: &Path) -> Outcome<bool> {
     let enter = format!("nsenter --net=/proc/{}/task/{thread}/ns/net", std::process::id());
     let (address, interface, roxe) = (guest.address, guest::INTERFACE, roxe.display());
     println!(
-        "It stays until ^C. Its adapter rxe0 has {address}; {interface}, at 10.10.0.1, leads there, in a \
-         network\nnamespace of its own. As root, from another terminal:\n\n  \
+        "It stays until ^C. Its adapter rxe0 has {address}; {interface}, at 10.10.0.1, leads \
+         there, in a network\nnamespace of its own. As root, from another terminal:\n\n  \
          {enter} {roxe} script --peer {address} \\\n    --untold access-error,request-error,fatal \
          FILE.roce\n  \
          {enter} cargo xtask interop \\\n    --peer {address} --via xdp:{interface} --reduced \
          errors\n  \
-         {enter} curl -s --data-binary 'rdma link; ip address' \\\n    http://{address}:7000/cgi-bin/run\n\n\
+         {enter} curl -s --data-binary 'rdma link; ip address' \\\n    \
+         http://{address}:7000/cgi-bin/run\n\n\
          The last runs a shell script in the guest. Its console: {}",
         guest.console().display()
     );

@@ -116,8 +116,9 @@ pub(crate) fn parts(items: &[Item]) -> String {
         }
     }
     let mut text = String::from(
-        "A cell's name is ROW COLUMN TABLE PORT; WORDs choose those whose names have all of them, as \
-         in\n`cargo xtask interop 'RC READ' IPv6 requester`. --list with WORDs names the cells.\n",
+        "A cell's name is ROW COLUMN TABLE PORT; WORDs choose those whose names have all of \
+         them, as in\n`cargo xtask interop 'RC READ' IPv6 requester`. --list with WORDs names \
+         the cells.\n",
     );
     for (port, table, rows, columns) in parts {
         text += &format!("\n{table} {}\n", port.name());

@@ -455,7 +455,7 @@ impl Pair<'_> {
         match failed[..] {
             [RETRY_EXC_ERR, ref rest @ ..] if rest.iter().all(|it| *it == WR_FLUSH_ERR) => Ok(()),
             _ => {
-                let failed: Vec<_> = failed.into_iter().map(status_name).collect();
+                let failed: Vec<_> = failed.iter().map(|it| status_name(*it)).collect();
                 Err(format!("its requests ended with [{}]", failed.join(", ")).into())
             }
         }
