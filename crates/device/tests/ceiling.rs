@@ -235,7 +235,7 @@ fn a_fast_port_is_not_held_below_its_rate_by_who_is_woken_late() {
     for control in CONTROLS {
         let mut pair = Pair::at(fast, control, true, Load::Writes(ServiceType::Rc));
         pair.go();
-        let share = pair.share(Duration::from_millis(20), Duration::from_micros(100));
+        let share = pair.share(Duration::from_millis(10), Duration::from_micros(100));
         assert!((0.98..=1.02).contains(&share), "{}: {share}", control.name());
     }
 }
