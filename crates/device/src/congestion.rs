@@ -38,7 +38,8 @@ pub struct Congestion {
     /// itself is no faster, or nobody said how fast it is, one that nothing slows down sends what
     /// it has.
     pub is_ceiling: bool,
-    /// How much a queue pair that is paced may send at once.
+    /// How much a queue pair that is paced may send at once; at a ceiling, what the port sends in
+    /// 250 µs if that is more.
     pub burst: Burst,
     /// How marked packets are answered; `None` for not at all.
     pub notification_point: Option<NotificationPoint>,

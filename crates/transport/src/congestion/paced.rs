@@ -5,6 +5,8 @@
 //! nothing. The pacer lets them leave at window/round trip, so that the window is not sent at once
 //! when an acknowledgement opens it, and so that a window of less than a packet is kept too.
 
+use core::time::Duration;
+
 use roxe_wire::{Instant, Psn};
 
 use super::controller::{Controller, Limits};
@@ -20,8 +22,18 @@ pub struct Line {
     /// Whether a queue pair is paced at that rate, too. Where the line itself is no faster, or
     /// nobody said how fast it is, one that nothing slows down sends what it has.
     pub is_ceiling: bool,
-    /// How much may be sent at once after a pause.
+    /// How much may be sent at once after a pause; at a ceiling, what the line sends in 250 µs if
+    /// that is more: a thread that sleeps is not woken sooner.
     pub burst: Burst,
+}
+
+impl Line {
+    /// How much may be sent at once at its rate, if it is a ceiling.
+    #[expect(clippy::cast_possible_truncation, reason = "more than fits is as much as fits")]
+    fn ceiling(&self) -> Option<Burst> {
+        let slept = self.rate.bytes_in(Duration::from_micros(250));
+        self.is_ceiling.then(|| Burst(self.burst.0.max(slept as u32)))
+    }
 }
 
 /// How fast one queue pair may send now.
@@ -51,7 +63,7 @@ impl Paced {
             controller: Controller::new(control, line.rate, packet)?,
             line,
             pacer: Pacer::new(line.burst),
-            ceiling: line.is_ceiling.then(|| Pacer::new(line.burst)),
+            ceiling: line.ceiling().map(Pacer::new),
             packet,
             held: None,
             answers_held: None,
@@ -88,9 +100,9 @@ impl Paced {
     pub(crate) fn set(&mut self, control: &CongestionControl, line: Line) -> bool {
         self.line = line;
         self.pacer.set_burst(line.burst);
-        self.ceiling = line.is_ceiling.then(|| {
-            let mut kept = self.ceiling.take().unwrap_or_else(|| Pacer::new(line.burst));
-            kept.set_burst(line.burst);
+        self.ceiling = line.ceiling().map(|burst| {
+            let mut kept = self.ceiling.take().unwrap_or_else(|| Pacer::new(burst));
+            kept.set_burst(burst);
             kept
         });
         self.ask_again(Instant::ZERO);
@@ -287,8 +299,6 @@ impl Paced {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::super::{Dcqcn, Swift, Timely};
     use super::*;
 
