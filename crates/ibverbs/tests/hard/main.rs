@@ -111,6 +111,20 @@ fn two_processes_share_an_adapter_and_its_address() {
     assert_eq!(said, "both\n");
 }
 
+/// Nobody there refuses a call, so that the client may come first.
+#[test]
+fn programs_of_two_processes_connect_at_one_address() {
+    let rping = |side: &str| {
+        let mut command = with_library("rping", "host:127.0.10.11");
+        command.args([side, "-a", "127.0.10.11", "-C", "10", "-V"]);
+        command.spawn().expect("apt-get install rdmacm-utils")
+    };
+    let sides = [rping("-s"), rping("-c")];
+    for side in sides {
+        printed(&side.wait_with_output().expect("it runs"));
+    }
+}
+
 #[test]
 fn a_signal_ends_a_wait_where_the_program_says_so() {
     let said = Program::new("signals", include_str!("signals.c")).run("udp:127.0.10.5");
