@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
             let about = peer.as_ref().map_or("", live::Peer::about);
             let name = name_of(file);
             // Who reads frames alone is to know of what they are.
-            let of_all = (!about.is_empty()).then(|| format!("{name} against {about}; "));
+            let of_all = (!about.is_empty()).then(|| format!("; of {name} against {about}"));
             let frames = played.frames.iter().enumerate().map(|(at, frame)| Frame {
                 time: frame.time,
                 bytes: &frame.bytes,
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
                     false => Direction::Inbound,
                 }),
                 comment: match &of_all {
-                    Some(of_all) if at == 0 => format!("{of_all}{}", frame.comment),
+                    Some(of_all) if at == 0 => format!("{}{of_all}", frame.comment),
                     _ => frame.comment.clone(),
                 },
             });

@@ -172,8 +172,8 @@ impl<'g> Peer<'g> {
         if self.is_rxe { "rxe" } else { "the peer" }
     }
 
-    /// Why our adapter, as it was chosen, would take nothing that the peer sends over IPv4, and what
-    /// to say instead.
+    /// Why our adapter, as it was chosen, would take nothing that the peer sends over IPv4, and
+    /// what to say instead.
     pub(crate) fn unverifiable(&self) -> Option<String> {
         let via = self.via.as_ref().filter(|via| via.starts_with("udp:"))?;
         let is_met = self.is_rxe && self.addresses[Family::V4 as usize].is_some();

@@ -324,7 +324,7 @@ mod tests {
         ];
         let page = render(&[("today".to_owned(), rows)], "");
         assert!(page.ends_with("\n## Linux 6.1, AF_XDP: IPv4\n\nn/a: none; no tags\n"), "{page}");
-        let rows = vec![line("RC READ", "both 256", "wrong", "late (recorded: some/x.pcapng)")];
+        let rows = vec![line("RC READ", "both 256", "wrong", "late (recorded: x.pcapng)")];
         let page = render(&[("today".to_owned(), rows)], "");
         assert!(page.ends_with("\n[1] late\n"), "{page}");
     }

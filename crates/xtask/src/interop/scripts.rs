@@ -20,7 +20,7 @@ use crate::child::{self, Heard, Listener};
 use crate::stop::Stop;
 use crate::test::Tally;
 use crate::{say, tell, tools, workspace};
-use list::{Difference, Differences};
+use list::Differences;
 use page::{RIGHT, TITLE, render};
 use said::{Run, Verdict};
 
