@@ -31,8 +31,8 @@ pub struct Conduct {
     pub obeys_credits: bool,
     /// The ACK timer runs so long at the least, whatever the attribute says.
     pub least_timeout: Duration,
-    /// So many packets at the most are under way after the ACK timer ran out, until an answer comes.
-    /// A receiver that is behind finds what was sent before it was slow, and not all of it again.
+    /// So many packets at the most are under way after the ACK timer ran out, until an answer
+    /// comes: a receiver that is behind is not sent all of it again.
     pub window_after_timeout: u32,
     /// A further timeout without an answer in between comes after twice the time, from the third on
     /// after four times: as late as the timer may be. IBA vol 1 §9.7.6.1.3
