@@ -119,9 +119,9 @@ fn programs_find_the_adapters_that_are_named_and_no_others() {
     if !is_root() {
         return;
     }
-    let host = Cable::new(4500).a;
+    let cable = Cable::new(4500);
     let alone = |line: &str, devices: &str| {
-        let output = host.run(|| program_on(line, devices).output());
+        let output = cable.a.run(|| program_on(line, devices).output());
         String::from_utf8(output.expect("apt-get install ibverbs-utils").stdout).expect("text")
     };
     let listed = |devices: &str| {
@@ -141,8 +141,8 @@ fn an_adapter_that_another_process_has_is_refused_in_a_sentence() {
     if !is_root() {
         return;
     }
-    let host = Cable::new(4500).a;
-    host.run(|| {
+    let cable = Cable::new(4500);
+    cable.a.run(|| {
         let _first = roxe_verbs::open("xdp:va").expect("nobody has it");
         let second = program_on("ibv_devinfo", "xdp:va").output().expect("ibverbs-utils is there");
         let complaint = String::from_utf8(second.stderr).expect("text");

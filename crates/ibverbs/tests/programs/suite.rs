@@ -28,8 +28,8 @@ pub(crate) fn run(device: &str, folder: &Path) -> Results {
         .args(&names)
         // It finds its modules beside the script's folder.
         .current_dir(folder.parent().unwrap_or(folder));
-    let host = Cable::new(4500).a;
-    let output = host.run(|| command.output()).expect("apt-get install python3-pyverbs");
+    let cable = Cable::new(4500);
+    let output = cable.a.run(|| command.output()).expect("apt-get install python3-pyverbs");
     read(&names, &output)
 }
 
