@@ -31,12 +31,6 @@ pub struct Conduct {
     pub obeys_credits: bool,
     /// The ACK timer runs so long at the least, whatever the attribute says.
     pub least_timeout: Duration,
-    /// So many packets at the most are under way after the ACK timer ran out, until an answer
-    /// comes: a receiver that is behind is not sent all of it again.
-    pub window_after_timeout: u32,
-    /// A further timeout without an answer in between comes after twice the time, from the third on
-    /// after four times: as late as the timer may be. IBA vol 1 §9.7.6.1.3
-    pub backs_off: bool,
     /// A request behind one that found no receive buffer is refused with a sequence NAK of its own.
     pub nak_after_rnr: bool,
     /// What refuses a message that does not fit its receive buffer.
@@ -75,8 +69,6 @@ impl Conduct {
         grants_credits: false,
         obeys_credits: true,
         least_timeout: Duration::ZERO,
-        window_after_timeout: u32::MAX,
-        backs_off: false,
         nak_after_rnr: false,
         too_long: NakCode::InvalidRequest,
         resumes_reads: false,
@@ -93,15 +85,8 @@ impl Conduct {
         ..Self::DEFAULT
     };
 
-    /// Ours where messages are posted many at a time, so that one acknowledgement answers them, and
-    /// where hosts are kept from their work and lose what they have no room for: whoever does not
-    /// answer is asked for less, and less often.
-    pub const ADAPTER: Self = Self {
-        asks_for_each_message: false,
-        window_after_timeout: 16,
-        backs_off: true,
-        ..Self::DEFAULT
-    };
+    /// Ours where messages are posted many at a time: one acknowledgement answers them.
+    pub const ADAPTER: Self = Self { asks_for_each_message: false, ..Self::DEFAULT };
 
     /// As Linux rxe behaves. 06-6.1
     pub const RXE: Self = Self {

@@ -7,16 +7,12 @@ use core::time::Duration;
 use roxe_wire::{Instant, Psn, RnrTimer};
 
 use crate::adapter::{Adapter, Count};
-use crate::conduct::Conduct;
 use crate::failure::{Failure, Why};
 use crate::requester::Requester;
 use crate::work::Attributes;
 
 /// The value of `rnr_retry` that means "for ever".
 const RNR_RETRY_FOR_EVER: u8 = 7;
-
-/// A timer may run out four times as late as its attribute says.
-const MOST_DOUBLINGS: u8 = 2;
 
 /// Counters and timers of one requester.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,14 +33,10 @@ pub(crate) struct Retry {
     not_ready_at: Option<Psn>,
     /// The ACK timer runs so long at the least.
     least_timeout: Duration,
-    /// Each timeout without progress in between is waited for longer.
-    backs_off: bool,
-    /// So many packets are under way until what was timed out is answered.
-    window_after_timeout: u32,
 }
 
 impl Retry {
-    pub(super) const fn new(attributes: &Attributes, conduct: &Conduct) -> Self {
+    pub(super) const fn new(attributes: &Attributes, least_timeout: Duration) -> Self {
         Self {
             tries: attributes.retry_cnt,
             rnr_tries: attributes.rnr_retry,
@@ -53,9 +45,7 @@ impl Retry {
             rnr_until: None,
             going_back_to: None,
             not_ready_at: None,
-            least_timeout: conduct.least_timeout,
-            backs_off: conduct.backs_off,
-            window_after_timeout: conduct.window_after_timeout,
+            least_timeout,
         }
     }
 
@@ -74,15 +64,8 @@ impl Retry {
 
     //= BC-121
     fn restart(&mut self, now: Instant, attributes: &Attributes) {
-        let doublings = if self.backs_off { self.timeouts.min(MOST_DOUBLINGS) } else { 0 };
         let wait = attributes.timeout.duration();
-        self.ack_deadline =
-            wait.map(|wait| now + (wait * (1 << doublings)).max(self.least_timeout));
-    }
-
-    /// How many packets may be under way: after a timeout few, until there is an answer.
-    pub(super) const fn window(&self) -> u32 {
-        if self.timeouts == 0 { u32::MAX } else { self.window_after_timeout }
+        self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
     }
 
     /// When something is to be done, if ever.
