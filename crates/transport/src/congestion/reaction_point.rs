@@ -194,11 +194,13 @@ impl ReactionPoint {
     /// Other parameters from now on, up to `line_rate`. The rate stays, as far as they allow; one
     /// that was the line's goes on to be that.
     pub fn set(&mut self, dcqcn: Dcqcn, line_rate: Rate) {
-        if self.current >= self.line_rate {
-            (self.current, self.target) = (line_rate, line_rate);
-        }
+        // Who is not slowed down goes as fast as may be from now on.
+        let is_slowed = self.current < self.most();
         (self.dcqcn, self.line_rate) = (dcqcn, line_rate);
         let (least, most) = (dcqcn.rp_min_rate, self.most());
+        if !is_slowed {
+            (self.current, self.target) = (most, most);
+        }
         self.current = self.current.max(least).min(most);
         self.target = self.target.max(least).min(most);
     }
