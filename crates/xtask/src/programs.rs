@@ -4,6 +4,8 @@
 
 use std::fs;
 
+use std::num::NonZeroUsize;
+
 use anyhow::{Context as _, Result};
 
 use crate::stop::Stop;
@@ -61,7 +63,7 @@ impl Chosen {
                 "--no-guest" => chosen.kernel = None,
                 "--kernel" => chosen.kernel = Some(words.next().ok_or_else(usage)?.clone()),
                 "--lanes" => {
-                    let lanes: usize =
+                    let lanes: NonZeroUsize =
                         words.next().and_then(|it| it.parse().ok()).ok_or_else(usage)?;
                     chosen.handed_on.push(format!("--lanes={lanes}"));
                 }

@@ -24,6 +24,7 @@ mod suite;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -66,7 +67,7 @@ struct Arguments {
     /// The guest's kernel and initial file system.
     guest: Option<[PathBuf; 2]>,
     /// How many cells without a guest are played side by side.
-    lanes: usize,
+    lanes: NonZeroUsize,
     /// Only cells whose column and row have all of these words.
     words: Vec<String>,
 }
@@ -93,7 +94,7 @@ impl Arguments {
             page: path("--page="),
             suite: path("--suite="),
             guest: path("--kernel=").zip(path("--initrd=")).map(|(one, two)| [one, two]),
-            lanes: value("--lanes=").map_or(Ok(1), str::parse)?,
+            lanes: value("--lanes=").map_or(Ok(NonZeroUsize::MIN), str::parse)?,
             words,
         })
     }
@@ -131,7 +132,7 @@ fn run(arguments: &Arguments) -> Outcome<usize> {
     let progress = Progress { kept, count, played: 0.into(), wrong: 0.into(), mouth: ().into() };
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..arguments.lanes {
+        for _ in 0..arguments.lanes.get() {
             scope.spawn(|| {
                 while let Some((column, row)) = here.get(next.fetch_add(1, Relaxed)) {
                     progress.play(column, &row.name(), || column.between_hosts(row));

@@ -155,11 +155,14 @@ fn part_at_exit() {
         if OF.get().is_some_and(|life| life.goes_on()) {
             // Whoever ends may hold a lock: nobody waits for ever.
             let (done, wait) = mpsc::channel();
-            thread::spawn(move || {
+            let parts = thread::Builder::new().spawn(move || {
                 part_from_all();
                 done.send(())
             });
-            let _ = wait.recv_timeout(PARTING);
+            // Without a thread to be had the peers find out by themselves.
+            if parts.is_ok() {
+                let _ = wait.recv_timeout(PARTING);
+            }
         }
     }
     OF.get_or_init(|| {
