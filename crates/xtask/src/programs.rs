@@ -3,7 +3,6 @@
 //! kept below `target/programs`; with `--page` that becomes `docs/programs.md`.
 
 use std::fs;
-
 use std::num::NonZeroUsize;
 
 use anyhow::{Context as _, Result};
