@@ -241,10 +241,11 @@ impl Client {
     }
 }
 
-/// Whether a process with this `/proc/PID/stat` is stopped, by a signal or whoever traces it. Its
-/// program's name stands in brackets before its state, and may have some of its own.
+/// Whether a process with this `/proc/PID/stat` is stopped by a signal: one that is traced stops
+/// for moments only. Its program's name stands in brackets before its state, and may have some of
+/// its own.
 fn is_stopped(stat: &str) -> bool {
-    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
 }
 
 /// Reads, if nothing is there. Says whether it could: a signal may come between.
@@ -289,8 +290,8 @@ mod tests {
 
     #[test]
     fn whether_a_process_is_stopped_stands_behind_its_name() {
-        assert!(is_stopped("12 (roxe) T 1 12 12 0") && is_stopped("12 (a) S (T) t 1 12"));
-        for stat in ["12 (roxe) S 1 12 12 0", "12 (T) T) R 1 12", "12 (T", ""] {
+        assert!(is_stopped("12 (roxe) T 1 12 12 0") && is_stopped("12 (a) S (T) T 1 12"));
+        for stat in ["12 (roxe) S 1 12 12 0", "12 (roxe) t 1 12", "12 (T) T) R 1 12", "12 (T", ""] {
             assert!(!is_stopped(stat), "{stat}");
         }
     }
