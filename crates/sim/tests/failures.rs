@@ -312,4 +312,10 @@ fn the_frame_at_which_a_script_fails_says_what_was_expected() {
                 ok len 2; instead: completion q1 recv id 1 ok";
     assert!(found[1].starts_with(head), "{}", found[1]);
     assert!(found[1].ends_with(", len is 1, not 2"), "{}", found[1]);
+    // Nor here, though one waits for the line that speaks of it.
+    for last in ["+0 completion recv id 1 ok len 2", "+0 counter icrc_bad 1"] {
+        let found = told(last);
+        let head = format!("line 4: expected: {last}; ");
+        assert!(found[1].starts_with(&head) && !found[1].contains("instead this"), "{}", found[1]);
+    }
 }

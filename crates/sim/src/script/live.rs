@@ -470,7 +470,10 @@ impl<'s> Live<'s> {
     }
 
     fn failure(&mut self, file: &str, line: &Line, what: String) -> Failure {
-        tell_in_frames(self.frames.as_deref_mut(), self.pending.first(), line, &what);
+        let first = self.pending.first();
+        let instead = first.filter(|first| what.contains(&self.show(&first.what)));
+        let instead = instead.and_then(Pending::kept);
+        tell_in_frames(self.frames.as_deref_mut(), instead, line, &what);
         let from = self.history.len().saturating_sub(self.terms.play.before);
         Failure {
             file: file.to_owned(),

@@ -72,7 +72,10 @@ pub(super) fn run(file: &str, script: &Script, how: &Play) -> Played {
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
         Err((line, Stop::Mistake(mistake))) => wrong(line, mistake),
         Err((line, Stop::Difference(what))) => {
-            tell_in_frames(bench.frames.as_deref_mut(), bench.pending.first(), line, &what);
+            let first = bench.pending.first();
+            let instead = first.filter(|first| what.contains(&bench.show(&first.what)));
+            let instead = instead.and_then(Pending::kept);
+            tell_in_frames(bench.frames.as_deref_mut(), instead, line, &what);
             Outcome::Failed(failure(file, line, what, &bench, how.before))
         }
     };
@@ -132,10 +135,10 @@ pub(super) fn comment_checked(line: &Line, difference: Option<&str>) -> String {
 }
 
 /// Says in the frames that are kept which line did not come true, unless one says so already: at
-/// that which came `instead`, or behind the last one.
+/// that which came `instead`, or behind the last one if it was no frame that came.
 pub(super) fn tell_in_frames(
     frames: Option<&mut [PlayedFrame]>,
-    instead: Option<&Pending>,
+    instead: Option<usize>,
     line: &Line,
     what: &str,
 ) {
@@ -147,8 +150,7 @@ pub(super) fn tell_in_frames(
     if frames.iter().any(|frame| frame.comment.starts_with(&head)) {
         return;
     }
-    let kept = instead.and_then(Pending::kept);
-    if let Some(frame) = kept.and_then(|kept| frames.get_mut(kept)) {
+    if let Some(frame) = instead.and_then(|kept| frames.get_mut(kept)) {
         frame.comment = head + "instead this";
     } else if let Some(last) = frames.last_mut() {
         let separator = if last.comment.is_empty() { "" } else { "; then " };

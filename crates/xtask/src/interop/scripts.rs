@@ -102,26 +102,31 @@ fn write_page(kernels: &[Run], list: &Differences) -> Result<()> {
 type Recorded = BTreeMap<(String, &'static str), String>;
 
 /// Keeps recordings of what rxe does wrong: of each script and entry of the list one, of the first
-/// kernel of which one has frames.
+/// kernel of which one has frames. Without one of them, those that are there stay.
 fn keep_captures(list: &Differences) -> Result<Recorded> {
-    let folder = workspace::root().join(CAPTURES);
-    // What rxe does right by now has none.
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {CAPTURES}"))?;
     let mut recorded = Recorded::new();
+    let mut recordings = Vec::new();
     for it in list.list.iter().filter(|it| it.right == RIGHT[0].0) {
         let name = capture_of(&it.script, "");
         for series in SERIES.into_iter().filter(|series| it.is_on(series)) {
-            let recording = fs::read(runs(series).join("captures").join(&name));
-            let recording = recording.with_context(|| format!("no recording {name}"))?;
+            let path = runs(series).join("captures").join(&name);
+            let recording = fs::read(&path);
+            let recording = recording.with_context(|| format!("cannot read {}", path.display()))?;
             if has_frames(&recording) {
                 let is_taken = recorded.values().any(|known| *known == name);
                 let name = if is_taken { capture_of(&it.script, series) } else { name };
-                fs::write(folder.join(&name), recording)?;
+                recordings.push((name.clone(), recording));
                 recorded.insert((it.script.clone(), series), name);
                 break;
             }
         }
+    }
+    let folder = workspace::root().join(CAPTURES);
+    // What rxe does right by now has none.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {CAPTURES}"))?;
+    for (name, recording) in recordings {
+        fs::write(folder.join(name), recording)?;
     }
     Ok(recorded)
 }
