@@ -38,9 +38,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
         Ok(entries) => entries,
         Err(error) => return Ok(Outcome::usage(error)),
     };
+    let read = if arguments.devices.is_some() { None } else { arguments.config.file() };
     for index in 0..entries.len() {
         if let Some(capture) = &arguments.capture {
-            capture::overwrites_none(&numbered(capture, index), arguments.config.file())?;
+            capture::overwrites_none(&numbered(capture, index), read.as_deref())?;
         }
     }
     if entries.is_empty() {

@@ -69,6 +69,23 @@ fn the_program_gets_library_and_devices_and_its_status_is_ours() {
     assert_eq!(lines.next(), Some(expected));
 }
 
+/// Whether an option or a variable names it.
+#[test]
+fn the_file_of_devices_is_not_recorded_over() {
+    let roxe = Installed::new("over").with_library();
+    let file = roxe.0.join("devices.toml");
+    let devices = "[a]\nport = \"udp:127.0.0.7\"\n";
+    fs::write(&file, devices).expect("there is room");
+    let name = file.to_str().expect("text");
+    let named = roxe.run(&["--config", name, "--capture", name, "--", "true"]);
+    let mut command = roxe.command(&["--capture", name, "--", "true"]);
+    let by_variable = command.env("ROXE_CONFIG", &file).output().expect("roxe runs");
+    for output in [named, by_variable] {
+        assert!(text(&output.stderr).contains("devices.toml, which is read"), "{output:?}");
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), devices);
+    }
+}
+
 #[test]
 fn signals_go_to_the_program() {
     let roxe = Installed::new("signals").with_library();
