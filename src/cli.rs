@@ -1,9 +1,10 @@
 //! The command line as one type.
 
+use std::env;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::num::ParseIntError;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
@@ -94,7 +95,7 @@ impl ExplainArguments {
             Color::Auto => {
                 !self.json
                     && std::io::stdout().is_terminal()
-                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+                    && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
             }
         }
     }
@@ -703,9 +704,9 @@ pub(crate) struct ConfigArgument {
 }
 
 impl ConfigArgument {
-    /// The file.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        self.config.as_deref()
+    /// The file: the one that is named here, or by the variable.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        self.config.clone().or_else(|| env::var_os("ROXE_CONFIG").map(PathBuf::from))
     }
 
     /// The adapters there are.

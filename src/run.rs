@@ -1,30 +1,27 @@
 //! `roxe run`: a program that was made for a card, with our libraries, our adapters, and what such
 //! programs look for in the file system.
-//!
-//! The libraries lie in `../lib/roxe` beside this program where it is installed, and in `lib` where
-//! it was built.
 
 mod program;
 mod view;
 
-use std::env;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, exit, id};
+use std::process::{ExitStatus, exit, id};
 use std::thread;
 
 use anyhow::{Context as _, Result};
 use roxe_verbs::{DeviceEntry, DeviceString, Error};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use signal_hook::consts::{
+    SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
-use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::Cause;
 
 use crate::capture;
@@ -35,37 +32,37 @@ use crate::outcome::{Outcome, complain};
 pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
     let (program, rest) = arguments.program.split_first().expect("clap asks for one");
     if let Some(parent) = arguments.begun_by {
-        return Ok(program::become_it(parent, program, rest));
+        return program::become_it(parent, program, rest);
     }
     let entries = match devices(arguments) {
         Ok(entries) => entries,
         Err(error) => return Ok(Outcome::usage(error)),
     };
+    let read = if arguments.devices.is_some() { None } else { arguments.config.file() };
     for index in 0..entries.len() {
         if let Some(capture) = &arguments.capture {
-            capture::overwrites_none(&numbered(capture, index), arguments.config.file())?;
+            capture::overwrites_none(&numbered(capture, index), read.as_deref())?;
         }
     }
     if entries.is_empty() {
         complain("no interface is up and has an address: `ip address`, or name devices with -d");
         return Ok(Outcome::Lacking);
     }
-    let Some(libraries) = libraries()? else {
+    if program::libraries()?.is_none() {
         complain(format_args!(
-            "{LIBRARY} is neither in ../lib/roxe nor in lib beside this program: \
-             `cargo build -p roxe-ibverbs` makes it"
+            "{} is neither in ../lib/roxe nor in lib beside this program: \
+             `cargo build -p roxe-ibverbs` makes it",
+            program::LIBRARY
         ));
         return Ok(Outcome::Lacking);
-    };
+    }
     if let Some(why) = program::is_deaf(program) {
         complain(format_args!("{}: {why}", program.to_string_lossy()));
     }
     // Only root may, and most programs do without.
     let _ = view::make(&entries);
     let mut command = program::begin(program, rest);
-    command
-        .env("LD_LIBRARY_PATH", before(libraries, env::var_os("LD_LIBRARY_PATH")))
-        .env("ROXE_DEVICES", in_variable(&entries));
+    command.env("ROXE_DEVICES", in_variable(&entries));
     let stories = if arguments.quiet { None } else { stories() };
     if let Some(stories) = &stories {
         command.env("ROXE_STORIES", format!("/proc/{}/fd/{}", id(), stories.as_raw_fd()));
@@ -78,7 +75,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
             return Ok(Outcome::Lacking);
         }
     };
-    let status = wait(child, signals)?;
+    let status = wait(Pid::from_child(&child), signals)?;
     if let Some(stories) = stories.filter(|_| !status.success()) {
         tell(stories);
     }
@@ -125,23 +122,6 @@ fn in_variable(entries: &[DeviceEntry]) -> String {
     entries.iter().map(named).collect::<Vec<_>>().join(";")
 }
 
-/// The folder of the libraries.
-fn libraries() -> io::Result<Option<PathBuf>> {
-    let program = env::current_exe()?.canonicalize()?;
-    let beside = program.parent().unwrap_or_else(|| Path::new("/"));
-    let places = [beside.join("../lib/roxe"), beside.join("lib")];
-    Ok(places.into_iter().find(|place| place.join(LIBRARY).exists()))
-}
-
-fn before(first: PathBuf, others: Option<OsString>) -> OsString {
-    let mut path = first.into_os_string();
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
-        path.push(":");
-        path.push(others);
-    }
-    path
-}
-
 /// Room for why queue pairs ended: a file without a place.
 fn stories() -> Option<File> {
     memfd_create("roxe-stories", MemfdFlags::CLOEXEC).ok().map(File::from)
@@ -155,8 +135,7 @@ fn tell(mut stories: File) {
 }
 
 /// Waits for the end of the program, and passes on what comes for it meanwhile.
-fn wait(mut child: Child, mut signals: SignalsInfo<WithOrigin>) -> io::Result<ExitStatus> {
-    let pid = Pid::from_child(&child);
+fn wait(program: Pid, mut signals: SignalsInfo<WithOrigin>) -> io::Result<ExitStatus> {
     let handle = signals.handle();
     let passing = thread::spawn(move || {
         for origin in signals.forever() {
@@ -165,24 +144,34 @@ fn wait(mut child: Child, mut signals: SignalsInfo<WithOrigin>) -> io::Result<Ex
             if let Some(signal) = Signal::from_named_raw(origin.signal)
                 && !was_typed
             {
-                let _ = kill_process(pid, signal); // It may have ended.
-            }
-            if origin.signal == SIGTSTP {
-                // Who started us sees that the job rests. It has it go on by SIGCONT.
-                let _ = emulate_default_handler(SIGTSTP);
+                let _ = kill_process(program, signal); // It may have ended.
             }
         }
     });
-    let status = child.wait();
+    let status = end_of(program);
     handle.close();
     let _ = passing.join();
     status
 }
 
+/// Waits for it. When the program rests as jobs do, we rest too, so that who started us sees it,
+/// and has us go on by SIGCONT. Whether it rests is for the program and the kernel to say: it may
+/// have use for `^Z`, and a job that nobody watches over is not stopped.
+fn end_of(program: Pid) -> io::Result<ExitStatus> {
+    loop {
+        let seen = retry_on_intr(|| waitpid(Some(program), WaitOptions::UNTRACED))?;
+        let Some((_, status)) = seen else { continue };
+        match status.stopping_signal() {
+            Some(SIGTSTP | SIGTTIN | SIGTTOU) => kill_process(getpid(), Signal::STOP)?,
+            // Whoever stopped it thus meant it alone.
+            Some(_) => {}
+            None => return Ok(ExitStatus::from_raw(status.as_raw())),
+        }
+    }
+}
+
 /// What the program shall get that is sent to us.
 const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
-
-const LIBRARY: &str = "libibverbs.so.1";
 
 #[cfg(test)]
 mod tests {

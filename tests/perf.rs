@@ -286,6 +286,11 @@ fn time_that_is_over_ends_it_however_slow_the_queue_pairs_are() {
         " messages that were outstanding when the time was over did not get through in 3s ",
     );
     assert!(client.out.contains("rate 1.000 (1.000 … 1.000) Mb/s"), "{}", client.out);
+    // At ten times that all gets through, though it takes its time.
+    let place = Place::on_one_host().behind(1, ",cc=dcqcn,rate=0.01");
+    for ended in place.both("perf write_bw -D 2") {
+        ended.is_right("what goes on is waited for");
+    }
 }
 
 /// The service sends again what the network loses, or tells that it did not come.

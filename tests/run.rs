@@ -69,6 +69,23 @@ fn the_program_gets_library_and_devices_and_its_status_is_ours() {
     assert_eq!(lines.next(), Some(expected));
 }
 
+/// Whether an option or a variable names it.
+#[test]
+fn the_file_of_devices_is_not_recorded_over() {
+    let roxe = Installed::new("over").with_library();
+    let file = roxe.0.join("devices.toml");
+    let devices = "[a]\nport = \"udp:127.0.0.7\"\n";
+    fs::write(&file, devices).expect("there is room");
+    let name = file.to_str().expect("text");
+    let named = roxe.run(&["--config", name, "--capture", name, "--", "true"]);
+    let mut command = roxe.command(&["--capture", name, "--", "true"]);
+    let by_variable = command.env("ROXE_CONFIG", &file).output().expect("roxe runs");
+    for output in [named, by_variable] {
+        assert!(text(&output.stderr).contains("devices.toml, which is read"), "{output:?}");
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), devices);
+    }
+}
+
 #[test]
 fn signals_go_to_the_program() {
     let roxe = Installed::new("signals").with_library();
@@ -91,8 +108,12 @@ const SLEEPS: &str = "echo $$; exec sleep 1000";
 fn sleeping(roxe: &Installed) -> (Child, Pid) {
     let mut command = roxe.command(&["-d", "udp:127.0.0.7", "--", "sh", "-c", SLEEPS]);
     // A job of its own, as a shell makes it: of one without a shell nobody may be stopped.
-    let child = command.process_group(0).stdout(Stdio::piped()).spawn();
-    let mut child = child.expect("roxe runs");
+    says_which(command.process_group(0))
+}
+
+/// Starts a command whose program says which process it is.
+fn says_which(command: &mut Command) -> (Child, Pid) {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("roxe runs");
     let (mut line, mut byte) = (String::new(), [0]);
     let out = child.stdout.as_mut().expect("it is piped");
     while out.read(&mut byte).expect("it can be read") == 1 && byte != *b"\n" {
@@ -118,24 +139,60 @@ fn a_job_is_stopped_and_goes_on() {
     let roxe = Installed::new("job").with_library();
     let (mut child, program) = sleeping(&roxe);
     let ours = Pid::from_child(&child);
-    let becomes = |wanted: fn(char) -> bool| {
-        let start = Instant::now();
-        let is = |pid: Pid| {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
-            let stat = stat.unwrap_or_default();
-            stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).is_some_and(wanted)
-        };
-        while !(is(ours) && is(program)) {
-            assert!(start.elapsed() < Duration::from_secs(60), "they do not");
-            thread::sleep(Duration::from_millis(5));
-        }
+    let become_so = |stopped: bool| {
+        eventually(|| [ours, program].iter().all(|pid| (state(*pid) == 'T') == stopped));
     };
     kill_process(ours, Signal::TSTP).expect("it is there");
-    becomes(|state| state == 'T');
+    become_so(true);
     kill_process(ours, Signal::CONT).expect("it is there");
-    becomes(|state| state != 'T');
+    become_so(false);
+    // Who stops the program alone stops nobody else.
+    kill_process(program, Signal::STOP).expect("it is there");
+    eventually(|| state(program) == 'T');
+    kill_process(program, Signal::CONT).expect("it is there");
     kill_process(ours, Signal::TERM).expect("it is there");
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
+}
+
+/// The letter of a process in /proc.
+fn state(pid: Pid) -> char {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+    let stat = stat.unwrap_or_default();
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
+}
+
+fn eventually(mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not happen");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The kernel stops no job that nobody could have go on again: `^Z` is for a shell.
+#[test]
+fn a_job_without_a_shell_is_not_stopped() {
+    let roxe = Installed::new("orphan").with_library();
+    // Its answer to what comes after `^Z` is that it runs on.
+    let answers = "trap 'echo on; exit 9' USR1; echo $$; while :; do sleep 0.01; done";
+    let inner = roxe.command(&["-d", "udp:127.0.0.7", "--", "sh", "-c", answers]);
+    let mut command = Command::new("setsid");
+    command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+    let (mut child, _) = says_which(&mut command);
+    let ours = Pid::from_child(&child);
+    kill_process(ours, Signal::TSTP).expect("it is there");
+    kill_process(ours, Signal::USR1).expect("it is there");
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it is ours") {
+            break status;
+        }
+        if state(ours) == 'T' {
+            child.kill().and_then(|()| child.wait()).expect("it is ours");
+            panic!("it is stopped");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(9));
 }
 
 #[test]
@@ -167,6 +224,22 @@ fn who_will_not_see_our_library_is_named() {
     let complaint = text(&output.stderr);
     assert_eq!(complaint.lines().count(), 1, "{complaint}");
     assert!(complaint.contains("/other: it gets other rights when it is started"), "{complaint}");
+}
+
+/// The loader takes variables from a program that gets capabilities, as `roxe` itself may. Only
+/// root can give it any.
+#[test]
+fn with_capabilities_of_its_own_the_program_gets_the_library_all_the_same() {
+    let roxe = Installed::new("capable").with_library();
+    let mut give = Command::new("setcap");
+    give.arg("cap_net_raw+ep").arg(roxe.0.join("bin/roxe"));
+    if !give.output().is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let asks = ["-d", "udp:127.0.0.7", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"];
+    let output = roxe.command(&asks).uid(65_534).gid(65_534).output().expect("roxe runs");
+    let said = text(&output.stdout).trim();
+    assert!(Path::new(said).join("libibverbs.so.1").exists(), "{output:?}");
 }
 
 #[test]

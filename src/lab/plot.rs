@@ -109,13 +109,14 @@ fn over_time(series: &Series, setup: &Setup) -> Vec<Chart> {
             None => Vec::new(),
         },
     };
-    let chart = |title: &str, y: &str, marks| Chart {
+    let chart_on = |scale, title: &str, y: &str, marks| Chart {
         title: title.to_owned(),
         x: "time (ms)".to_owned(),
         y: y.to_owned(),
-        scales: (Scale::Linear, Scale::FromZero),
+        scales: (Scale::Linear, scale),
         marks,
     };
+    let chart = |title: &str, y: &str, marks| chart_on(Scale::FromZero, title, y, marks);
     let flows = series.columns.len().saturating_sub(RATES);
     let mut charts = Vec::new();
     if flows > 0 {
@@ -137,7 +138,8 @@ fn over_time(series: &Series, setup: &Setup) -> Vec<Chart> {
     }
     if flows > 1 {
         let marks = vec![line("Jain", JAIN), limit("all equal", 1.0, Dash::None)];
-        charts.push(chart("fairness of rates in the last 1 ms", "Jain's index", marks));
+        let title = "fairness of rates in the last 1 ms";
+        charts.push(chart_on(Scale::ToOne, title, "Jain's index", marks));
     }
     charts
 }

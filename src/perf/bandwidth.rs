@@ -38,8 +38,10 @@ const LOW: u64 = (1 << QP_SHIFT) - 1;
 /// Completions taken at a time.
 const BATCH: usize = 64;
 
-/// After its end so long is waited for what is held back by its rate.
+/// After its end so long is waited for what is held back by its rate, at least; and as long as this
+/// in all where it goes on at a pace at which that is enough.
 const LINGER: Duration = Duration::from_secs(3);
+const LONGEST: Duration = Duration::from_secs(20);
 
 /// One queue pair's part.
 struct Lane {
@@ -226,7 +228,7 @@ impl<'a> Run<'a> {
         let mut room = [Completion::BLANK; BATCH];
         let mut idle = Idle::new(self.rig, channel);
         let cq_mod = u64::from(self.plan.cq_mod);
-        let start = Instant::now();
+        let (start, all) = (Instant::now(), self.outstanding());
         // Of the last requests nobody asked to be told.
         while self.lanes.iter().any(|lane| lane.completed < lane.posted - lane.posted % cq_mod) {
             let found = self.rig.cq.poll(&mut room);
@@ -236,19 +238,28 @@ impl<'a> Run<'a> {
             } else if idle.rest()? == Seen::Done {
                 break;
             }
-            if start.elapsed() >= LINGER
-                && let Some(rate) = self.rig.allowed()
-            {
-                let left: u64 = self.lanes.iter().map(|lane| lane.posted - lane.completed).sum();
+            let waited = start.elapsed();
+            if waited < LINGER {
+                continue;
+            }
+            let left = self.outstanding();
+            let is_enough =
+                waited.as_secs_f64() * all as f64 <= LONGEST.as_secs_f64() * (all - left) as f64;
+            if !is_enough && let Some(rate) = self.rig.allowed() {
+                let waited = waited.as_secs();
                 complain(format_args!(
                     "{left} messages that were outstanding when the time was over did not get \
-                     through in {LINGER:?} more, at {rate} a queue pair: they are not waited for \
+                     through in {waited}s more, at {rate} a queue pair: they are not waited for \
                      (a smaller -t or -s has less outstanding)"
                 ));
                 break;
             }
         }
         Ok(())
+    }
+
+    fn outstanding(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.posted - lane.completed).sum()
     }
 
     /// Posts what there is room for.

@@ -1,15 +1,19 @@
 //! The program: how it is begun, so that it ends with us, and whether it can use our libraries.
+//!
+//! The libraries lie in `../lib/roxe` beside this program where it is installed, and in `lib` where
+//! it was built.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, id};
 
+use anyhow::Result;
 use rustix::fs::getxattr;
 use rustix::process::{
     Pid, Signal, getegid, getgid, getppid, getuid, set_parent_process_death_signal,
@@ -26,19 +30,48 @@ pub(super) fn begin(program: &OsStr, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Becomes the program, which dies when its parent does, whatever that dies of. Returns only if
-/// there is no such program.
-pub(super) fn become_it(parent: u32, program: &OsStr, arguments: &[OsString]) -> Outcome {
+/// Becomes the program, which gets our libraries and dies when its parent does, whatever that dies
+/// of. Returns only if there is no such program.
+///
+/// The libraries are named here and not to the command that comes here: of a `roxe` with
+/// capabilities the loader would take them out.
+pub(super) fn become_it(parent: u32, program: &OsStr, arguments: &[OsString]) -> Result<Outcome> {
     // Where it cannot be asked for, the program runs all the same.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
     if getppid() != parent {
-        return Outcome::Lacking; // It died before we could ask.
+        return Ok(Outcome::Lacking); // It died before we could ask.
     }
-    let error = Command::new(program).args(arguments).exec();
+    let mut command = Command::new(program);
+    if let Some(libraries) = libraries()? {
+        command.env(LIBRARY_PATH, before(libraries, env::var_os(LIBRARY_PATH)));
+    }
+    let error = command.args(arguments).exec();
     complain(format_args!("{}: {error}", program.to_string_lossy()));
-    Outcome::Lacking
+    Ok(Outcome::Lacking)
 }
+
+/// The folder of the libraries.
+pub(super) fn libraries() -> io::Result<Option<PathBuf>> {
+    let program = env::current_exe()?.canonicalize()?;
+    let beside = program.parent().unwrap_or_else(|| Path::new("/"));
+    let places = [beside.join("../lib/roxe"), beside.join("lib")];
+    Ok(places.into_iter().find(|place| place.join(LIBRARY).exists()))
+}
+
+fn before(first: PathBuf, others: Option<OsString>) -> OsString {
+    let mut path = first.into_os_string();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    path
+}
+
+pub(super) const LIBRARY: &str = "libibverbs.so.1";
+
+/// The variable in which the loader finds folders of libraries.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Why a program does not get the libraries that are named to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -142,8 +142,8 @@ impl Peer {
 
     fn play_once(&mut self, play: impl Fn(&Terms, &mut dyn Site) -> Played) -> Played {
         if self.terms.by_hand.is_none() {
-            let next = self.terms.first_peer.wrapping_add(PEERS_OF_A_SCRIPT);
-            self.terms.first_peer = next & 0x00ff_ffff | FIRST_PEER;
+            let next = self.terms.first_peer + PEERS_OF_A_SCRIPT;
+            self.terms.first_peer = if next < NUMBERS { next } else { FIRST_PEER };
         }
         let agent = match self.agent.map(connect).transpose() {
             Ok(agent) => agent,
@@ -440,6 +440,9 @@ const FIRST_PEER: u32 = 0x100;
 
 /// So many numbers each script has for itself.
 const PEERS_OF_A_SCRIPT: u32 = 0x100;
+
+/// So many there are. The last one means a group; no script has so many queue pairs.
+const NUMBERS: u32 = 1 << 24;
 
 #[cfg(test)]
 mod tests {

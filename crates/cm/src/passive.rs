@@ -182,13 +182,14 @@ impl Agent {
             let ari = AdditionalInfo::new(info).unwrap_or_default();
             Err(Refusal { ari, ..Refusal::of(AnsweredMessage::Req, reason) })
         };
-        if self.by_remote_qpn.contains_key(&(request.local_ca_guid, request.local_qpn)) {
+        let header = request.ip_cm().map(|(header, _)| header);
+        let listener = self.listeners.find(request.service_id, header, from);
+        let may_be_anothers = listener.is_none() && self.config.shares_addresses;
+        let theirs = (request.local_ca_guid, request.local_qpn);
+        if self.by_remote_qpn.contains_key(&theirs) && !may_be_anothers {
             return refuse(RejectReason::StaleConnection);
         }
-        let header = request.ip_cm().map(|(header, _)| header);
-        let Some(listener) = self.listeners.find(request.service_id, header, from) else {
-            return refuse(RejectReason::InvalidServiceId);
-        };
+        let Some(listener) = listener else { return refuse(RejectReason::InvalidServiceId) };
         if !is_supported(request.transport_service_type) {
             return refuse(RejectReason::InvalidTransportServiceType);
         }

@@ -39,6 +39,8 @@ pub enum DeviceCount {
     SrqLimitReached,
     /// Copies of multicast datagrams delivered to members.
     MulticastCopies,
+    /// Packets for other devices of a network on which each hears everything.
+    OfOthers,
 }
 
 /// What a counter counts.
@@ -90,6 +92,7 @@ pub const NAMES: &[Name] = &[
     row("sent_pkts",                    Rxe,  Device(DeviceCount::PacketsSent)),
     row("rcvd_pkts",                    Rxe,  Device(DeviceCount::PacketsReceived)),
     row("multicast_copies",             Ours, Device(DeviceCount::MulticastCopies)),
+    row("rx_of_others",                 Ours, Device(DeviceCount::OfOthers)),
     // requests received
     row("rx_write_requests",            Mlx5, Transport(Count::WriteRequests)),
     row("rx_read_requests",             Mlx5, Transport(Count::ReadRequests)),
@@ -424,7 +427,7 @@ const DROPS: usize = DropReason::NAMES.len();
 const COUNTS: usize = Count::COUNT;
 
 /// One more than the last variant of [`DeviceCount`].
-const DEVICE_COUNTS: usize = DeviceCount::MulticastCopies as usize + 1;
+const DEVICE_COUNTS: usize = DeviceCount::OfOthers as usize + 1;
 
 #[cfg(test)]
 mod tests {

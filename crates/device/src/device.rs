@@ -199,12 +199,14 @@ pub struct Transmit {
 impl<H: HostMemory> Device<H> {
     /// Gives out numbers of queue pairs from now on as one of `seats` devices at the same address,
     /// of which none gives out a number of another's: all have the same limits and the same seed.
+    /// Whoever follows another on its seat has a `chance` of its own, and so begins with numbers
+    /// that the other did not have. What others are meant by is not taken for ours.
     ///
     /// # Panics
     /// When there are queue pairs already, or as [`QueuePairNumbers::shared`].
-    pub fn share_numbers(&mut self, seed: u64, seat: u32, seats: u32) {
+    pub fn share_numbers(&mut self, seed: u64, seat: u32, seats: u32, chance: u64) {
         assert!(self.queue_pairs.places() == 0, "a queue pair has a number already");
-        self.numbers = QueuePairNumbers::shared(seed, self.limits.max_qp, seat, seats);
+        self.numbers = QueuePairNumbers::shared(seed, self.limits.max_qp, seat, seats, chance);
     }
 
     /// A device without any object. Who has the seed can compute its keys and numbers.

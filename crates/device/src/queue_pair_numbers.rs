@@ -24,9 +24,13 @@ pub struct QueuePairNumbers {
     slots: Vec<Slot>,
     /// The slot of queue pair 1.
     gsi: Option<u32>,
-    /// The generation that every slot begins with, and how far it is to the next.
-    first: u32,
-    step: u32,
+    /// Which generations are ours: those that leave `seat` when divided by `seats`.
+    seat: u32,
+    seats: u32,
+    /// The generation that every slot begins with.
+    begin: u32,
+    /// How far the slots are turned before they are scrambled.
+    turn: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,23 +48,28 @@ impl QueuePairNumbers {
 
     /// None given out, `most` to give, but no more than [`QueuePairNumbers::MOST`].
     pub fn new(seed: u64, most: u32) -> Self {
-        Self::shared(seed, most, 0, 1)
+        Self::shared(seed, most, 0, 1, 0)
     }
 
     /// The same for one of `seats` devices that have the same seed and the same `most`, of which
-    /// none gives out a number of another's. Each has so many times fewer generations.
+    /// none gives out a number of another's. Each has so many times fewer generations. Of devices
+    /// that follow each other on a seat, each begins with other numbers where `chance` is another.
     ///
     /// # Panics
     /// When there is no such seat, or not a generation for each.
-    pub fn shared(seed: u64, most: u32, seat: u32, seats: u32) -> Self {
+    pub fn shared(seed: u64, most: u32, seat: u32, seats: u32, chance: u64) -> Self {
         let most = most.min(Self::MOST);
         let slot_bits = most.next_power_of_two().trailing_zeros();
-        assert!(seat < seats && seats <= 1 << (24 - slot_bits), "seat {seat} of {seats}");
+        let generations = 1 << (24 - slot_bits);
+        assert!(seat < seats && seats <= generations, "seat {seat} of {seats}");
+        let of_ours = (chance >> 32) as u32 % (generations / seats);
         Self {
             scramble: Scramble::new(seed_for(seed, Purpose::QueuePairNumbers)),
             slot_bits,
-            first: seat,
-            step: seats,
+            seat,
+            seats,
+            begin: seat + of_ours * seats,
+            turn: chance as u32,
             most,
             numbers: SlotNumbers::new(most),
             slots: Vec::new(),
@@ -77,10 +86,11 @@ impl QueuePairNumbers {
         let generations = 1 << (24 - self.slot_bits);
         let number = (0..generations).find_map(|_| {
             let generation = self.slots[slot as usize].generation;
-            let next = generation + self.step;
+            let next = generation + self.seats;
             self.slots[slot as usize].generation =
-                if next < generations { next } else { self.first };
-            let number = Qpn::new(self.scramble.number(generation << self.slot_bits | slot));
+                if next < generations { next } else { self.seat };
+            let turned = slot.wrapping_add(self.turn) & self.slot_mask();
+            let number = Qpn::new(self.scramble.number(generation << self.slot_bits | turned));
             (!is_reserved(number)).then_some(number)
         });
         let number = number.ok_or(QpnError::TooMany { most: self.most })?;
@@ -119,7 +129,8 @@ impl QueuePairNumbers {
         if number == Qpn::GSI {
             return self.gsi;
         }
-        let slot = self.scramble.index(number.get()) & ((1 << self.slot_bits) - 1);
+        let turned = self.scramble.index(number.get());
+        let slot = turned.wrapping_sub(self.turn) & self.slot_mask();
         let found = self.slots.get(slot as usize)?;
         (found.number == Some(number)).then_some(slot)
     }
@@ -127,7 +138,22 @@ impl QueuePairNumbers {
     /// Whether a queue pair with this number, at an address of this device, may be one of it: it
     /// is, unless others have the address too.
     pub(crate) fn may_be_own(&self, number: Option<Qpn>) -> bool {
-        self.step == 1 || number.is_some_and(|number| self.index_of(number).is_some())
+        !self.are_shared() || number.is_some_and(|number| self.index_of(number).is_some())
+    }
+
+    /// Whether there are other devices that have the same addresses.
+    pub(crate) const fn are_shared(&self) -> bool {
+        self.seats > 1
+    }
+
+    /// Whether the number is one that another of them gives out.
+    pub(crate) fn is_of_another(&self, number: Qpn) -> bool {
+        let generation = self.scramble.index(number.get()) >> self.slot_bits;
+        !is_reserved(number) && generation % self.seats != self.seat
+    }
+
+    const fn slot_mask(&self) -> u32 {
+        (1 << self.slot_bits) - 1
     }
 
     /// The number of the queue pair in this slot.
@@ -139,7 +165,7 @@ impl QueuePairNumbers {
     fn take_slot(&mut self) -> Result<u32, QpnError> {
         let slot = self.numbers.take().ok_or(QpnError::TooMany { most: self.most })?;
         if slot as usize == self.slots.len() {
-            self.slots.push(Slot { generation: self.first, number: None });
+            self.slots.push(Slot { generation: self.begin, number: None });
         }
         Ok(slot)
     }
@@ -227,11 +253,15 @@ mod tests {
     fn devices_that_share_numbers_never_have_the_same() {
         let mut given = std::collections::BTreeSet::new();
         for seat in 0..4 {
-            let mut numbers = QueuePairNumbers::shared(5, 1 << 14, seat, 4);
+            let chance = 0x0123_4567_89ab_cdef * (1 + u64::from(seat));
+            let mut numbers = QueuePairNumbers::shared(5, 1 << 14, seat, 4, chance);
             // Some slots, again and again: 256 generations for each seat.
             for _ in 0..255 {
                 let some: Vec<Qpn> = (0..8).map(|_| numbers.allocate().unwrap().0).collect();
                 for number in some {
+                    let told = (0..4).map(|seat| QueuePairNumbers::shared(5, 1 << 14, seat, 4, 0));
+                    let others = told.filter(|other| other.is_of_another(number)).count();
+                    assert!(others == 3 && !numbers.is_of_another(number), "{number}");
                     numbers.release(number);
                     given.insert((number.get(), seat));
                 }
@@ -242,6 +272,22 @@ mod tests {
         numbers.dedup();
         assert_eq!(numbers.len(), all, "a number is of one seat");
         assert!(all > 4 * 8 * 200, "{all} numbers");
+    }
+
+    /// Late packets of who was there before find nobody.
+    #[test]
+    fn who_follows_on_a_seat_has_other_numbers() {
+        let first = |chance| -> Vec<Qpn> {
+            let mut numbers = QueuePairNumbers::shared(5, 1 << 14, 3, 64, chance);
+            let some: Vec<_> = (0..20).map(|_| numbers.allocate().unwrap()).collect();
+            assert!(some.iter().all(|(number, slot)| numbers.index_of(*number) == Some(*slot)));
+            some.into_iter().map(|(number, _)| number).collect()
+        };
+        let before = first(0x0123_4567_89ab_cdef);
+        for chance in [0x0123_4567_89ab_cbef, 0x0123_4566_89ab_cdef, 0, u64::MAX] {
+            let again = first(chance);
+            assert!(again.iter().all(|number| !before.contains(number)), "{chance:#x}");
+        }
     }
 
     #[test]

@@ -20,9 +20,23 @@ impl<H: HostMemory> Device<H> {
     /// A packet came in: how it was addressed, and its bytes from BTH to ICRC in one or two pieces.
     /// Bad packets are counted, not reported.
     pub fn handle_packet(&mut self, now: Instant, received: Received<'_>) {
+        if self.numbers.are_shared() && self.is_of_others(&received) {
+            return self.tables.counters.device(DeviceCount::OfOthers, 1);
+        }
         if let Err(reason) = self.take_in(now, &received) {
             self.tables.counters.drop(reason);
         }
+    }
+
+    /// Whether it is for another device of a network on which each hears everything.
+    fn is_of_others(&self, received: &Received<'_>) -> bool {
+        let Ok(bth) = received.body.bth() else { return false };
+        let to = Gid::from_ip(received.addressing.destination);
+        if to.is_multicast() {
+            return self.tables.groups.members(to).is_empty();
+        }
+        self.tables.gids.find_address(to, vlan_of(received)).is_none()
+            || self.numbers.is_of_another(bth.dest_qp)
     }
 
     //= 01-1.9, C03
@@ -52,7 +66,12 @@ impl<H: HostMemory> Device<H> {
             let from_here = self.tables.gids.find_address(from, vlan_of(received)).is_some();
             let sender = packet.headers.deth.map(|deth| deth.source_qp);
             if from_here && self.numbers.may_be_own(sender) {
-                return Err(DropReason::WrongAddress); // Our own came back: members have had it.
+                // Our own came back: members have had it. Where each hears everything it does so.
+                return if self.numbers.are_shared() {
+                    Ok(())
+                } else {
+                    Err(DropReason::WrongAddress)
+                };
             }
             return self.deliver_to_group(now, received, packet, None);
         }

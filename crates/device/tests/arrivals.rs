@@ -334,3 +334,43 @@ fn a_state_that_does_not_receive_drops() {
     b.device.modify_queue_pair(qb, QpState::Reset, none, &values, None).unwrap();
     assert_dropped(&mut b, qb, &frame, "wrong_qp_state");
 }
+
+/// Three devices that all hear everything, of which two have one address.
+#[test]
+fn what_others_are_meant_by_is_neither_received_nor_dropped() {
+    let [mut a, mut b, mut c] = [1, 2, 2].map(End::new);
+    for (seat, end) in (0..).zip([&mut a, &mut b, &mut c]) {
+        end.device.share_numbers(5, seat, 64, 77);
+    }
+    let [qa, qb, qc] = [&mut a, &mut b, &mut c].map(|end| end.create(ServiceType::Rc, None));
+    let mtu = Mtu::B1024;
+    let (to_a, to_b) = (a.address, b.address);
+    a.connect(qa, qb, to_b, mtu);
+    b.connect(qb, qa, to_a, mtu);
+    c.connect(qc, qa, to_a, mtu);
+    let receive = b.sge(0, 64);
+    b.post_receive(qb, 1, receive);
+    a.post(qa, 10, SendOperation::Send, a.sge(0, 5));
+    let request = a.frame(NOW).unwrap();
+    for end in [&mut a, &mut b, &mut c] {
+        end.receive(NOW, &request);
+    }
+    let answer = b.frame(NOW).unwrap();
+    for end in [&mut a, &mut b, &mut c] {
+        end.receive(NOW, &answer);
+    }
+    assert_eq!(a.completions().len(), 1);
+    // What nobody has is a mistake that whoever could have it tells of.
+    let old = b.create(ServiceType::Rc, None);
+    b.device.destroy_queue_pair(old).unwrap();
+    let stray = changed(request, BTH + 5, &old.get().to_be_bytes()[1..]);
+    for end in [&mut a, &mut b, &mut c] {
+        end.receive(NOW, &stray);
+    }
+    let counts = [&a, &b, &c].map(|end| {
+        let counters = end.device.counters();
+        ["rdma_rx_packets", "unknown_qp", "rx_of_others"]
+            .map(|name| counters.by_name(name).unwrap())
+    });
+    assert_eq!(counts, [[1, 0, 2], [2, 1, 1], [0, 0, 3]]);
+}

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::{env, mem, ptr};
+use std::{env, mem, ptr, thread};
 
 use roxe_verbs::{Context, DeviceEntry, devices};
 
@@ -100,10 +100,7 @@ impl Device {
     fn watch_recording(&self, context: &Context) {
         if let Some(recorder) = context.recorder() {
             let name = self.name().to_owned();
-            recorder.on_trouble(move |trouble| {
-                // If standard error is closed, nobody wants to know.
-                let _ = writeln!(io::stderr(), "roxe: {name}: {trouble}");
-            });
+            recorder.on_trouble(move |trouble| say(format!("roxe: {name}: {trouble}\n")));
         }
     }
 
@@ -245,6 +242,21 @@ fn without_signals<R>(call: impl FnOnce() -> R) -> R {
         let result = call();
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
         result
+    }
+}
+
+/// Writes to standard error. Whoever calls may have an engine in hand: where not all of it can be
+/// written at once, a thread does it.
+fn say(text: String) {
+    let mut asked = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: it is one, and ours.
+    let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    // If standard error is closed, nobody wants to know.
+    let write = move || drop(io::stderr().write_all(text.as_bytes()));
+    if (found, asked.revents) == (1, libc::POLLOUT) {
+        write();
+    } else {
+        drop(without_signals(|| thread::Builder::new().spawn(write)));
     }
 }
 

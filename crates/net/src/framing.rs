@@ -7,7 +7,7 @@
 
 use roxe_wire::{FrameTemplate, Mtu, Room, icrc};
 
-use crate::port::{Outgoing, Seal};
+use crate::port::{BATCH, Outgoing, Seal, Sent, Traffic};
 
 /// Makes frames in memory that has two pieces at most.
 #[derive(Debug)]
@@ -72,6 +72,34 @@ impl Framer {
             }
         }
         Framed::Frame { packet_len: len, frame_len }
+    }
+
+    /// Puts what `source` gives into frames in `memory`, one after the other and a batch at most.
+    /// `send` says whether a frame went out; those that did not are its to count.
+    pub(crate) fn send_each<'p>(
+        &mut self,
+        memory: &mut [u8],
+        traffic: &mut Traffic,
+        source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
+        mut send: impl FnMut(&[u8]) -> bool,
+    ) -> Sent {
+        let mut sent = Sent { packets: 0, more: true };
+        while sent.more && sent.packets < BATCH {
+            match self.frame(memory, &mut [], source) {
+                Framed::Frame { packet_len, frame_len } => {
+                    if send(&memory[..frame_len]) {
+                        traffic.sent(packet_len);
+                    }
+                    sent.packets += 1;
+                }
+                Framed::Unsendable => {
+                    traffic.tx_unsendable += 1;
+                    sent.packets += 1;
+                }
+                Framed::Nothing => sent.more = false,
+            }
+        }
+        sent
     }
 }
 

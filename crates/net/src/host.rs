@@ -6,7 +6,8 @@
 //! loopback; no privilege is needed. A network namespace is a host of its own.
 //!
 //! A port has a seat, a small number that no other port of the host has while it is there. It goes
-//! with the process, however that ends.
+//! with the process, however that ends, and with those that the process forked and that did not
+//! become another program.
 //!
 //! # Counters
 //!
@@ -30,7 +31,7 @@ use rustix::net::{
 };
 
 use crate::doorbell::Doorbell;
-use crate::framing::{Framed, Framer, MAX_AROUND_PAYLOAD};
+use crate::framing::{Framer, MAX_AROUND_PAYLOAD};
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, IN_VAIN, Outgoing, Sent, Traffic, Wake,
     packets_to,
@@ -132,26 +133,13 @@ impl FramePort for HostPort {
         _now: Instant,
         source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
     ) -> Sent {
-        let mut sent = Sent { packets: 0, more: true };
-        while sent.more && sent.packets < BATCH {
-            match self.framer.frame(&mut self.outgoing, &mut [], source) {
-                Framed::Frame { packet_len, frame_len } => {
-                    let frame = &self.outgoing[..frame_len];
-                    match sendto(&self.socket, frame, SendFlags::empty(), &ALL) {
-                        Ok(_) => self.traffic.sent(packet_len),
-                        // It is lost, as a network would lose it.
-                        Err(_) => self.tx_refused += 1,
-                    }
-                    sent.packets += 1;
-                }
-                Framed::Unsendable => {
-                    self.traffic.tx_unsendable += 1;
-                    sent.packets += 1;
-                }
-                Framed::Nothing => sent.more = false,
-            }
-        }
-        sent
+        let Self { framer, outgoing, traffic, socket, tx_refused, .. } = self;
+        framer.send_each(outgoing, traffic, source, |frame| {
+            let went = sendto(&*socket, frame, SendFlags::empty(), &ALL).is_ok();
+            // Else it is lost, as a network would lose it.
+            *tx_refused += u64::from(!went);
+            went
+        })
     }
 
     fn wait(&mut self, timeout: Duration) -> Wake {
@@ -195,6 +183,7 @@ fn join() -> io::Result<OwnedFd> {
     if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, BUFFER)?;
     }
+    crate::udp::hear_own_groups_only(&socket)?;
     bind(&socket, &ALL)?;
     sockopt::set_ip_add_membership(&socket, &GROUP, &Ipv4Addr::LOCALHOST)?;
     Ok(socket)

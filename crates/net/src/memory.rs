@@ -12,7 +12,7 @@ use std::time::Duration;
 use roxe_wire::{Instant, Mtu, RawFrame, Received, Room};
 
 use crate::doorbell::Doorbell;
-use crate::framing::{Framed, Framer, MAX_AROUND_PAYLOAD};
+use crate::framing::{Framer, MAX_AROUND_PAYLOAD};
 use crate::port::{
     Arrival, BATCH, Capabilities, FramePort, HeadersOf, IN_VAIN, Outgoing, Sent, Traffic, Wake,
     packets_to,
@@ -153,22 +153,11 @@ impl FramePort for MemoryPort {
         _now: Instant,
         source: &mut dyn FnMut(Room<'_>) -> Option<Outgoing<'p>>,
     ) -> Sent {
-        let mut sent = Sent { packets: 0, more: true };
-        while sent.more && sent.packets < BATCH {
-            match self.framer.frame(&mut self.outgoing, &mut [], source) {
-                Framed::Frame { packet_len, frame_len } => {
-                    let frame = &self.outgoing[..frame_len];
-                    self.segment.each_but(self.number, |inbox| inbox.put(frame));
-                    self.traffic.sent(packet_len);
-                    sent.packets += 1;
-                }
-                Framed::Unsendable => {
-                    self.traffic.tx_unsendable += 1;
-                    sent.packets += 1;
-                }
-                Framed::Nothing => sent.more = false,
-            }
-        }
+        let Self { framer, outgoing, traffic, segment, number, .. } = self;
+        let sent = framer.send_each(outgoing, traffic, source, |frame| {
+            segment.each_but(*number, |inbox| inbox.put(frame));
+            true
+        });
         if sent.packets > 0 {
             self.segment.each_but(self.number, |inbox| inbox.waker.wake());
         }

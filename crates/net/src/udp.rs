@@ -65,7 +65,7 @@ mod socket;
 pub use error::OpenError;
 use message::Inbox;
 use outbox::Outbox;
-pub(crate) use socket::drops;
+pub(crate) use socket::{drops, hear_own_groups_only};
 
 /// What can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

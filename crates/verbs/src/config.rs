@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -40,18 +41,25 @@ fn place(line: Option<usize>, key: &Option<String>) -> String {
 
 /// The adapters that a file names.
 pub(crate) fn read(file: &Path) -> Result<Vec<DeviceEntry>, ConfigError> {
-    let text = text_of(file).map_err(|what| ConfigError {
-        file: file.to_owned(),
-        line: None,
-        key: None,
-        what,
+    let wrong = |line, key, what| ConfigError { file: file.to_owned(), line, key, what };
+    let text = text_of(file).map_err(|what| wrong(None, None, what))?;
+    let entries = parse(&text).map_err(|Fault { at, key, what }| {
+        wrong(Some(text[..at.min(text.len())].matches('\n').count() + 1), key, what)
     })?;
-    parse(&text).map_err(|Fault { at, key, what }| ConfigError {
-        file: file.to_owned(),
-        line: Some(text[..at.min(text.len())].matches('\n').count() + 1),
-        key,
-        what,
-    })
+    let is_this = |capture: &PathBuf| is_one_file(capture, file).unwrap_or(false);
+    match entries.iter().find(|entry| entry.device.capture.as_ref().is_some_and(is_this)) {
+        Some(DeviceEntry { name, .. }) => {
+            let what = "that is this file itself, which the recording would overwrite".to_owned();
+            Err(wrong(None, Some(format!("{name}.capture")), what))
+        }
+        None => Ok(entries),
+    }
+}
+
+/// Whether two names are of the same file.
+fn is_one_file(one: &Path, other: &Path) -> io::Result<bool> {
+    let [one, other] = [fs::metadata(one)?, fs::metadata(other)?].map(|it| (it.dev(), it.ino()));
+    Ok(one == other)
 }
 
 /// All of a file. One without an end, or in which nothing ever stands, is not begun with.
@@ -264,6 +272,13 @@ mod tests {
         }
         fs::write(file("good"), "[a]\nport = \"memory:x\"\n").unwrap();
         assert_eq!(read(&file("good")).unwrap().len(), 1);
+        // Under another name, too.
+        std::os::unix::fs::symlink("own", file("link")).unwrap();
+        let text = format!("[a]\nport = \"memory:x\"\ncapture = {:?}\n", file("link"));
+        fs::write(file("own"), text).unwrap();
+        let error = read(&file("own")).unwrap_err().to_string();
+        let expected = format!("{}: a.capture: that is this file itself", file("own").display());
+        assert!(error.starts_with(&expected), "{error}");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

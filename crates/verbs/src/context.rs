@@ -151,7 +151,7 @@ impl Context {
         let mut device = Device::new(limits, seed(), RegisteredMemory::default());
         if let Some(seat) = seat {
             // Who has the same address must not have the same numbers.
-            device.share_numbers(SEED_OF_ALL_SEATS, seat, HostPort::SEATS);
+            device.share_numbers(SEED_OF_ALL_SEATS, seat, HostPort::SEATS, seed());
         }
         device.set_conduct(Conduct::ADAPTER);
         device.set_congestion(DEFAULT_CONGESTION);

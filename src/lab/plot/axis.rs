@@ -7,6 +7,9 @@ pub(super) enum Scale {
     Linear,
     /// From 0 to a bit above the most.
     FromZero,
+    /// From the tenth below the least to 1, which is the most there can be: near it small
+    /// differences count.
+    ToOne,
     /// By powers of ten.
     Log,
     /// One place for each of these words.
@@ -41,6 +44,12 @@ impl Axis {
                 let ends = (0.0, if most > 0.0 { most * 1.12 } else { 1.0 });
                 (ends, even_ticks(ends, 6.0))
             }
+            Scale::ToOne => {
+                let low = ((least * 10.0 - 1e-9).floor() / 10.0).clamp(0.0, 0.9);
+                // A bit more, or the line at 1 would be the chart's own.
+                let ends = (low, low + (1.0 - low) * 1.05);
+                (ends, even_ticks(ends, 6.0))
+            }
             Scale::Log => {
                 let (low, high) = (least - 0.05, most + 0.05);
                 // A picture of less than a decade would show chance only.
@@ -67,7 +76,7 @@ impl Axis {
                 words.get(at.round() as usize).map_or_else(String::new, |word| (*word).to_owned())
             }
             Scale::Log => number(10_f64.powf(at)),
-            Scale::Linear | Scale::FromZero => number(at),
+            Scale::Linear | Scale::FromZero | Scale::ToOne => number(at),
         }
     }
 }
@@ -131,6 +140,12 @@ mod tests {
             labels(&Scale::FromZero, &[24_000.0]),
             ["0", "5000", "10 k", "15 k", "20 k", "25 k"]
         );
+        assert_eq!(
+            labels(&Scale::ToOne, &[0.973, 1.0]),
+            ["0.9", "0.92", "0.94", "0.96", "0.98", "1"]
+        );
+        assert_eq!(labels(&Scale::ToOne, &[0.42, 1.0]), ["0.4", "0.6", "0.8", "1"]);
+        assert_eq!(labels(&Scale::ToOne, &[1.0]).first().map(String::as_str), Some("0.9"));
         assert_eq!(labels(&Scale::Linear, &[0.01, 0.04]).len(), 7);
         assert_eq!(
             labels(&Scale::Log, &[64.0, 3e7]),
@@ -146,6 +161,7 @@ mod tests {
         for (scale, values) in [
             (Scale::Linear, vec![5.0]),
             (Scale::FromZero, vec![0.0, 7.0]),
+            (Scale::ToOne, vec![0.125, 0.9, 1.0]),
             (Scale::Log, vec![1.0, 500.0]),
             (Scale::Words(vec!["a", "b", "c"]), vec![0.0, 2.0]),
         ] {

@@ -107,6 +107,26 @@ fn what_may_be_for_another_agent_at_the_address_has_no_answer() {
     assert_eq!(pair.server.len(), 1);
 }
 
+/// The client was started anew, and calls another agent at the address by a queue pair that the
+/// server holds for connected.
+#[test]
+fn a_stale_connection_does_not_refuse_a_call_for_another_agent() {
+    let mut pair = Pair::new();
+    pair.server.config.shares_addresses = true;
+    pair.establish();
+    pair.client = Agent::new(super::pair::client_config(), 77);
+    let elsewhere = Service::Ip { space: PortSpace::Tcp, source_port: 1, port: 80 };
+    pair.request_as(&Connect { service: elsewhere, ..connect() });
+    pair.carry();
+    assert_eq!(pair.log(), ">REQ");
+    assert_eq!(pair.server.counters().ignored(Ignored::MayBeAnothers), 1);
+    // A call for the server itself is refused as ever.
+    pair.client = Agent::new(super::pair::client_config(), 78);
+    pair.request();
+    pair.carry();
+    assert_eq!(pair.log(), ">REQ <REJ <DREQ >DREP");
+}
+
 //= M09 test
 #[test]
 fn unknown_versions_reach_nobody() {

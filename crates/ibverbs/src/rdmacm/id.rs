@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, mpsc};
 use std::time::Duration;
 use std::{mem, ptr, thread};
 
@@ -150,9 +150,12 @@ fn living() -> MutexGuard<'static, BTreeSet<usize>> {
 /// A process that ends with identifiers left, as perftest's servers do, parts from its peers, who
 /// may wait for that: behind a card the kernel does it.
 fn part_at_exit() {
-    static OF: OnceLock<Life> = OnceLock::new();
+    /// In which process one was made last. A child that makes none has none to part.
+    static LAST: Mutex<Option<Life>> = Mutex::new(None);
+    static ONCE: Once = Once::new();
     extern "C" fn part() {
-        if OF.get().is_some_and(|life| life.goes_on()) {
+        let last = *LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(Life::goes_on) {
             // Whoever ends may hold a lock: nobody waits for ever.
             let (done, wait) = mpsc::channel();
             let parts = thread::Builder::new().spawn(move || {
@@ -165,11 +168,11 @@ fn part_at_exit() {
             }
         }
     }
-    OF.get_or_init(|| {
+    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Life::now());
+    ONCE.call_once(|| {
         // Without room for it the peers find out by themselves.
         // SAFETY: the function stays, as does the library.
         let _ = unsafe { libc::atexit(part) };
-        Life::now()
     });
 }
 
@@ -181,8 +184,10 @@ fn part_from_all() {
         let id = ptr::with_exposed_provenance::<Id>(id);
         // SAFETY: it is in the list, which stays locked.
         let private = unsafe { &(*id).private };
-        let ends = mem::take(&mut private.state().ends);
-        drop(ends);
+        if private.life.goes_on() {
+            let ends = mem::take(&mut private.state().ends);
+            drop(ends);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ mod suite;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio, id};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use namespace::{Cable, is_root};
@@ -126,6 +126,13 @@ fn programs_of_two_processes_connect_at_one_address() {
 }
 
 #[test]
+fn a_child_parts_from_its_peers_when_it_ends() {
+    let program = Program::new("parts", include_str!("parts.c"));
+    let mut command = program.command("host:127.0.10.13");
+    assert_eq!(printed(&command.arg("127.0.10.13").output().expect("it runs")), "parted\n");
+}
+
+#[test]
 fn a_signal_ends_a_wait_where_the_program_says_so() {
     let said = Program::new("signals", include_str!("signals.c")).run("udp:127.0.10.5");
     let expected = "cq event: 1\nasync event: 1\ncm event: 1\nhandled 1, over 0\ncame: 0\n";
@@ -214,6 +221,28 @@ fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {
     assert_eq!(complained.lines().count(), 1, "{complained}");
     assert!(complained.starts_with("roxe: roxe0: "), "{complained}");
     assert!(complained.contains("x.pcapng: File too large"), "{complained}");
+}
+
+/// Behind a pipe that is full, it cannot be told.
+#[test]
+fn the_program_goes_on_too_where_nobody_reads_what_it_is_told() {
+    let program = Program::new("unheard", include_str!("busy.c"));
+    let file = program.folder.join("x.pcapng");
+    let limited = "dd if=/dev/zero bs=64K count=1 status=none >&2; \
+                   trap '' XFSZ; ulimit -f 8; exec \"$0\" once";
+    let mut command =
+        with_library("/bin/sh", &format!("udp:127.0.10.12,capture={}", file.display()));
+    let mut child = command.args(["-c", limited]).arg(program.path()).spawn().expect("it runs");
+    let begun = Instant::now();
+    while child.try_wait().expect("it is ours").is_none() {
+        if begun.elapsed() > Duration::from_secs(60) {
+            child.kill().and_then(|()| child.wait()).expect("it is ours");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().expect("it ran");
+    assert_eq!(printed(&output), "all of it\n");
+    assert!(output.stderr.len() >= 64 << 10, "the pipe was not full");
 }
 
 /// What a program is that does not ask for an adapter: the same as without us.

@@ -107,6 +107,12 @@ pub(crate) fn drops(socket: BorrowedFd<'_>) -> Option<u64> {
     (result == 0).then_some(numbers[DROPS].into())
 }
 
+/// A socket that is in a group hears it on the interface on which it joined, and on no other that
+/// somebody else joined on.
+pub(crate) fn hear_own_groups_only(socket: &OwnedFd) -> io::Result<()> {
+    set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)
+}
+
 /// Sets an option whose value is a number.
 fn set(socket: &OwnedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     let len = size_of::<c_int>() as socklen_t;

@@ -312,19 +312,23 @@ impl Message {
         if self.name.starts_with("SIDR") { "request-id" } else { "local-comm-id" }
     }
 
+    /// Its transaction ID: what a script says, or that of what it answers, or one of its sender's.
+    pub(super) fn tid(&self, numbers: &Numbers<'_>, answered: Option<u64>) -> Result<u64, Mistake> {
+        let own = u64::from(numbers.or(self.own_name(), 0)? as u32);
+        numbers.or("tid", answered.unwrap_or(PEER_TID << 32 | own))
+    }
+
     /// The datagram that a script describes.
     pub(super) fn write(&self, numbers: &Numbers<'_>, by: &Sender) -> Result<Vec<u8>, Mistake> {
         let said = numbers.arguments;
         let ports = [numbers.or("port", 0)?, numbers.or("source-port", SOURCE_PORT)?];
         let mut mad = [0; MAD];
         let header = |name: &str, usual: u64| numbers.or(name, usual);
-        let own = u64::from(numbers.get(self.own_name())?.unwrap_or(0) as u32);
-        let tid = header("tid", by.tid.unwrap_or(PEER_TID << 32 | own))?;
         put(&mut mad, 0, 8, header("base-version", 1)?.into());
         put(&mut mad, 8, 8, header("class", 7)?.into());
         put(&mut mad, 16, 8, header("class-version", 2)?.into());
         put(&mut mad, 24, 8, header("method", 3)?.into());
-        put(&mut mad, 64, 64, tid.into());
+        put(&mut mad, 64, 64, self.tid(numbers, by.tid)?.into());
         put(&mut mad, 128, 16, header("attribute", self.attribute.into())?.into());
         let info = self.information(numbers)?;
         for row in self.rows {
@@ -467,7 +471,7 @@ const HEADER: usize = 24;
 /// Where the additional information of a REJ begins.
 const ARI: usize = HEADER + 12;
 /// The half of transaction IDs that says who began: the peer.
-pub(super) const PEER_TID: u64 = 2;
+const PEER_TID: u64 = 2;
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,6 @@ use super::bench::{Bench, Done, Object, Pending, Settings, is_receive};
 use super::cm::By;
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
-use super::mad::PEER_TID;
 use super::mistake::{Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
@@ -461,7 +460,7 @@ impl Bench {
         };
         let frame = frame_in::build(form, &peer, &numbers)?;
         if let Some(message) = message {
-            let sent = numbers.or("tid", tid.unwrap_or(PEER_TID << 32 | own))?;
+            let sent = message.tid(&numbers, tid)?;
             if let Some(manager) = &mut self.manager {
                 manager.remember(By::Peer, message.name, own, sent);
             }
