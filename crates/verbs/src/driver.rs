@@ -318,9 +318,11 @@ impl Driver {
         if most.is_zero() { Err(Wake::TimedOut) } else { self.port.settle(most) }
     }
 
-    /// The engine's thread is about to sleep for so long.
+    /// The engine's thread is about to sleep for so long, as [`settle`](Self::settle) said. Time has
+    /// passed since: a timer that ends the sleep is not the earlier for that.
     pub(crate) fn set_alarm(&mut self, after: Duration) {
-        self.alarm = Some(self.now() + after);
+        let alarm = self.now() + after;
+        self.alarm = Some(self.device.poll_timeout().map_or(alarm, |at| at.min(alarm)));
     }
 
     /// Whether the thread that sleeps has to be awake earlier than it wanted. A poll that took a
@@ -374,26 +376,42 @@ mod tests {
     use super::*;
     use crate::{Connection, Context};
 
+    const REQUEST: SendRequest<'_> = SendRequest {
+        wr_id: 1,
+        operation: SendOperation::Send,
+        data: Data::Regions(&[]),
+        signaled: true,
+        solicited: false,
+        fence: false,
+        target: None,
+    };
+
     #[test]
     fn what_is_left_to_be_sent_wakes_the_thread_that_sleeps() {
         let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
         let (mut here, there) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
         here.connect(&there.endpoint().unwrap()).unwrap();
         let qpn = here.queue_pair().qpn();
-        let request = SendRequest {
-            wr_id: 1,
-            operation: SendOperation::Send,
-            data: Data::Regions(&[]),
-            signaled: true,
-            solicited: false,
-            fence: false,
-            target: None,
-        };
         one.with(|driver| {
             driver.set_alarm(Duration::from_secs(1));
             assert!(!driver.is_alarm_late());
-            driver.device.post_send(qpn, &request).unwrap();
+            driver.device.post_send(qpn, &REQUEST).unwrap();
             assert!(driver.is_alarm_late());
+        });
+    }
+
+    #[test]
+    fn a_timer_that_ends_the_sleep_wakes_nobody_before() {
+        let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
+        let (mut here, there) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+        here.connect(&there.endpoint().unwrap()).unwrap();
+        let qpn = here.queue_pair().qpn();
+        one.with(|driver| {
+            driver.device.post_send(qpn, &REQUEST).unwrap();
+            driver.drive();
+            let until = driver.device.poll_timeout().expect("it may have to be sent again");
+            driver.set_alarm(until - driver.now());
+            assert!(!driver.is_alarm_late());
         });
     }
 }
