@@ -22,9 +22,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant as Clock};
 
-use roxe_device::QueuePairStory;
+use roxe_device::{CqId, QueuePairStory};
 use roxe_net::{Sleeper, Wake, Waker};
 use roxe_transport::ending::{Cause, RequestFailure};
+use roxe_transport::work::Completion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -108,14 +109,11 @@ impl Engine {
         result
     }
 
-    /// Runs a call of an application that polls: the engine's thread keeps out of its way. Says how
-    /// many completions it found.
-    pub(crate) fn poll(&self, call: impl FnOnce(&mut Driver) -> usize) -> usize {
+    /// Takes completions for an application that polls: the engine's thread keeps out of its way.
+    /// Says how many.
+    pub(crate) fn poll(&self, cq: CqId, room: &mut [Completion]) -> usize {
         self.moved();
-        let found = self.with(|driver| {
-            driver.drive_for_poll();
-            call(driver)
-        });
+        let found = self.with(|driver| driver.poll(cq, room));
         if found > 0 {
             self.goes_on();
         }
