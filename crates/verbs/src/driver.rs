@@ -340,8 +340,8 @@ impl Driver {
         if most.is_zero() { Err(Wake::TimedOut) } else { self.port.settle(most) }
     }
 
-    /// The engine's thread is about to sleep for so long, as [`settle`](Self::settle) said. Time has
-    /// passed since: a timer that ends the sleep is not the earlier for that.
+    /// The engine's thread is about to sleep for so long, as [`settle`](Self::settle) said. Time
+    /// has passed since: a timer that ends the sleep is not the earlier for that.
     pub(crate) fn set_alarm(&mut self, after: Duration) {
         let alarm = self.now() + after;
         self.alarm = Some(self.device.poll_timeout().map_or(alarm, |at| at.min(alarm)));
