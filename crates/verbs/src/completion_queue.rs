@@ -54,7 +54,7 @@ impl CompletionQueue {
     /// Takes completions, oldest first: `ibv_poll_cq`. Says how many of `room` were filled. Moves
     /// the engine too, so that whoever polls needs no other thread.
     pub fn poll(&self, room: &mut [Completion]) -> usize {
-        self.inner.context.poll(|driver| driver.device.poll_completions(self.inner.id, room))
+        self.inner.context.poll(self.inner.id, room)
     }
 
     /// Takes the oldest completion, if there is one.

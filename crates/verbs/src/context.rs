@@ -9,12 +9,12 @@ use std::time::Duration;
 use roxe_device::address_handle::AddressVector;
 use roxe_device::gid_table::GidEntry;
 use roxe_device::protection_domain::Pd;
-use roxe_device::{Congestion, Device, Limits, QueuePairStory, Resources};
+use roxe_device::{Congestion, CqId, Device, Limits, QueuePairStory, Resources};
 use roxe_net::capture::{Live, Recorder};
 use roxe_net::host::HostPort;
 use roxe_net::{Capabilities, memory, udp};
 use roxe_transport::conduct::Conduct;
-use roxe_transport::work::AccessFlags;
+use roxe_transport::work::{AccessFlags, Completion};
 use roxe_wire::{Gid, Grh, LKey, Mtu};
 
 use crate::address_handle::to_sender;
@@ -430,9 +430,9 @@ impl Context {
         self.inner.engine.wait_for(take, ready, timeout, interrupts)
     }
 
-    /// Runs a call of an application that polls.
-    pub(crate) fn poll(&self, call: impl FnOnce(&mut Driver) -> usize) -> usize {
-        self.inner.engine.poll(call)
+    /// Takes completions for an application that polls.
+    pub(crate) fn poll(&self, cq: CqId, room: &mut [Completion]) -> usize {
+        self.inner.engine.poll(cq, room)
     }
 
     /// Whether both are the same adapter.

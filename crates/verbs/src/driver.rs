@@ -5,11 +5,11 @@ use std::io;
 use std::time::Duration;
 
 use roxe_device::gid_table::GidEntry;
-use roxe_device::{Congestion, Device, VerbError};
+use roxe_device::{Congestion, CqId, Device, VerbError};
 use roxe_net::{FramePort, Outgoing, Seal, Wake};
 use roxe_transport::Outlet;
 use roxe_transport::congestion::CongestionControl;
-use roxe_transport::work::PathId;
+use roxe_transport::work::{Completion, PathId};
 use roxe_wire::{
     Addressing, FrameTemplate, Gid, GidType, ICRC_LEN, Instant, MacAddress, Path, Qpn, VlanTag,
 };
@@ -36,6 +36,8 @@ pub struct Driver {
     pub(crate) alarm: Option<Instant>,
     /// Packets wait that the last batch had no room for.
     more: bool,
+    /// A poll handed out what was there, and nothing was moved since.
+    handed_out: bool,
     /// Polls since one that looked at the clock.
     idle_polls: u32,
     /// When everything was moved last, not only what was posted.
@@ -69,6 +71,7 @@ impl Driver {
             router,
             alarm: None,
             more: false,
+            handed_out: false,
             idle_polls: 0,
             driven: Instant::ZERO,
             start: clock(),
@@ -216,10 +219,28 @@ impl Driver {
         received + sent > 0
     }
 
-    /// The same for an application that polls: packets out first, those that what came in the last
-    /// time asks for. So nothing stands between what comes in and what the application does with
-    /// it; it has as long as a poll takes to answer before the adapter acknowledges.
+    /// Takes completions for an application that polls. What is there already it has once without
+    /// anything being moved: most programs answer it at once, and then the acknowledgement leaves
+    /// together with the answer. Who polls one queue for what it sent and another for what it
+    /// received may have taken in both with the first poll.
+    pub(crate) fn poll(&mut self, cq: CqId, room: &mut [Completion]) -> usize {
+        if !self.handed_out {
+            let found = self.device.poll_completions(cq, room);
+            self.handed_out = found > 0;
+            if self.handed_out {
+                return found;
+            }
+        }
+        self.drive_for_poll();
+        self.device.poll_completions(cq, room)
+    }
+
+    /// The same as [`drive`](Self::drive) for an application that polls: packets out first, those
+    /// that what came in the last time asks for. So nothing stands between what comes in and what
+    /// the application does with it; it has as long as a poll takes to answer before the adapter
+    /// acknowledges.
     pub(crate) fn drive_for_poll(&mut self) {
+        self.handed_out = false;
         let sends = self.device.has_to_send() || self.port.due().is_some();
         self.idle_polls += 1;
         // Most polls find nothing, and need not even know what time it is.
@@ -263,6 +284,7 @@ impl Driver {
     }
 
     fn transmit(&mut self, now: Instant) -> usize {
+        self.handed_out = false;
         let mut packets = self.transmit_batch(now);
         let mut rounds = 0;
         while !self.loopback.is_empty() {
@@ -318,9 +340,11 @@ impl Driver {
         if most.is_zero() { Err(Wake::TimedOut) } else { self.port.settle(most) }
     }
 
-    /// The engine's thread is about to sleep for so long.
+    /// The engine's thread is about to sleep for so long, as [`settle`](Self::settle) said. Time
+    /// has passed since: a timer that ends the sleep is not the earlier for that.
     pub(crate) fn set_alarm(&mut self, after: Duration) {
-        self.alarm = Some(self.now() + after);
+        let alarm = self.now() + after;
+        self.alarm = Some(self.device.poll_timeout().map_or(alarm, |at| at.min(alarm)));
     }
 
     /// Whether the thread that sleeps has to be awake earlier than it wanted. A poll that took a
@@ -368,11 +392,21 @@ const POSTS_ALONE: Duration = Duration::from_micros(10);
 
 #[cfg(test)]
 mod tests {
-    use roxe_transport::work::{Data, SendOperation, SendRequest};
+    use roxe_transport::work::{Data, ReceiveRequest, SendOperation, SendRequest};
     use roxe_wire::Mtu;
 
     use super::*;
-    use crate::{Connection, Context};
+    use crate::{ConnectOptions, Connection, Context, ServiceType};
+
+    const REQUEST: SendRequest<'_> = SendRequest {
+        wr_id: 1,
+        operation: SendOperation::Send,
+        data: Data::Regions(&[]),
+        signaled: true,
+        solicited: false,
+        fence: false,
+        target: None,
+    };
 
     #[test]
     fn what_is_left_to_be_sent_wakes_the_thread_that_sleeps() {
@@ -380,20 +414,47 @@ mod tests {
         let (mut here, there) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
         here.connect(&there.endpoint().unwrap()).unwrap();
         let qpn = here.queue_pair().qpn();
-        let request = SendRequest {
-            wr_id: 1,
-            operation: SendOperation::Send,
-            data: Data::Regions(&[]),
-            signaled: true,
-            solicited: false,
-            fence: false,
-            target: None,
-        };
         one.with(|driver| {
             driver.set_alarm(Duration::from_secs(1));
             assert!(!driver.is_alarm_late());
-            driver.device.post_send(qpn, &request).unwrap();
+            driver.device.post_send(qpn, &REQUEST).unwrap();
             assert!(driver.is_alarm_late());
+        });
+    }
+
+    #[test]
+    fn a_timer_that_ends_the_sleep_wakes_nobody_before() {
+        let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
+        let (mut here, there) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+        here.connect(&there.endpoint().unwrap()).unwrap();
+        let qpn = here.queue_pair().qpn();
+        one.with(|driver| {
+            driver.device.post_send(qpn, &REQUEST).unwrap();
+            driver.drive();
+            let until = driver.device.poll_timeout().expect("it may have to be sent again");
+            driver.set_alarm(until - driver.now());
+            assert!(!driver.is_alarm_late());
+        });
+    }
+
+    #[test]
+    fn what_is_there_is_handed_out_before_its_acknowledgement_leaves() {
+        let [one, other] = Context::memory_pair(Mtu::B1024).unwrap();
+        let mut there = Connection::new(&other).unwrap();
+        let cq = one.create_cq(2).unwrap();
+        let here = one.default_pd().create_qp(ServiceType::Rc, &cq).build().unwrap();
+        here.connect(&there.endpoint().unwrap(), &ConnectOptions::default()).unwrap();
+        there.connect(&here.endpoint().unwrap()).unwrap();
+        here.post_receive(&[ReceiveRequest { wr_id: 2, sges: &[] }; 2]).unwrap();
+        one.with(|driver| {
+            there.queue_pair().post_send(&[REQUEST; 2]).unwrap();
+            let now = driver.now();
+            driver.receive(now);
+            let mut room = [Completion::BLANK];
+            assert_eq!(driver.poll(cq.id(), &mut room), 1);
+            assert!(driver.device.has_response(), "the application may answer first");
+            assert_eq!(driver.poll(cq.id(), &mut room), 1);
+            assert!(!driver.device.has_response(), "but does not keep the peer waiting for long");
         });
     }
 }

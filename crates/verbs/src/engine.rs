@@ -22,9 +22,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant as Clock};
 
-use roxe_device::QueuePairStory;
+use roxe_device::{CqId, QueuePairStory};
 use roxe_net::{Sleeper, Wake, Waker};
 use roxe_transport::ending::{Cause, RequestFailure};
+use roxe_transport::work::Completion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -46,7 +47,8 @@ pub(crate) struct Engine {
     waiting: AtomicU32,
     /// Waits in a row in which what was waited for did not come while they looked for it.
     vain: AtomicU32,
-    /// The engine's thread has seen nothing change for a while, and rests for long.
+    /// The engine's thread has seen nothing change for a while, and rests for long. It says so with
+    /// the driver in hand: until that alarm it is parked, and sleeps beside the port at others.
     rests_long: AtomicBool,
     /// The application asked for an event since the engine's thread looked: it may sleep soon.
     armed: AtomicBool,
@@ -98,20 +100,20 @@ impl Engine {
         driver.route_events();
         if driver.is_alarm_late() {
             driver.alarm = None;
+            let rests = self.rests_long.load(Ordering::SeqCst);
             drop(driver);
-            self.rouse();
+            // One call, the one that ends this sleep: the other would end the next before it began,
+            // and the thread would take over from an application that goes on.
+            if rests { self.unpark() } else { self.waker.wake() }
         }
         result
     }
 
-    /// Runs a call of an application that polls: the engine's thread keeps out of its way. Says how
-    /// many completions it found.
-    pub(crate) fn poll(&self, call: impl FnOnce(&mut Driver) -> usize) -> usize {
+    /// Takes completions for an application that polls: the engine's thread keeps out of its way.
+    /// Says how many.
+    pub(crate) fn poll(&self, cq: CqId, room: &mut [Completion]) -> usize {
         self.moved();
-        let found = self.with(|driver| {
-            driver.drive_for_poll();
-            call(driver)
-        });
+        let found = self.with(|driver| driver.poll(cq, room));
         if found > 0 {
             self.goes_on();
         }
@@ -138,10 +140,8 @@ impl Engine {
         }
         self.sleeps.store(true, Ordering::Relaxed);
         self.armed.store(true, Ordering::SeqCst);
-        if self.trusts.load(Ordering::SeqCst)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
+        if self.trusts.load(Ordering::SeqCst) {
+            self.unpark();
         }
         result
     }
@@ -300,6 +300,11 @@ impl Engine {
     /// Has the engine's thread look, however it sleeps.
     fn rouse(&self) {
         self.waker.wake();
+        self.unpark();
+    }
+
+    /// Ends a rest of the engine's thread.
+    fn unpark(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
@@ -399,8 +404,8 @@ impl Engine {
         let mut driver = self.lock();
         let Ok(until) = driver.settle(most) else { return };
         driver.set_alarm(until);
-        drop(driver);
         self.rests_long.store(true, Ordering::SeqCst);
+        drop(driver);
         // Who came between is heard: it did not see that we rest, but we see that it moved.
         if self.waiting.load(Ordering::SeqCst) != 0 {
             thread::park_timeout(until);
@@ -490,7 +495,7 @@ impl Drop for Waits<'_> {
         self.0.moved();
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         if self.0.rests_long.load(Ordering::SeqCst) {
-            self.0.rouse();
+            self.0.unpark();
         }
     }
 }

@@ -101,8 +101,9 @@ impl Engine {
         call(&mut driver);
         if driver.is_alarm_late() {
             driver.alarm = false;
+            let rests = self.rests_long.load(Ordering::SeqCst);
             drop(driver);
-            self.rouse();
+            if rests { self.unpark() } else { self.bell.ring() }
         }
     }
 
@@ -133,7 +134,7 @@ impl Engine {
         self.moved();
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         if self.rests_long.load(Ordering::SeqCst) {
-            self.rouse();
+            self.unpark();
         } else {
             self.with(|_| ());
         }
@@ -169,6 +170,10 @@ impl Engine {
 
     fn rouse(&self) {
         self.bell.ring();
+        self.unpark();
+    }
+
+    fn unpark(&self) {
         if let Some(thread) = &*self.thread.lock().unwrap() {
             thread.unpark();
         }
@@ -207,8 +212,8 @@ impl Engine {
             return; // It cannot settle.
         }
         driver.alarm = true;
-        drop(driver);
         self.rests_long.store(true, Ordering::SeqCst);
+        drop(driver);
         if self.waiting.load(Ordering::SeqCst) != 0 {
             thread::park();
         }
