@@ -370,24 +370,35 @@ fn a_packet_of_a_stranger_is_none_of_the_device() {
 
 #[test]
 fn a_packet_whose_headers_are_wrong_breaks_a_silence() {
-    // Its source is at 26. The header's sum; its length in words; that there are more fragments;
-    // the length that UDP says.
-    for (at, byte) in [(24, 0xee), (14, 0x46), (20, 0x20), (38, 0xff)] {
+    type Spoil = fn(&mut Vec<u8>);
+    let spoils: [(&str, Spoil); 4] = [
+        ("its sum", |frame| frame[24] ^= 0xff),
+        ("options", |frame| {
+            frame[14] = 0x46;
+            frame[17] += 4;
+            frame.splice(34..34, [1; 4]);
+            sum(&mut frame[14..]);
+        }),
+        ("more fragments", |frame| {
+            frame[20] = 0x20;
+            sum(&mut frame[14..]);
+        }),
+        ("the length that UDP says", |frame| frame[38] = 0xff),
+    ];
+    for (what, spoil) in spoils {
         let run = |source: u8| {
             let mut frame = an_ack();
-            frame[at] = byte;
             frame[29] = source;
-            if at != 24 {
-                sum(&mut frame[14..]);
-            }
+            sum(&mut frame[14..]);
+            spoil(&mut frame);
             let mut engine = Engine::new(DEVICE);
             engine.strays = vec![frame];
             played(&mut engine, "qp q1 rc\n+0 quiet").outcome
         };
-        let Outcome::Failed(failure) = run(2) else { panic!("byte {at} is wrong") };
-        assert!(failure.what.contains("a packet that is wrong"), "{failure}");
+        let Outcome::Failed(failure) = run(2) else { panic!("{what} is wrong") };
+        assert!(failure.what.contains("a packet that is wrong"), "{what}: {failure}");
         let outcome = run(77);
-        assert!(matches!(outcome, Outcome::Passed { .. }), "a stranger's: {outcome}");
+        assert!(matches!(outcome, Outcome::Passed { .. }), "{what}, a stranger's: {outcome}");
     }
 }
 
