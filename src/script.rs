@@ -38,6 +38,10 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
         arguments.capture.is_none() || arguments.files.len() == 1,
         "--capture takes the frames of one script"
     );
+    ensure!(
+        arguments.live.goes <= 1 || !arguments.files.iter().any(|file| file == Path::new("-")),
+        "--goes reads a script again, which standard input does not allow: name a file"
+    );
     if let Some(capture) = &arguments.capture {
         capture::overwrites_none(capture, arguments.files.iter().map(PathBuf::as_path))?;
     }

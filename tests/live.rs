@@ -93,9 +93,9 @@ fn an_adapter_on_the_wire_is_judged_by_its_frames() {
     assert!(text.contains("skipped: line 2: its requests need an agent"), "{text}");
 }
 
-/// `roxe script`, with a script of this text.
-fn script(text: &str, arguments: &[&str]) -> Command {
-    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("silent.roce");
+/// `roxe script`, with a script of this text in a file that is no other test's.
+fn script(test: &str, text: &str, arguments: &[&str]) -> Command {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.roce"));
     std::fs::write(&file, text).expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
     command.arg("script").args(arguments).arg(file);
@@ -117,7 +117,7 @@ fn an_interface_is_not_taken_for_a_device_that_nobody_meant() {
     let cable = Cable::new(4200);
     cable.b.ip("route add default via 192.0.2.1");
     let run = |arguments: &[&str]| {
-        let mut command = script(SILENT, arguments);
+        let mut command = script("not-meant", SILENT, arguments);
         ended(&cable.b.run(|| command.output()).expect("roxe runs"))
     };
     let (status, text) = run(&["--peer", "198.51.100.1", "--qpn", "5"]);
@@ -144,7 +144,8 @@ fn silence_on_a_link_that_is_down_is_none_of_a_device() {
         return;
     }
     let cable = Cable::new(4200);
-    let mut command = script("qp q1 rc\n+20s quiet\n", &["--peer", "192.0.2.1", "--qpn", "5"]);
+    let arguments = ["--peer", "192.0.2.1", "--qpn", "5"];
+    let mut command = script("waits", "qp q1 rc\n+20s quiet\n", &arguments);
     command.stderr(Stdio::piped()).stdout(Stdio::piped());
     let mut roxe = cable.b.run(|| command.spawn()).expect("roxe runs");
     let mut told = BufReader::new(roxe.stderr.take().expect("a pipe")).lines();

@@ -130,13 +130,17 @@ impl Peer {
         loop {
             go += 1;
             let played = self.play_once(&play);
-            let again = matches!(
-                played.outcome,
-                script::Outcome::Failed(_) | script::Outcome::Unreadable(_)
-            );
-            if !again || go >= self.goes {
+            let why = match &played.outcome {
+                script::Outcome::Failed(it) => {
+                    format!("{}:{}: {}", it.file, it.line, it.what.lines().next().unwrap_or(""))
+                }
+                script::Outcome::Unreadable(why) => why.clone(),
+                _ => return played,
+            };
+            if go >= self.goes {
                 return played;
             }
+            complain(format_args!("go {go} of {}: {why}", self.goes));
         }
     }
 
@@ -290,7 +294,8 @@ impl Site for Open<'_> {
             }
             link.check()?;
             port.receive_all(Instant::ZERO, &mut |arrival| {
-                if let (Some(frame), Ok(_)) = (arrival.frame, &arrival.packet) {
+                // Whatever is wrong with its headers: a device that is to be silent sends nothing.
+                if let Some(frame) = arrival.frame {
                     waiting.push_back([frame.first, frame.second].concat());
                 }
             });

@@ -896,7 +896,7 @@ static void converse(int fd)
 		while (whole && known < count && strcmp(verb, VERBS[known].name))
 			known++;
 		if (!whole || known == count)
-			refuse(ENOSYS, "no such line");
+			refuse(EPROTO, "no such line");
 		else if (known > 2 && !context)
 			refuse(ENODEV, "open a device first");
 		else

@@ -72,8 +72,16 @@ ulimit -l unlimited 2>/dev/null
 "$agent" $((port + 1)) sh "$folder/${0##*/}" wish &
 wishes=$!
 "$agent" "$port" &
-trap 'kill $wishes $! 2>/dev/null; exit 0' INT TERM
+agents=$!
+trap 'kill $wishes $agents 2>/dev/null; exit 0' INT TERM
+# Who cannot have its port ends at once, and has said why.
+sleep 1
+kill -0 $wishes 2>/dev/null && kill -0 $agents 2>/dev/null || {
+	echo "kit.sh: a port of the two, $port and $((port + 1)), cannot be had" >&2
+	kill $wishes $agents 2>/dev/null
+	exit 1
+}
 echo "kit.sh: the agent is at port $port, wishes at $((port + 1))"
-wait $!
+wait $agents
 kill $wishes 2>/dev/null
 exit 1

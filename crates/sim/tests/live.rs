@@ -153,6 +153,12 @@ fn refusals_are_compared_by_their_numbers_and_what_is_missing_is_skipped() {
     assert_eq!(failure.what, "it failed with EINVAL (qp: no), not with ENOMEM");
     let Outcome::Skipped(why) = refused(&mut engine, 95) else { panic!("it is not there") };
     assert_eq!(why, "line 1: the device does not have this: qp: no");
+    // The agent does not know the line, or opens nothing: neither is the device's doing.
+    let Outcome::Unreadable(why) = refused(&mut engine, 71) else { panic!("it is no such line") };
+    assert_eq!(why, "x.roce:1: the agent says: error 71 qp: no");
+    engine.refuses = Some(("open", 19));
+    let Outcome::Unreadable(why) = played(&mut engine, QUIET).outcome else { panic!("it is open") };
+    assert_eq!(why, "x.roce:1: the agent refuses what any script needs: errno 19, open: no");
     let Outcome::Failed(failure) = outcome(text) else { panic!("there is memory") };
     assert_eq!(failure.what, "it succeeded, and should have failed: ENOMEM");
 }
@@ -331,6 +337,15 @@ fn bytes_that_are_too_many_are_not_fetched() {
     assert!(failure.what.ends_with("its data is 4294967295 bytes long, not 3"), "{failure}");
 }
 
+/// Makes the sum of an IP header right.
+fn sum(ip: &mut [u8]) {
+    let len = usize::from(ip[0] & 15) * 4;
+    ip[10..12].fill(0);
+    let words = ip[..len].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum: u32 = words.sum();
+    ip[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+}
+
 #[test]
 fn a_packet_of_a_stranger_is_none_of_the_device() {
     // Behind Ethernet's 14 bytes the IP header: its sum at 10, the addresses' ends at 15 and 19.
@@ -338,10 +353,7 @@ fn a_packet_of_a_stranger_is_none_of_the_device() {
         let mut frame = an_ack();
         let (_, ip) = frame.split_at_mut(14);
         changes.iter().for_each(|(at, byte)| ip[*at] = *byte);
-        ip[10..12].fill(0);
-        let words = ip[..20].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-        let sum: u32 = words.sum();
-        ip[10..12].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+        sum(ip);
         // Its opcode, behind UDP's header.
         ip[28] = 0xff;
         let mut engine = Engine::new(DEVICE);
@@ -353,6 +365,53 @@ fn a_packet_of_a_stranger_is_none_of_the_device() {
     for change in [(15, 77), (19, 77)] {
         let outcome = run(&[change]);
         assert!(matches!(outcome, Outcome::Passed { .. }), "{outcome}");
+    }
+}
+
+#[test]
+fn a_packet_whose_headers_are_wrong_breaks_a_silence() {
+    type Spoil = fn(&mut Vec<u8>);
+    let spoils: [(&str, Spoil); 4] = [
+        ("its sum", |frame| frame[24] ^= 0xff),
+        ("options", |frame| {
+            frame[14] = 0x46;
+            frame[17] += 4;
+            frame.splice(34..34, [1; 4]);
+            sum(&mut frame[14..]);
+        }),
+        ("more fragments", |frame| {
+            frame[20] = 0x20;
+            sum(&mut frame[14..]);
+        }),
+        ("the length that UDP says", |frame| frame[38] = 0xff),
+    ];
+    for (what, spoil) in spoils {
+        let run = |source: u8| {
+            let mut frame = an_ack();
+            frame[29] = source;
+            sum(&mut frame[14..]);
+            spoil(&mut frame);
+            let mut engine = Engine::new(DEVICE);
+            engine.strays = vec![frame];
+            played(&mut engine, "qp q1 rc\n+0 quiet").outcome
+        };
+        let Outcome::Failed(failure) = run(2) else { panic!("{what} is wrong") };
+        assert!(failure.what.contains("a packet that is wrong"), "{what}: {failure}");
+        let outcome = run(77);
+        assert!(matches!(outcome, Outcome::Passed { .. }), "{what}, a stranger's: {outcome}");
+    }
+}
+
+#[test]
+fn what_comes_while_the_agent_answers_breaks_a_silence() {
+    for last in ["", "+0 quiet\n"] {
+        let mut engine = Engine::new(DEVICE);
+        engine.late = Some(an_ack());
+        let text = format!("qp q1 rc\n+0 state q1 rts\n{last}");
+        let Outcome::Failed(failure) = played(&mut engine, &text).outcome else {
+            panic!("it came")
+        };
+        assert!(failure.what.contains("> q1 ACK"), "{failure}");
     }
 }
 

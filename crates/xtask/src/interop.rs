@@ -12,7 +12,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::child::{self, Heard, Listener};
 use crate::interop::image::Image;
@@ -98,10 +98,19 @@ fn play(mut matrix: Command, words: &[String]) -> Result<Vec<String>> {
     if rows.is_empty() {
         ended(status.code())?;
     }
-    if !status.success() && wrong_of(&rows) == 0 || rows.is_empty() {
-        return Err(anyhow::anyhow!("the matrix did not come to its end"));
+    // Neither a matrix that stopped half-way is one, nor one in which nothing could be played.
+    ensure!(is_whole(&lines), "the matrix did not come to its end");
+    if !status.success() && wrong_of(&rows) == 0 {
+        return Err(Stop::Findings.into());
     }
     Ok(lines)
+}
+
+/// Whether there are as many rows as were planned.
+fn is_whole(lines: &[String]) -> bool {
+    let planned =
+        |line: &String| serde_json::from_str::<serde_json::Value>(line).ok()?["planned"].as_u64();
+    lines.iter().find_map(planned) == Some(rows(lines).len() as u64)
 }
 
 /// Runs a program that says by itself what is wrong.
@@ -143,9 +152,14 @@ fn wrong_of(rows: &[Row]) -> usize {
     rows.iter().filter(|row| row.verdict == "wrong").count()
 }
 
+/// Where what a kernel did is kept, or a host that is none of ours.
+fn folder_of(series: &str) -> PathBuf {
+    workspace::target().join("interop/runs").join(series)
+}
+
 /// Where the rows of a kernel's whole matrix are kept, behind the day.
 fn kept(series: &str) -> PathBuf {
-    workspace::target().join("interop/runs").join(series).join("rows")
+    folder_of(series).join("rows")
 }
 
 /// Makes the page of what is kept: each kernel's last whole matrix.
@@ -203,12 +217,13 @@ pub(crate) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
     let mut matrix = program(&image::build(series)?, series);
     matrix.arg("--reduced");
     let Heard { success, output } = listener.hear(matrix)?;
-    let rows: Vec<Row> = output.lines().filter_map(Row::read).collect();
+    let lines: Vec<String> = output.lines().map(str::to_owned).collect();
+    let rows = rows(&lines);
     let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count() as u32;
     let tally = Tally { passed: count("right"), failed: count("wrong") };
-    let said = output.lines().filter(|line| !line.starts_with('{')).map(|line| format!("{line}\n"));
+    let said = lines.iter().filter(|line| !line.starts_with('{')).map(|line| format!("{line}\n"));
     let (of_scripts, said_of_scripts) = scripts::reduced(listener)?;
-    let all = tally.given(success && !rows.is_empty()).plus(of_scripts);
+    let all = tally.given(success && is_whole(&lines)).plus(of_scripts);
     Ok((all, said.collect::<String>() + &said_of_scripts))
 }
 
@@ -243,7 +258,7 @@ fn with((host, via): &(String, String)) -> Command {
 fn matrix(folder: &str) -> Command {
     let debug = workspace::target().join("debug");
     let mut command = child::command(debug.join("examples/interop"));
-    command.arg(workspace::target().join("interop/runs").join(folder)).arg(debug.join("roxe"));
+    command.arg(folder_of(folder)).arg(debug.join("roxe"));
     command
 }
 
@@ -329,6 +344,21 @@ fn usage() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_matrix_that_stops_is_no_whole_one() {
+        let row = |verdict: &str| {
+            serde_json::json!({
+                "kernel": "k", "port": "p", "table": "t", "row": "r", "column": "c", "cells": 1,
+                "seconds": 1.0, "verdict": verdict, "why": "",
+            })
+            .to_string()
+        };
+        let planned = r#"{"planned":2}"#.to_owned();
+        assert!(is_whole(&[planned.clone(), row("right"), row("wrong")]));
+        assert!(!is_whole(&[planned.clone(), row("wrong")]));
+        assert!(!is_whole(&[planned]) && !is_whole(&[row("right")]) && !is_whole(&[]));
+    }
 
     #[test]
     fn only_a_run_of_everything_is_whole() {

@@ -51,7 +51,7 @@ pub trait Site {
     /// The wire does not take it, and why.
     fn send(&mut self, frame: &mut [u8]) -> Result<(), String>;
 
-    /// The next RoCEv2 frame that arrived, from its Ethernet header on; waits for one, but not
+    /// The next RoCEv2 frame that arrived, be it a broken one, from its Ethernet header on; waits for one, but not
     /// longer than `patience`.
     ///
     /// # Errors
@@ -129,7 +129,9 @@ fn difference(what: impl Into<String>) -> Halt {
 
 /// Runs a checked script.
 pub(super) fn run(file: &str, script: &Script, site: &mut dyn Site, terms: &Terms) -> Played {
-    let Some(first) = script.lines.first() else { return Outcome::Passed { statements: 0 }.into() };
+    let Some(first) = script.lines.first() else {
+        return Outcome::Unreadable(format!("{file}: there is no statement in it")).into();
+    };
     let settings = match Settings::read(first) {
         Ok(settings) => settings,
         Err(mistake) => return Outcome::Wrong(vec![first.place(file, mistake)]).into(),
@@ -139,7 +141,15 @@ pub(super) fn run(file: &str, script: &Script, site: &mut dyn Site, terms: &Term
         Err(why) => return Outcome::Skipped(why).into(),
     };
     let mut live = Live::new(site, terms, settings, pace);
-    let ended = live.prepare().map_err(|halt| (first, halt)).and_then(|()| live.play(script));
+    // Nothing of that is the script's.
+    let prepared = live.prepare().map_err(|halt| match halt {
+        Halt::Refused(number, why) => Halt::Broken(format!(
+            "the agent refuses what any script needs: {}, {why}",
+            errno(number)
+        )),
+        other => other,
+    });
+    let ended = prepared.map_err(|halt| (first, halt)).and_then(|()| live.play(script));
     let outcome = match ended {
         Ok(()) if terms.by_hand.is_some() && !live.heard => {
             Outcome::Skipped(NEVER_HEARD.to_owned())

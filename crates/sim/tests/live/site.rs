@@ -42,6 +42,8 @@ pub(super) struct Engine {
     pub(super) answers: Vec<(&'static str, String)>,
     /// Frames that come as soon as there is a queue pair.
     pub(super) strays: Vec<Vec<u8>>,
+    /// A frame that comes while the agent is asked for events.
+    pub(super) late: Option<Vec<u8>>,
     /// How long each answer takes.
     pub(super) slow: Duration,
     /// Lines that were told to wait long.
@@ -109,6 +111,7 @@ impl Engine {
             refuses: None,
             answers: Vec::new(),
             strays: Vec::new(),
+            late: None,
             slow: Duration::ZERO,
             waited: Vec::new(),
             joined: Vec::new(),
@@ -364,6 +367,9 @@ impl Site for Engine {
     fn ask(&mut self, line: &str) -> Result<String, String> {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         self.now = self.now + self.slow;
+        if verb == "event" {
+            self.wire.extend(self.late.take());
+        }
         if let Some((_, answer)) = self.answers.iter().find(|(of, _)| *of == verb) {
             return Ok(answer.clone());
         }

@@ -40,27 +40,38 @@ impl Agent {
     pub(crate) fn ask_all(&mut self, lines: &[String]) -> Outcome<Vec<Answer>> {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         self.stream.get_mut().write_all(text.as_bytes())?;
-        lines
-            .iter()
-            .map(|line| self.hear().map_err(|why| format!("{line}: {why}").into()))
-            .collect()
+        let hear = |line: &String| -> Outcome<Answer> {
+            let answer = self.hear().map_err(|why| format!("{line}: {why}"))?;
+            answer.map_err(|refusal| format!("{line}: {refusal}").into())
+        };
+        lines.iter().map(hear).collect()
     }
 
-    fn hear(&mut self) -> Outcome<Answer> {
+    /// Says a line that the host may refuse; says how it did, if it did.
+    pub(crate) fn try_to(&mut self, line: &str) -> Outcome<Option<String>> {
+        self.stream.get_mut().write_all(format!("{line}\n").as_bytes())?;
+        let answer = self.hear().map_err(|why| format!("{line}: {why}"))?;
+        Ok(answer.err().map(|refusal| format!("{line}: {refusal}")))
+    }
+
+    /// An answer, or a refusal.
+    fn hear(&mut self) -> Outcome<Result<Answer, String>> {
         let mut line = String::new();
         if self.stream.read_line(&mut line).map_err(|why| format!("the agent is silent: {why}"))?
             == 0
         {
             return Err("the agent is gone".into());
         }
-        let Some(words) = line.trim_end().strip_prefix("ok") else {
-            return Err(line.trim_end().into());
-        };
+        let line = line.trim_end();
+        if line.starts_with("error ") {
+            return Ok(Err(line.to_owned()));
+        }
+        let words = line.strip_prefix("ok").ok_or_else(|| format!("the agent says {line}"))?;
         let pair = |word: &str| {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             (key.to_owned(), value.to_owned())
         };
-        Ok(Answer(words.split_whitespace().map(pair).collect()))
+        Ok(Ok(Answer(words.split_whitespace().map(pair).collect())))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A batch: one pair of queue pairs that does one operation in all sizes.
 
+use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant as Clock};
 
 use roxe_verbs::{Mtu, ServiceType};
 
-use crate::Outcome;
 use crate::end::{Card, Done, End, Setup, Work, status_name};
+use crate::{Failure, Outcome};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,15 +181,8 @@ pub(crate) struct Batch {
     pub(crate) family: Family,
 }
 
-impl fmt::Display for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, direction, path_mtu, family } = self;
-        write!(f, "{} {} {path_mtu} {}", op.name(), direction.name(), family.name())
-    }
-}
-
 /// A peer that is slow is given up late: nothing is lost here, so nothing may be sent again.
-const TIMEOUT: u8 = 19;
+pub(crate) const TIMEOUT: u8 = 19;
 
 /// Places in the memory of an end. Messages begin at odd ones.
 pub(crate) const SOURCE: u64 = 65;
@@ -202,9 +196,43 @@ pub(crate) const GUARD: u64 = 64;
 /// Before a datagram, the area of its GRH.
 const GRH: u64 = 40;
 
-/// Names of requests.
-const ASKED: u64 = 1;
-const RECEIVED: u64 = 2;
+/// A message, and the names of its request and its receive, which no other size has: what
+/// completes twice stands for nothing else.
+#[derive(Clone, Copy)]
+struct Message {
+    len: u64,
+    seed: u64,
+    asked: u64,
+    received: u64,
+}
+
+impl Message {
+    /// That of one end, of which each has a pattern of its own.
+    const fn of(self, end: usize) -> Self {
+        Self { seed: self.seed + end as u64, ..self }
+    }
+}
+
+/// Something that was sent did not arrive, and what did is right: nothing that an unreliable
+/// service has to answer for.
+#[derive(Debug)]
+pub(crate) struct Missing(pub(crate) String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Missing {}
+
+impl Missing {
+    /// A failure with more before it, which stays the kind that it is.
+    fn behind(before: &str, why: Failure) -> Failure {
+        let text = format!("{before}: {why}");
+        if why.is::<Self>() { Self(text).into() } else { text.into() }
+    }
+}
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -218,7 +246,7 @@ impl Batch {
         self.op.sizes(self.path_mtu)
     }
 
-    pub(crate) fn setup(&self, seed: u32) -> Setup {
+    fn setup(&self, seed: u32, timeout: u8) -> Setup {
         let psn = |end: u32| seed.wrapping_mul(0x9e37_79b9).rotate_left(8 * end + 8) & 0xff_ffff;
         Setup {
             service: self.op.service(),
@@ -226,7 +254,7 @@ impl Batch {
             srq: self.op == Op::Srq,
             remote_access: true,
             psn: [psn(0), psn(1)],
-            timeout: TIMEOUT,
+            timeout,
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,
@@ -235,21 +263,21 @@ impl Batch {
     }
 
     /// Goes through all sizes. Says at which it failed.
-    pub(crate) fn run(&self, ends: &mut [Box<dyn End>; 2], seed: u32) -> Outcome {
-        self.run_with(ends, seed, TIMEOUT)
-    }
-
-    /// The same, with another timeout.
-    pub(crate) fn run_with(&self, ends: &mut [Box<dyn End>; 2], seed: u32, timeout: u8) -> Outcome {
-        let cards = join(ends, &Setup { timeout, ..self.setup(seed) })?;
+    ///
+    /// # Errors
+    /// One is [`Missing`] where nothing was wrong but that.
+    pub(crate) fn run(&self, ends: &mut [Box<dyn End>; 2], seed: u32, timeout: u8) -> Outcome {
+        let cards = join(ends, &self.setup(seed, timeout))?;
         if self.op == Op::Multicast {
             self.join_groups(ends)?;
         }
         for (number, len) in (0..).zip(self.sizes()) {
             let seed = u64::from(seed) << 16 | number << 8;
-            self.message(ends, &cards, len, seed).map_err(|why| format!("{len} bytes: {why}"))?;
+            let message = Message { len, seed, asked: 2 * number + 1, received: 2 * number + 2 };
+            self.message(ends, &cards, message)
+                .map_err(|why| Missing::behind(&format!("{len} bytes"), why))?;
         }
-        Ok(())
+        nothing_more(ends)
     }
 
     fn join_groups(&self, ends: &mut [Box<dyn End>; 2]) -> Outcome {
@@ -267,40 +295,49 @@ impl Batch {
         &self,
         ends: &mut [Box<dyn End>; 2],
         cards: &[Card; 2],
-        len: u64,
-        seed: u64,
+        message: Message,
     ) -> Outcome {
         let requesters = self.direction.requesters();
         let mut due = [0; 2];
         let mut keys = [0; 2];
         for &from in requesters {
-            keys[from] = self.prepare(ends, from, len, seed + from as u64)?;
+            keys[from] = self.prepare(ends, from, message.of(from))?;
             due[from] += 1;
             due[1 - from] += usize::from(self.op.takes_receive());
         }
         for &from in requesters {
-            let work = self.work(&cards[1 - from], keys[from], seed + from as u64);
+            let work = self.work(&cards[1 - from], keys[from], message.of(from).seed);
             let at = if self.fetches() { self.result() } else { SOURCE };
-            ends[from].post(ASKED, work, at, len as u32)?;
+            ends[from].post(message.asked, work, at, message.len as u32)?;
         }
         let mut done = [Vec::new(), Vec::new()];
+        let mut missing = None;
         for which in [0, 1] {
             let patience = if self.op.service() == ServiceType::Rc { PATIENCE } else { UNRELIABLE };
             done[which] = ends[which].wait(due[which], patience)?;
             let (name, came) = (ends[which].name(), done[which].len());
             if let Some(failed) = done[which].iter().find(|done| done.status != 0) {
                 let Done { id, status, .. } = failed;
-                let what = if *id == ASKED { "request" } else { "receive" };
+                let what = if *id == message.asked { "request" } else { "receive" };
                 let status = status_name(*status);
                 return Err(format!("{name}: its {what} ended with {status}").into());
             }
             if came != due[which] {
-                let due = due[which];
-                return Err(format!("{name}: {came} of {due} completions came").into());
+                missing.get_or_insert_with(|| {
+                    format!("{name}: {came} of {} completions came", due[which])
+                });
             }
         }
+        if let Some(why) = missing {
+            // Whatever becomes of a message, a request completes.
+            let is_done = |from: &usize| done[*from].iter().any(|done| done.id == message.asked);
+            return Err(match requesters.iter().all(is_done) {
+                true => Missing(why).into(),
+                false => why.into(),
+            });
+        }
         for &from in requesters {
-            self.verify(ends, cards, from, &done, (len, keys[from], seed + from as u64))?;
+            self.verify(ends, cards, from, &done, (message.of(from), keys[from]))?;
         }
         Ok(())
     }
@@ -318,8 +355,7 @@ impl Batch {
         &self,
         ends: &mut [Box<dyn End>; 2],
         from: usize,
-        len: u64,
-        seed: u64,
+        Message { len, seed, received, .. }: Message,
     ) -> Outcome<u32> {
         let to = 1 - from;
         if self.op.is_atomic() {
@@ -337,7 +373,7 @@ impl Batch {
                 Op::UdSend | Op::Multicast => (TARGET - GRH, len + GRH),
                 _ => (TARGET, len),
             };
-            ends[to].receive(RECEIVED, at, room as u32)?;
+            ends[to].receive(received, at, room as u32)?;
         }
         Ok(key)
     }
@@ -365,17 +401,18 @@ impl Batch {
         cards: &[Card; 2],
         from: usize,
         done: &[Vec<Done>; 2],
-        (len, key, seed): (u64, u32, u64),
+        (message, key): (Message, u32),
     ) -> Outcome {
+        let Message { len, seed, .. } = message;
         let to = 1 - from;
         let of = |end: usize, id: u64| {
             let found = done[end].iter().find(|done| done.id == id);
             found.ok_or_else(|| format!("end {end}: no completion of request {id}"))
         };
-        let asked = of(from, ASKED)?;
+        let asked = of(from, message.asked)?;
         must_be("opcode of the request", asked.opcode, self.op.opcode())?;
         if self.op.takes_receive() {
-            let received = of(to, RECEIVED)?;
+            let received = of(to, message.received)?;
             let is_ud = self.op.service() == ServiceType::Ud;
             let opcode = if self.op == Op::WriteImm { 129 } else { 128 };
             must_be("opcode of the receive", received.opcode, opcode)?;
@@ -405,7 +442,15 @@ impl Batch {
         {
             thread::sleep(Duration::from_millis(5));
         }
-        target.check(TARGET, len, seed, 0).map_err(|why| format!("{name}: data: {why}"))?;
+        if let Err(why) = target.check(TARGET, len, seed, 0) {
+            let why = format!("{name}: data: {why}");
+            return Err(
+                match self.op == Op::UcWrite && self.is_torn(target.as_mut(), message)? {
+                    true => Missing(why).into(),
+                    false => why.into(),
+                },
+            );
+        }
         for (what, at, len) in
             [("before", TARGET - GUARD, GUARD - area), ("behind", TARGET + len, GUARD)]
         {
@@ -415,6 +460,34 @@ impl Batch {
         }
         Ok(())
     }
+}
+
+impl Batch {
+    /// Whether a WRITE is there up to the border of one of its packets, and memory behind that is
+    /// as it was: the packet that is next was lost.
+    fn is_torn(&self, target: &mut dyn End, Message { len, seed, .. }: Message) -> Outcome<bool> {
+        let mtu = u64::from(self.path_mtu.bytes());
+        let [mut there, mut above] = [0, len.div_ceil(mtu)];
+        while there + 1 < above {
+            let middle = there.midpoint(above);
+            match target.check(TARGET, middle * mtu, seed, 0) {
+                Ok(()) => there = middle,
+                Err(_) => above = middle,
+            }
+        }
+        let at = there * mtu;
+        Ok(target.check(TARGET, at, seed, 0).is_ok()
+            && target.check(TARGET + at, len - at, !seed, GUARD + at).is_ok())
+    }
+}
+
+/// Neither end has a completion that nobody asked for.
+pub(crate) fn nothing_more(ends: &mut [Box<dyn End>; 2]) -> Outcome {
+    for end in ends {
+        let more = end.wait(1, Duration::ZERO)?;
+        must_be(&format!("{}: completions too many", end.name()), &more[..], &[])?;
+    }
+    Ok(())
 }
 
 /// What atomics swap in and add.

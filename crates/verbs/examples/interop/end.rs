@@ -37,7 +37,7 @@ pub(crate) struct Card {
     pub(crate) r_key: u32,
 }
 
-/// What is asked of a queue pair. Places are offsets into the memory of either end.
+/// What is asked of a queue pair; `va` are addresses at the other end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Send,

@@ -80,6 +80,22 @@ impl Fault {
         Ok(())
     }
 
+    /// Whether the network was a bad one for something that was sent both ways, as far as it is.
+    ///
+    /// # Errors
+    /// Packets did not go that way.
+    pub(crate) fn must_have_met(&self, guest: &Guest) -> Outcome {
+        for (netem, interface) in [(self.sent, "eth0"), (self.received, "ifb0")] {
+            if netem.is_some() {
+                let said = guest.shell(&format!("/usr/bin/tc -s qdisc show dev {interface}"))?;
+                if through_netem(&said) == 0 {
+                    return Err(format!("netem of {interface} has seen no packet: {said}").into());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the network a good one, whatever it was before.
     pub(crate) fn end(guest: &Guest) -> Outcome {
         guest.shell(
@@ -87,5 +103,35 @@ impl Fault {
              tc qdisc del dev eth0 ingress\ntc qdisc del dev ifb0 root\ntrue\n",
         )?;
         Ok(())
+    }
+}
+
+/// Packets that came through netem, or were lost there, as `tc -s qdisc` tells it.
+fn through_netem(said: &str) -> u64 {
+    let netem = said.split_once("qdisc netem ").map_or("", |(_, own)| own);
+    let sent = netem.split_once(" pkt ").and_then(|(before, _)| before.rsplit(' ').next());
+    let dropped = netem.split_once("(dropped ").and_then(|(_, behind)| behind.split(',').next());
+    let number = |word: Option<&str>| word.and_then(|it| it.parse::<u64>().ok());
+    number(sent).unwrap_or_default() + number(dropped).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_counted_where_netem_is() {
+        let prio = "qdisc prio 1: root refcnt 2 bands 2 priomap 0 0 0\n \
+                    Sent 9000 bytes 80 pkt (dropped 3, overlimits 0 requeues 0)\n";
+        let netem = |sent: u32, dropped: u32| {
+            format!(
+                "{prio}qdisc netem 20: parent 1:2 limit 100000 loss 1%\n \
+                 Sent 6000 bytes {sent} pkt (dropped {dropped}, overlimits 0 requeues 0)\n \
+                 backlog 0b 0p requeues 0\n"
+            )
+        };
+        assert_eq!(through_netem(&netem(41, 2)), 43);
+        assert_eq!(through_netem(&netem(0, 0)), 0);
+        assert_eq!((through_netem(prio), through_netem("")), (0, 0));
     }
 }

@@ -165,11 +165,12 @@ impl Guest {
     pub(crate) fn reset(&self) -> Outcome {
         // It may have come again by itself meanwhile.
         let before = self.ask_boot_id(Duration::from_secs(2)).ok();
+        let known = self.boot_id()?.clone();
         (&self.monitor).write_all(b"system_reset\n")?;
         let start = Clock::now();
         while start.elapsed() < BOOT {
             let now = self.ask_boot_id(Duration::from_secs(2));
-            let now = now.ok().filter(|now| Some(now) != before.as_ref());
+            let now = now.ok().filter(|now| Some(now) != before.as_ref() && *now != known);
             let opened = |mut agent: Agent| agent.ask("open dev=rxe0");
             if let (Some(now), Ok(_)) = (now, self.agent().and_then(opened)) {
                 *self.boot_id()? = now;

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant as Clock};
 
 use roxe_verbs::ServiceType;
 
-use crate::Outcome;
-use crate::batch::{Batch, Family};
+use crate::batch::{Batch, Family, Missing, TIMEOUT};
 use crate::end::End;
 use crate::faults::Fault;
 use crate::guest::INTERFACE;
 use crate::ours::Ours;
 use crate::peer::Peer;
 use crate::plan::{Item, Play, Port};
-use crate::programs::{Program, Side};
+use crate::programs::{self, Program, Side};
 use crate::report::{Progress, Row, Verdict};
 use crate::scenario::{self, Scenario};
 use crate::theirs::Theirs;
+use crate::{Failure, Outcome};
 
 /// Does them all. Whether all were right.
 pub(crate) fn run(
@@ -30,6 +30,8 @@ pub(crate) fn run(
     roxe: &Path,
     keep: bool,
 ) -> Outcome<bool> {
+    // Whoever reads the rows knows by that whether they are all.
+    println!("{}", serde_json::json!({ "planned": plan.len() }));
     let mut progress = Progress::new(plan.len());
     let mut bad = None;
     for (seed, item) in (1..).zip(plan) {
@@ -48,11 +50,11 @@ pub(crate) fn run(
             Some(why) => Verdict::NotApplicable(why),
             None => {
                 // One of an earlier run shows nothing of this one.
-                let _ = fs::remove_file(&capture);
+                cell.forget();
                 match cell.play_in(&mut bad, network)? {
                     Ok(Played { messages, but }) => {
                         if !keep {
-                            let _ = fs::remove_file(&capture);
+                            cell.forget();
                         }
                         cells = messages.unwrap_or(cells);
                         but.map_or(Verdict::Right, Verdict::But)
@@ -106,9 +108,16 @@ const LOSSY_TIMEOUT: u8 = 15;
 const FIRST_PORT: u16 = 20_000;
 
 /// How often a batch is tried.
-const GOES: usize = 3;
+const GOES: u16 = 3;
 
 impl Cell<'_> {
+    /// Removes its recordings.
+    fn forget(&self) {
+        for capture in [self.capture, &self.second_capture()] {
+            let _ = fs::remove_file(capture);
+        }
+    }
+
     /// Makes the network as bad as it is to be, and plays. A guest whose kernel does not survive
     /// it is reset for a second go: whatever a kernel receives, that is no fault of the sender's.
     ///
@@ -145,37 +154,40 @@ impl Cell<'_> {
             // It may stop half-way.
             *bad = None;
             network.map_or_else(|| Fault::end(guest), |it| it.begin(guest))?;
+            let played = self.play()?;
+            network.map_or(Ok(()), |it| it.must_have_met(guest))?;
             *bad = Some(network);
+            return Ok(played);
         }
         self.play()
     }
 
     fn play(&self) -> Outcome<Played> {
+        let but = |but| Played { messages: None, but };
         match &self.item.play {
-            Play::Batch(batch) => {
-                return Ok(Played { messages: None, but: self.often_enough(batch)? });
-            }
+            Play::Batch(batch) => self.often_enough(batch).map(but),
             Play::Soak(_, how_long) => {
-                return Ok(Played { messages: Some(self.soak(*how_long)?), but: None });
+                Ok(Played { messages: Some(self.soak(*how_long)?), but: None })
             }
             // What both count is no question then, nor what was sent again.
             Play::Faulty(_, batch) => {
-                batch.run_with(&mut self.ends()?, self.seed, LOSSY_TIMEOUT)?;
+                batch.run(&mut self.ends(self.capture)?, self.seed, LOSSY_TIMEOUT)?;
+                Ok(Played::default())
             }
-            Play::Scenario(scenario, from) => self.scenario(scenario, *from)?,
-            Play::Reboot(from) => self.reboot(*from)?,
-            Play::Program(program, is_client) => self.program(program, *is_client)?,
+            Play::Scenario(scenario, from) => {
+                self.scenario(scenario, *from).map(|()| Played::default())
+            }
+            Play::Reboot(from) => self.reboot(*from).map(|()| Played::default()),
+            Play::Program(program, is_client) => self.program(program, *is_client).map(but),
         }
-        Ok(Played::default())
     }
 
-    /// The device string, and our address.
-    fn device(&self) -> Outcome<(String, IpAddr)> {
+    /// The device string, with a recording of this name, and our address.
+    fn device(&self, capture: &Path) -> Outcome<(String, IpAddr)> {
         let [here, _] = self.peer.addresses(self.item.family())?;
-        // A soak is too much to be recorded.
-        let capture = match &self.item.play {
-            Play::Soak(..) => String::new(),
-            _ => format!(",capture={}", self.capture.display()),
+        let capture = match self.is_recorded() {
+            false => String::new(),
+            true => format!(",capture={}", capture.display()),
         };
         let device = match (&self.peer.via, self.item.port, self.item.family()) {
             (Some(via), ..) => via.clone(),
@@ -190,8 +202,13 @@ impl Cell<'_> {
         Ok((device + &capture, here))
     }
 
-    fn ours(&self) -> Outcome<Box<dyn End>> {
-        let (device, here) = self.device()?;
+    /// A soak is too much for that.
+    const fn is_recorded(&self) -> bool {
+        !matches!(self.item.play, Play::Soak(..))
+    }
+
+    fn ours(&self, capture: &Path) -> Outcome<Box<dyn End>> {
+        let (device, here) = self.device(capture)?;
         Ok(Box::new(Ours::open(&device, here)?))
     }
 
@@ -210,59 +227,66 @@ impl Cell<'_> {
         counted
     }
 
-    fn ends(&self) -> Outcome<[Box<dyn End>; 2]> {
-        Ok([self.ours()?, self.theirs()?])
+    fn ends(&self, capture: &Path) -> Outcome<[Box<dyn End>; 2]> {
+        Ok([self.ours(capture)?, self.theirs()?])
+    }
+
+    /// Plays something; says what ours counted but for what is `benign`, and what the peer counted
+    /// beside traffic.
+    ///
+    /// # Errors
+    /// Ours has recorded no frame, or rxe has counted none: what they count is no witness then.
+    fn counting<T>(
+        &self,
+        benign: &[&str],
+        play: impl FnOnce(&mut [Box<dyn End>; 2]) -> Outcome<T>,
+    ) -> Outcome<(T, [Counted; 2])> {
+        let mut ends = self.ends(self.capture)?;
+        let before = [BTreeMap::new(), ends[1].counters()?];
+        let played = play(&mut ends)?;
+        let after = [ends[0].counters()?, ends[1].counters()?];
+        drop(ends);
+        let ours = Counted::of(&after[0], &before[0], &[]);
+        if self.is_recorded() && !ours.has_any(&["capture_frames"]) {
+            return Err("roxe has recorded no frame".into());
+        }
+        if self.peer.is_rxe
+            && !Counted::of(&after[1], &before[1], &[]).has_any(&["rcvd_pkts", "sent_pkts"])
+        {
+            return Err("rxe counts no packet at all".into());
+        }
+        let ours = Counted::of(&after[0], &before[0], benign);
+        Ok((played, [ours, self.counted(&after[1], &before[1])]))
     }
 
     /// A busy machine may lose packets between the two, which both count and an unreliable service
-    /// does not survive: there are three goes. What a reliable one does must be right in each.
-    /// Says what was counted of losses where none was without.
+    /// does not survive: there are three goes. What arrives must be right in each, and of a
+    /// reliable service all must. Says what was counted of losses where none was without, or what
+    /// did not arrive at first.
     fn often_enough(&self, batch: &Batch) -> Outcome<Option<String>> {
-        let mut done = self.batch(batch);
-        for _ in 1..GOES {
-            let again = match &done {
-                Ok(lost) => lost.is_some(),
-                Err(_) => batch.op.service() != ServiceType::Rc,
-            };
-            if !again {
-                break;
-            }
-            done = self.batch(batch);
-        }
-        done
+        let is_lost = |why: &Failure| batch.op.service() != ServiceType::Rc && why.is::<Missing>();
+        goes(|_| self.batch(batch), is_lost)
     }
 
     /// Says what was counted of losses, if anything was.
     fn batch(&self, batch: &Batch) -> Outcome<Option<String>> {
-        let mut ends = self.ends()?;
-        let before = ends[1].counters()?;
-        batch.run(&mut ends, self.seed)?;
-        let after = [ends[0].counters()?, ends[1].counters()?];
-        drop(ends);
-        let ours = Counted::of(&after[0], &BTreeMap::new(), OURS).losses("roxe", &[])?;
-        let theirs = self.counted(&after[1], &before).losses(self.peer.kind(), &[])?;
+        let ((), [ours, theirs]) =
+            self.counting(OURS, |ends| batch.run(ends, self.seed, TIMEOUT))?;
+        let lost = [ours.losses("roxe", &[])?, theirs.losses(self.peer.kind(), &[])?];
         // What a socket receives over IPv4 is recorded with an identification that it had not.
         if self.item.port == Port::Xdp || self.item.family() == Family::V6 {
             judge(self.roxe, self.capture)?;
         }
-        let lost = [ours, theirs].into_iter().flatten();
-        let lost = lost.reduce(|one, other| format!("{one}; {other}"));
+        let lost = lost.into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
         Ok(lost.map(|it| format!("not without losses on the way: {it}")))
     }
 
     fn scenario(&self, scenario: &Scenario, from: usize) -> Outcome {
-        let mut ends = self.ends()?;
-        let before = ends[1].counters()?;
-        scenario.play(&mut ends, from)?;
-        let after = [ends[0].counters()?, ends[1].counters()?];
-        drop(ends);
         // A peer that is slow may be asked again.
         let late = [OURS, LATE, REPEATED].concat();
-        let ours = Counted::of(&after[0], &BTreeMap::new(), &late);
-        let ours = ours.losses("roxe", scenario.roxe[from]);
-        let theirs = self.counted(&after[1], &before);
+        let ((), [ours, theirs]) = self.counting(&late, |ends| scenario.play(ends, from))?;
         let due = if self.peer.is_rxe { scenario.rxe[1 - from] } else { &[] };
-        match (ours, theirs.losses(self.peer.kind(), due)) {
+        match (ours.losses("roxe", scenario.roxe[from]), theirs.losses(self.peer.kind(), due)) {
             (Ok(_), Ok(_)) => Ok(()),
             (Err(ours), Err(theirs)) => Err(format!("{ours}; {theirs}").into()),
             (Err(one), _) | (_, Err(one)) => Err(one),
@@ -270,41 +294,65 @@ impl Cell<'_> {
     }
 
     fn soak(&self, how_long: Duration) -> Outcome<usize> {
-        let mut ends = self.ends()?;
-        let before = ends[1].counters()?;
-        let messages = scenario::soak(&mut ends, how_long)?;
-        let after = [ends[0].counters()?, ends[1].counters()?];
-        let ours = [OURS, REPEATED].concat();
-        Counted::of(&after[0], &BTreeMap::new(), &ours).losses("roxe", &[])?;
-        self.counted(&after[1], &before).losses(self.peer.kind(), &[])?;
-        Ok(messages)
+        let benign = [OURS, REPEATED].concat();
+        let (messages, [ours, theirs]) =
+            self.counting(&benign, |ends| scenario::soak(ends, how_long))?;
+        let lost = [ours.losses("roxe", &[])?, theirs.losses(self.peer.kind(), &[])?];
+        match lost.iter().any(Option::is_some) {
+            true => Ok(messages),
+            false => Err("neither end counts a loss, so the network was a good one".into()),
+        }
     }
 
-    fn program(&self, program: &Program, is_client: bool) -> Outcome {
-        let (device, here) = self.device()?;
-        let mut port = FIRST_PORT + (self.seed % 10_000) as u16 * GOES as u16;
-        let side = |port| Side { is_client, port, device: &device, here };
-        let mut done = program.run(self.peer, self.roxe, &side(port));
-        for _ in 1..GOES {
-            if done.is_ok() || program.is_reliable() {
-                break;
-            }
-            port += 1;
-            done = program.run(self.peer, self.roxe, &side(port));
-        }
-        done
+    /// Says what went wrong with it at first, if packets were lost that nobody sends again.
+    fn program(&self, program: &Program, is_client: bool) -> Outcome<Option<String>> {
+        let (device, here) = self.device(self.capture)?;
+        let first = FIRST_PORT + (self.seed % 10_000) as u16 * GOES;
+        let go = |go| {
+            let side = Side { is_client, port: first + go, device: &device, here };
+            program.run(self.peer, self.roxe, &side).map(|()| None)
+        };
+        goes(go, |why| !program.is_reliable() && programs::waited_in_vain(&why.to_string()))
     }
 
     fn reboot(&self, from: usize) -> Outcome {
-        scenario::rebooted(self.ends()?, from, |end| {
+        scenario::rebooted(self.ends(self.capture)?, from, |end| {
             if from == 0 {
                 self.peer.guest.ok_or("whose host is it?")?.reset()?;
                 return self.theirs();
             }
             drop(end);
-            self.ours()
+            // What was recorded before stays.
+            self.ours(&self.second_capture())
         })
     }
+
+    /// The recording of an adapter that was opened again.
+    fn second_capture(&self) -> PathBuf {
+        self.capture.with_extension("again.pcapng")
+    }
+}
+
+/// Does something until it is right and nothing is to be said of it, but not again after what is
+/// not `lost`. Says what was to be said of the last go, or why the first did not do.
+fn goes(
+    mut go: impl FnMut(u16) -> Outcome<Option<String>>,
+    is_lost: impl Fn(&Failure) -> bool,
+) -> Outcome<Option<String>> {
+    let mut first = None;
+    let mut done = go(0);
+    for number in 1..GOES {
+        match &done {
+            Ok(None) => break,
+            Ok(Some(_)) => {}
+            Err(why) if is_lost(why) => {
+                first.get_or_insert_with(|| format!("not at once: {why}"));
+            }
+            Err(_) => break,
+        }
+        done = go(number);
+    }
+    done.map(|but| but.or(first))
 }
 
 /// What may be counted where nothing goes wrong.
@@ -350,6 +398,10 @@ impl Counted {
         Self(after.iter().filter_map(more).collect())
     }
 
+    fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.0.contains_key(*name))
+    }
+
     /// What was counted of losses. Whatever else is not `due` is an error, and so is what is due
     /// and was not counted.
     fn losses(mut self, name: &str, due: &[&str]) -> Outcome<Option<String>> {
@@ -376,6 +428,33 @@ fn judge(roxe: &Path, capture: &Path) -> Outcome {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stdout);
+    // What it finds, or why it could not read it.
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
     Err(format!("roxe check: {}", said.lines().next().unwrap_or("failed")).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_loss_is_tried_again_and_is_told() {
+        let lost = |why: &Failure| why.is::<Missing>();
+        let play = |outcomes: Vec<Outcome<Option<String>>>| {
+            let mut left = outcomes.into_iter();
+            let done = goes(|_| left.next().expect("no go too many"), lost);
+            (done.map_err(|why| why.to_string()), left.count())
+        };
+        let missing = || Err(Missing("1 of 2 came".to_owned()).into());
+        let note = || Some("rxe counts losses".to_owned());
+        assert_eq!(play(vec![Ok(None), Ok(None)]), (Ok(None), 1));
+        assert_eq!(play(vec![Err("bad data".into()), Ok(None)]), (Err("bad data".to_owned()), 1));
+        let told = Some("not at once: 1 of 2 came".to_owned());
+        assert_eq!(play(vec![missing(), Ok(None), Ok(None)]), (Ok(told), 1));
+        assert_eq!(play(vec![missing(), Ok(note()), Ok(note())]), (Ok(note()), 0));
+        assert_eq!(play(vec![missing(), missing(), missing()]), (Err("1 of 2 came".to_owned()), 0));
+        let wrong = vec![missing(), Err("bad data".into()), Ok(None)];
+        assert_eq!(play(wrong), (Err("bad data".to_owned()), 1));
+    }
 }

@@ -95,11 +95,17 @@ impl<'g> Peer<'g> {
         let mut agent = Agent::connect(guest::AGENT)?;
         let opened = agent.ask("open dev=rxe0")?;
         let addresses = Family::ALL.map(|family| Some(family.addresses()));
-        Ok(Self {
-            name: guest.kernel.clone(),
-            guest: Some(guest),
-            ..Self::new(guest::AGENT, &mut agent, &opened, addresses, guest::PATH_MTU)?
-        })
+        let peer = Self::new(guest::AGENT, &mut agent, &opened, addresses, guest::PATH_MTU)?;
+        // What is left out elsewhere would hide here that the guest is broken.
+        if let Some((need, why)) = peer.lacks.first() {
+            return Err(format!("the guest's adapter has no {}: {why}", need.name()).into());
+        }
+        if peer.path_mtu < guest::PATH_MTU {
+            return Err(
+                format!("the guest's interface carries a path MTU of {}", peer.path_mtu).into()
+            );
+        }
+        Ok(Self { name: guest.kernel.clone(), guest: Some(guest), ..peer })
     }
 
     /// A host somewhere, `HOST[:PORT]`, and our adapter that reaches its own.
@@ -220,7 +226,9 @@ impl<'g> Peer<'g> {
             stream.read_to_end(&mut said)?;
             Ok(String::from_utf8_lossy(&said).into_owned())
         };
-        let said = asked().map_err(|why| format!("{at} grants no wish: {line}: {why}"))?;
+        let said = asked().map_err(|why| {
+            format!("{at} grants no wish: {line}: {why}: is kit.sh running there?")
+        })?;
         guest::ended(&said, line)
     }
 }
@@ -329,8 +337,8 @@ fn lacks(agent: &mut Agent, opened: &Answer) -> Outcome<Vec<(Need, String)>> {
         (Need::Window, "mw pd=0 type=2"),
     ];
     for (need, line) in lines {
-        if let Err(why) = agent.ask(line) {
-            lacks.push((need, why.to_string()));
+        if let Some(why) = agent.try_to(line)? {
+            lacks.push((need, why));
         }
     }
     Ok(lacks)

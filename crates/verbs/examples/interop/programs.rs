@@ -79,6 +79,14 @@ pub(crate) const FEW: &[(&str, bool)] = &[
 /// Longer than the kit lets one take.
 const PATIENCE: Duration = Duration::from_secs(160);
 
+/// Whether a program of the two only waited for what never came.
+pub(crate) fn waited_in_vain(why: &str) -> bool {
+    // That of `timeout`, at either end; or what roxe says then.
+    ["exit status 124", "exit status: 124", "UC and UD lose what the network does"]
+        .iter()
+        .any(|it| why.contains(it))
+}
+
 impl Program {
     const fn is_pingpong(&self) -> bool {
         matches!(self.0.as_bytes(), [b'i', b'b', b'v', ..])
@@ -128,7 +136,11 @@ impl Program {
     pub(crate) fn run(&self, peer: &Peer<'_>, roxe: &Path, side: &Side<'_>) -> Outcome {
         let &Side { is_client, port, device, here } = side;
         let wish = |line: String| peer.wish(PATIENCE, &line);
-        let mut ours = mortal(roxe);
+        // Does not outlive the peer's program by much; and whoever ends `timeout` ends it, too.
+        let mut ours = mortal("timeout");
+        ours.args(["--kill-after=5", &PATIENCE.as_secs().to_string()])
+            .args(["setpriv", "--pdeathsig", "KILL", "--"])
+            .arg(roxe);
         ours.args(self.ours(port, device, is_client.then_some(peer.agent.ip())))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -33,6 +33,8 @@ pub(crate) struct Progress {
     all: usize,
     done: usize,
     wrong: usize,
+    /// Those that could not be played.
+    left_out: usize,
     cells: usize,
     start: Clock,
     told: Clock,
@@ -42,7 +44,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(all: usize) -> Self {
         let (start, bar) = (Clock::now(), stderr().is_terminal());
-        Self { all, done: 0, wrong: 0, cells: 0, start, told: start, bar }
+        Self { all, done: 0, wrong: 0, left_out: 0, cells: 0, start, told: start, bar }
     }
 
     /// A row is done: prints it, and how far all is.
@@ -59,7 +61,7 @@ impl Progress {
         match verdict {
             Verdict::Right | Verdict::But(_) => self.cells += cells,
             Verdict::Wrong(_) => self.wrong += 1,
-            Verdict::NotApplicable(_) => {}
+            Verdict::NotApplicable(_) => self.left_out += 1,
         }
         println!(
             "{}",
@@ -81,11 +83,15 @@ impl Progress {
         }
     }
 
-    /// All is done. Whether all was right.
+    /// All is done. Whether something was played, and all of it was right.
     pub(crate) fn finish(self) -> bool {
         self.clear();
         eprintln!("{}", self.sentence());
-        self.wrong == 0
+        let is_played = self.left_out < self.done;
+        if !is_played {
+            eprintln!("nothing of that can be played with this peer");
+        }
+        is_played && self.wrong == 0
     }
 
     fn sentence(&self) -> String {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant as Clock};
 use roxe_verbs::{Mtu, ServiceType};
 
 use crate::Outcome;
-use crate::batch::{ADD, GUARD, SOURCE, TARGET, WORD, join, must_be};
+use crate::batch::{ADD, GUARD, SOURCE, TARGET, WORD, join, must_be, nothing_more};
 use crate::end::{Card, Done, End, MEMORY, Setup, Work, pattern, status_name};
 use crate::peer::Need;
 
@@ -208,10 +208,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         needs: None,
         setup: |_| {},
         play: |it| {
-            it.ends[it.to()].receive(RECEIVED, TARGET, 1500)?;
+            it.ends[it.to()].receive(RECEIVE, TARGET, 1500)?;
             it.post(0, Work::Send, 3000)?;
             it.must_end(it.from, 0, &[REM_INV_REQ_ERR, REM_OP_ERR])?;
-            it.must_end(it.to(), RECEIVED, &[LOC_LEN_ERR, LOC_QP_OP_ERR])
+            it.must_end(it.to(), RECEIVE, &[LOC_LEN_ERR, LOC_QP_OP_ERR])
         },
         states: REFUSED, roxe: TOO_LONG, rxe: NOTHING,
     },
@@ -301,6 +301,16 @@ impl Burst {
     const fn word(&self) -> u64 {
         WORD + 8 * self.from as u64
     }
+
+    /// The name of a request, which nothing of another burst has.
+    const fn request(&self, at: u64) -> u64 {
+        self.seed << 9 | at
+    }
+
+    /// The same of a receive.
+    const fn receive(&self, at: u64) -> u64 {
+        self.request(at) | RECEIVE
+    }
 }
 
 /// `ibv_wc_status`.
@@ -322,8 +332,8 @@ const MUCH: u64 = 4;
 /// Between the places of a burst's messages.
 const STRIDE: u64 = 16 << 10;
 
-/// Names of receives begin here.
-const RECEIVED: u64 = 100;
+/// The bit that names of receives have.
+const RECEIVE: u64 = 1 << 8;
 
 /// A requester that is never answered gives up long before that.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -357,7 +367,7 @@ impl Scenario {
                 must_be(&format!("{name}: state"), ends[end].state()?.as_str(), should)?;
             }
         }
-        Ok(())
+        nothing_more(ends)
     }
 }
 
@@ -417,12 +427,19 @@ impl Pair<'_> {
         }
     }
 
-    /// A request ends so, and nothing is written.
+    /// A request ends so, and nothing is written at either end.
     fn must_fail(&mut self, work: Work, len: u32, statuses: &[u8]) -> Outcome {
-        self.ends[self.to()].fill(0, MEMORY as u64, 7)?;
+        let seeds = [7, 8];
+        for (end, seed) in self.ends.iter_mut().zip(seeds) {
+            end.fill(0, MEMORY as u64, seed)?;
+        }
         self.post(0, work, len)?;
         self.must_end(self.from, 0, statuses)?;
-        self.ends[self.to()].check(0, MEMORY as u64, 7, 0)
+        for (end, seed) in self.ends.iter_mut().zip(seeds) {
+            let whole = end.check(0, MEMORY as u64, seed, 0);
+            whole.map_err(|why| format!("{}: memory that nobody may write: {why}", end.name()))?;
+        }
+        Ok(())
     }
 
     fn late_receive(&mut self) -> Outcome {
@@ -430,9 +447,9 @@ impl Pair<'_> {
         self.ends[from].fill(SOURCE, 3000, 5)?;
         self.post(0, Work::Send, 3000)?;
         thread::sleep(Duration::from_millis(300));
-        self.ends[to].receive(RECEIVED, TARGET, 3000)?;
+        self.ends[to].receive(RECEIVE, TARGET, 3000)?;
         self.must_end(from, 0, &[0])?;
-        self.must_end(to, RECEIVED, &[0])?;
+        self.must_end(to, RECEIVE, &[0])?;
         self.ends[to].check(TARGET, 3000, 5, 0)
     }
 
@@ -451,6 +468,7 @@ impl Pair<'_> {
     /// Of so many requests one gets no answer, and those behind it are flushed.
     fn must_give_up(&mut self, count: usize) -> Outcome {
         let done = self.ends[self.from].wait(count, PATIENCE)?;
+        must_be("completions", done.len(), count)?;
         let failed: Vec<u8> = done.iter().map(|it| it.status).filter(|it| *it != 0).collect();
         match failed[..] {
             [RETRY_EXC_ERR, ref rest @ ..] if rest.iter().all(|it| *it == WR_FLUSH_ERR) => Ok(()),
@@ -482,10 +500,10 @@ impl Pair<'_> {
         let mut due = [Vec::new(), Vec::new()];
         for burst in bursts {
             self.prepare(burst)?;
-            due[burst.from].extend((0..MANY).map(|id| (id, None)));
+            due[burst.from].extend((0..MANY).map(|at| (burst.request(at), None)));
             if burst.kind.takes_receive() {
                 let imm = |at| (burst.kind == Kind::WriteImm).then_some((burst.seed + at) as u32);
-                due[1 - burst.from].extend((0..MANY).map(|at| (RECEIVED + at, imm(at))));
+                due[1 - burst.from].extend((0..MANY).map(|at| (burst.receive(at), imm(at))));
             }
         }
         for at in 0..MANY {
@@ -493,6 +511,7 @@ impl Pair<'_> {
         }
         let done = due.iter().enumerate().try_for_each(|(end, due)| self.must_be_done(end, due));
         let done = done.and_then(|()| bursts.iter().try_for_each(|burst| self.verify(burst)));
+        let done = done.and_then(|()| nothing_more(self.ends));
         done.map_err(|why| format!("{bursts:?}: {why}").into())
     }
 
@@ -506,7 +525,7 @@ impl Pair<'_> {
             self.ends[target].fill(burst.target(at), len + GUARD, !(seed + at))?;
             if kind.takes_receive() {
                 let room = if kind == Kind::WriteImm { 0 } else { len };
-                self.ends[to].receive(RECEIVED + at, burst.target(at), room as u32)?;
+                self.ends[to].receive(burst.receive(at), burst.target(at), room as u32)?;
             }
         }
         Ok(())
@@ -525,7 +544,7 @@ impl Pair<'_> {
                 (Work::FetchAdd { va: va + burst.word(), r_key, add: ADD }, burst.result(at), 8)
             }
         };
-        self.ends[burst.from].post(at, work, local, len as u32)
+        self.ends[burst.from].post(burst.request(at), work, local, len as u32)
     }
 
     fn verify(&mut self, burst: &Burst) -> Outcome {
@@ -546,16 +565,16 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// These are all that completes, of each queue in its order, with their immediate data.
+    /// These are what completes next, of each queue in its order, with their immediate data.
     fn must_be_done(&mut self, end: usize, due: &[(u64, Option<u32>)]) -> Outcome {
         let mut done = self.ends[end].wait(due.len(), PATIENCE)?;
         // Stable: what is of the same queue stays in its order.
-        done.sort_by_key(|done| done.id >= RECEIVED);
+        done.sort_by_key(|done| done.id & RECEIVE);
         let mut due = due.to_vec();
-        due.sort_by_key(|(id, _)| *id >= RECEIVED);
+        due.sort_by_key(|(id, _)| id & RECEIVE);
         // What rxe says of immediate data at the requester means nothing.
         let right = |(done, &(id, imm)): (&Done, &(u64, Option<u32>))| {
-            done.status == 0 && done.id == id && (id < RECEIVED || done.imm == imm)
+            done.status == 0 && done.id == id && (id & RECEIVE == 0 || done.imm == imm)
         };
         if done.len() == due.len() && done.iter().zip(&due).all(right) {
             return Ok(());

@@ -4,6 +4,7 @@
 //! `cargo xtask interop scripts` builds guest and program, says where they are, and judges what is
 //! printed here: a JSON object a script, and before them one that names the kernel. Scripts that
 //! are known to differ are run once, and FOLDER/captures has their frames; others have three goes.
+//! One that is known to come true is run behind those: a guest that is gone differs, too.
 
 #[path = "../interop/agent.rs"]
 #[allow(dead_code, reason = "only the guest asks here")]
@@ -35,15 +36,15 @@ fn main() -> ExitCode {
 
 /// How `roxe script` ends says no more than what it prints: some scripts are to fail.
 fn run() -> Outcome {
-    const USAGE: &str =
-        "usage: interop_scripts KERNEL INITRD FOLDER ROXE [OPTION…] -- [SCRIPT…] -- [LISTED…]";
+    const USAGE: &str = "usage: interop_scripts KERNEL INITRD FOLDER ROXE [OPTION…] -- [SCRIPT…] -- [LISTED…] \
+         -- [LAST…]";
     let mut words = std::env::args_os().skip(1).map(PathBuf::from);
     let mut path = || words.next().ok_or(USAGE);
     let [kernel, initrd, folder, roxe] = [path()?, path()?, path()?, path()?];
     let words: Vec<PathBuf> = words.collect();
     let mut parts = words.split(|word| word.as_os_str() == "--");
     let mut part = || parts.next().ok_or(USAGE);
-    let [options, often, once] = [part()?, part()?, part()?];
+    let [options, often, once, last] = [part()?, part()?, part()?, part()?];
     std::fs::create_dir_all(&folder)?;
     Guest::with(&kernel, &initrd, &folder, |guest| {
         println!("{}", serde_json::json!({ "kernel": guest.kernel }));
@@ -59,19 +60,32 @@ fn run() -> Outcome {
         }
         let script = || {
             let mut script = guest::mortal(&roxe);
-            script.args(["script", "--peer", "rxe", "--json", "--slack", SLACK]).args(options);
+            script.args(["script", "--peer", "rxe", "--json", "--slack", SLACK]);
+            script.args(["--silence", SILENCE]).args(options);
             script
         };
         std::fs::create_dir_all(folder.join("captures"))?;
-        if !often.is_empty() {
-            script().args(["--goes", GOES]).args(often).status()?;
-        }
+        let play = |scripts: &[PathBuf]| -> Outcome {
+            if !scripts.is_empty() {
+                script().args(["--goes", GOES]).args(scripts).status()?;
+            }
+            // Another kernel than the one that was prepared lacks what scripts need.
+            match guest.end() {
+                None => Ok(()),
+                Some(end) => Err(format!(
+                    "the guest's kernel {end}; its last words:\n{}",
+                    guest.last_words()
+                )
+                .into()),
+            }
+        };
+        play(often)?;
         // What is known to differ is recorded, each by itself.
         for file in once {
             let into = folder.join("captures").join(capture_of(file));
             script().arg("--capture").arg(into).arg(file).status()?;
         }
-        Ok(())
+        play(last)
     })
 }
 
@@ -87,6 +101,9 @@ const GOES: &str = "3";
 
 /// Patience with an emulated host, in milliseconds.
 const SLACK: &str = "1000";
+
+/// How long such a host has for what it should not do, in milliseconds.
+const SILENCE: &str = "150";
 
 /// The addresses of scripts: the device's, its second one, and its peers'.
 const THEIRS: [&str; 3] = ["192.0.2.1/24", "192.0.2.9/24", "2001:db8::1/64 nodad"];

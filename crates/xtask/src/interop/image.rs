@@ -111,6 +111,8 @@ fn recipe() -> Result<String> {
 /// nothing out, and touches nothing of this machine.
 fn unpack_userland(folder: &Path) -> Result<()> {
     let debs = folder.join("debs");
+    // Two versions of a package would be unpacked one over the other.
+    let _ = fs::remove_dir_all(&debs);
     fs::create_dir_all(debs.join("partial")).context("cannot make a folder for packages")?;
     let status = folder.join("status");
     fs::write(&status, "").context("cannot write an empty list of packages")?;

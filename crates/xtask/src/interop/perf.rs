@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::archive::Archive;
 use super::image::{self, Image};
-use super::{NEEDS, SERIES, need_root, today};
+use super::{NEEDS, SERIES, folder_of, need_root, today};
 use crate::child::{self, Heard, Listener};
 use crate::stop::Stop;
 use crate::{say, tell, tools, workspace};
@@ -54,9 +54,8 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
 
 /// Boots the guests and has all work done.
 fn measure(chosen: &Chosen, kernel: &Path, initrd: &Path) -> Result<Table> {
-    let folder = workspace::target().join("interop/runs").join(&chosen.series);
     let mut program = child::command(workspace::target().join("debug/examples/interop_perf"));
-    program.arg(kernel).arg(initrd).arg(folder).arg(chosen.rounds.to_string());
+    program.arg(kernel).arg(initrd).arg(folder_of(&chosen.series)).arg(chosen.rounds.to_string());
     program.args(&chosen.words).stdout(Stdio::piped());
     let mut program = program.spawn().context("cannot run interop_perf")?;
     let output = program.stdout.take().context("a pipe that was asked for")?;
@@ -119,7 +118,7 @@ struct Chosen {
 fn read(arguments: &[String]) -> Result<Chosen, Stop> {
     let mut chosen = Chosen { series: SERIES[0].to_owned(), rounds: ROUNDS, words: Vec::new() };
     let mut words = arguments.iter();
-    let usage = || Stop::Usage(USAGE.into());
+    let usage = || Stop::Usage(super::usage());
     while let Some(word) = words.next() {
         match word.as_str() {
             "--kernel" => chosen.series.clone_from(words.next().ok_or_else(usage)?),
@@ -136,8 +135,6 @@ fn read(arguments: &[String]) -> Result<Chosen, Stop> {
 
 /// How often each adapter does each work.
 const ROUNDS: u32 = 5;
-
-const USAGE: &str = "usage: cargo xtask interop perf [--kernel SERIES] [--rounds N] [WORD…]";
 
 #[cfg(test)]
 mod tests {

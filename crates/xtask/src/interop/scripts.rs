@@ -10,12 +10,11 @@ mod said;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{PAGE, SERIES, image, need_root};
+use super::{PAGE, SERIES, folder_of, image, need_root};
 use crate::child::{self, Heard, Listener};
 use crate::stop::Stop;
 use crate::test::Tally;
@@ -35,7 +34,13 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
     let list = Differences::read()?;
     if page {
         let kept = series.iter().map(|series| kept(series)).collect::<Result<Vec<_>>>()?;
-        return write_page(&kept, &list);
+        let scripts = choose(&[])?;
+        let judge = |(run, series): (&Run, &String)| run.judge(series, &list, &scripts, &[]);
+        let findings = kept.iter().zip(&series).flat_map(judge);
+        return match told(findings) {
+            true => write_page(&kept, &list),
+            false => Err(Stop::Findings.into()),
+        };
     }
     need_root()?;
     let scripts = choose(&words)?;
@@ -44,6 +49,7 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
     let mut findings = Vec::new();
     let mut kernels = Vec::new();
     for series in &series {
+        let before = kept(series).unwrap_or_default();
         let mut program = program(series, &list, &scripts)?;
         program.stdout(Stdio::piped());
         let mut child = program.spawn().context("cannot run the scripts")?;
@@ -51,7 +57,13 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
         let mut lines = Vec::new();
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             if let Some((script, verdict)) = Verdict::read(&line) {
-                say!("{}", verdict.told(&script, list.of(&script, series).is_some()));
+                let is_listed = list.of(&script, series).is_some();
+                say!("{}", verdict.told(&script, is_listed));
+                if let Some(before) = before.by_script.get(&script).filter(|_| is_listed)
+                    && let Some(before) = verdict.otherwise(before)
+                {
+                    say!("  unlike in the last run of all: {before}");
+                }
             }
             lines.push(line);
         }
@@ -59,28 +71,49 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
         let status = child.wait().context("cannot wait for the scripts")?;
         ensure!(status.success(), "the scripts of Linux {series} did not come to their end");
         if words.is_empty() {
-            fs::write(runs(series).join("scripts"), lines.join("\n"))?;
+            fs::write(folder_of(series).join("scripts"), lines.join("\n"))?;
         }
-        findings.extend(run.judge(series, &list, &scripts));
+        findings.extend(judge(&run, series, &list, &scripts));
         tell!("{}", run.sentence(series, &list));
         kernels.push(run);
     }
-    findings.iter().for_each(|finding| say!("{finding}"));
+    if !told(findings.into_iter()) {
+        return Err(Stop::Findings.into());
+    }
     // A part of the scripts is no page.
-    if words.is_empty() && series == SERIES && findings.is_empty() {
+    if words.is_empty() && series == SERIES {
         write_page(&kernels, &list)?;
     }
-    if findings.is_empty() { Ok(()) } else { Err(Stop::Findings.into()) }
+    Ok(())
 }
 
-/// Where a kernel's results and recordings are kept.
-fn runs(series: &str) -> PathBuf {
-    workspace::target().join("interop/runs").join(series)
+/// Tells what is not as it should be; whether all is.
+fn told(findings: impl Iterator<Item = String>) -> bool {
+    findings.map(|finding| say!("{finding}")).count() == 0
+}
+
+/// What is not as the list says, in a run that ended with [`last`].
+fn judge(run: &Run, series: &str, list: &Differences, scripts: &[String]) -> Vec<String> {
+    let Some(last) = last(series, list, scripts) else {
+        return run.judge(series, list, scripts, &[]);
+    };
+    let mut all = scripts.to_vec();
+    if !all.contains(&last) {
+        all.push(last.clone());
+    }
+    run.judge(series, list, &all, &[last])
+}
+
+/// The script that must come true behind those that are listed, if some are: without it nobody
+/// knows that the guest could still do anything.
+fn last(series: &str, list: &Differences, scripts: &[String]) -> Option<String> {
+    let is_listed = |script: &String| list.of(script, series).is_some();
+    scripts.iter().any(is_listed).then(|| format!("{FOLDER}{}", REDUCED[0]))
 }
 
 /// What the last run of all scripts with a kernel said.
 fn kept(series: &str) -> Result<Run> {
-    let text = fs::read_to_string(runs(series).join("scripts")).with_context(|| {
+    let text = fs::read_to_string(folder_of(series).join("scripts")).with_context(|| {
         format!("no run of all scripts with Linux {series} is kept, so {PAGE} stays")
     })?;
     Ok(Run::of(text.lines()))
@@ -109,7 +142,7 @@ fn keep_captures(list: &Differences) -> Result<Recorded> {
     for it in list.list.iter().filter(|it| it.right == RIGHT[0].0) {
         let name = capture_of(&it.script, "");
         for series in SERIES.into_iter().filter(|series| it.is_on(series)) {
-            let path = runs(series).join("captures").join(&name);
+            let path = folder_of(series).join("captures").join(&name);
             let recording = fs::read(&path);
             let recording = recording.with_context(|| format!("cannot read {}", path.display()))?;
             if has_frames(&recording) {
@@ -171,7 +204,8 @@ pub(super) fn reduced(listener: &Listener) -> Result<(Tally, String)> {
         return Ok((Tally::one(false), output));
     }
     let run = Run::of(output.lines());
-    let findings = run.judge(series, &list, &scripts);
+    // A part that is left out would count as passed.
+    let findings = run.judge(series, &list, &scripts, &scripts);
     let failed = findings.len() as u32;
     let tally = Tally { passed: (scripts.len() as u32).saturating_sub(failed), failed };
     let said = findings.iter().map(|finding| format!("{finding}\n"));
@@ -192,14 +226,15 @@ fn program(series: &str, list: &Differences, scripts: &[String]) -> Result<Comma
     let image = image::build(series)?;
     let debug = workspace::target().join("debug");
     let mut command = child::command(debug.join("examples/interop_scripts"));
-    command.arg(&image.kernel).arg(&image.initrd).arg(runs(series)).arg(debug.join("roxe")).args([
-        "--untold",
-        &list.untold,
-        "--",
-    ]);
+    command
+        .arg(&image.kernel)
+        .arg(&image.initrd)
+        .arg(folder_of(series))
+        .arg(debug.join("roxe"))
+        .args(["--untold", &list.untold, "--"]);
     let (once, often): (Vec<_>, Vec<_>) =
         scripts.iter().partition(|script| list.of(script, series).is_some());
-    command.args(often).arg("--").args(once);
+    command.args(often).arg("--").args(once).arg("--").args(last(series, list, scripts));
     Ok(command)
 }
 
@@ -216,7 +251,7 @@ struct Chosen {
 fn read(arguments: &[String]) -> Result<Chosen, Stop> {
     let mut chosen = Chosen { series: Vec::new(), words: Vec::new(), page: false };
     let mut words = arguments.iter();
-    let usage = || Stop::Usage(USAGE.into());
+    let usage = || Stop::Usage(super::usage());
     while let Some(word) = words.next() {
         match word.as_str() {
             "--kernel" => chosen.series.push(words.next().ok_or_else(usage)?.clone()),
@@ -263,12 +298,10 @@ const REDUCED: [&str; 8] = [
     "memory/write-with-a-bad-key.roce",
 ];
 
-const USAGE: &str = "usage: cargo xtask interop scripts [--kernel SERIES]… [WORD…] | --page
-Scripts whose paths have all WORDs; with none all, which writes the page. --page writes it of what
-was kept of the last run of all.";
-
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     pub(super) const LISTED: &str = "# Text.\n\n[[difference]]\nscripts = \"rc/a.roce rc/b.roce\"\n\
@@ -311,10 +344,18 @@ mod tests {
         let scripts = ["rc/a", "rc/b", "uc/c", "uc/d", "uc/e", "uc/f"];
         let scripts = scripts.map(|it| format!("{FOLDER}{it}.roce"));
         let found = |series| -> Vec<String> {
-            let findings = run.judge(series, &list, &scripts);
+            let findings = run.judge(series, &list, &scripts, &[]);
             findings.iter().map(|it| it[FOLDER.len()..FOLDER.len() + 4].to_owned()).collect()
         };
         assert_eq!(found("6.1"), ["rc/b", "uc/d", "uc/f"]);
+        let [.., skipped, _] = &scripts;
+        let findings = run.judge("6.1", &list, from_ref(skipped), from_ref(skipped));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        // Behind listed ones one that is not must have come true.
+        assert_eq!(last("6.1", &list, from_ref(skipped)), None);
+        let last = last("6.1", &list, &scripts[..1]).unwrap();
+        let findings = judge(&run, "6.1", &list, &scripts[..1]);
+        assert_eq!(findings, [format!("{last}: Linux 6.1: it did not run")]);
         // Another kernel may not differ in what is listed for the first.
         assert_eq!(found("6.12"), ["rc/b", "uc/c", "uc/d", "uc/f"]);
     }

@@ -29,7 +29,10 @@ impl Live<'_> {
         }
         let refused = answer.strip_prefix("error ").and_then(|rest| {
             let (number, why) = rest.split_once(' ')?;
-            Some(Halt::Refused(number.parse().ok()?, cut(why)))
+            match number.parse().ok()? {
+                EPROTO => None,
+                number => Some(Halt::Refused(number, cut(why))),
+            }
         });
         Err(refused.unwrap_or_else(|| Halt::Broken(format!("the agent says: {}", cut(&answer)))))
     }
@@ -57,6 +60,8 @@ pub(super) fn expect(outcome: Result<(), Halt>, fails: Option<&str>) -> Result<(
 }
 
 const ENOSYS: u32 = 38;
+/// The line is none that the agent knows, which says nothing of the device.
+const EPROTO: u32 = 71;
 const EOPNOTSUPP: u32 = 95;
 
 /// The name that scripts have for a number of errno.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, Extra};
-use roxe_wire::{Body, Frame, ImmDt, Qpn, RKey, RawFrame};
+use roxe_wire::{Body, DropReason, Frame, ImmDt, Qpn, RKey, RawFrame};
 
 use crate::phrase;
 
@@ -46,12 +46,14 @@ impl Live<'_> {
         }
     }
 
-    /// Looks once at everything.
+    /// Looks once at everything; at the wire once more after the agent has answered, which takes as
+    /// long as a device that is slow may need.
     pub(super) fn look_at_all(&mut self) -> Result<(), Halt> {
         self.arrivals(Duration::ZERO)?;
         if self.terms.by_hand.is_none() {
             self.completions()?;
             self.events()?;
+            self.arrivals(Duration::ZERO)?;
         }
         Ok(())
     }
@@ -70,7 +72,10 @@ impl Live<'_> {
     }
 
     fn arrived(&mut self, bytes: &[u8]) -> Result<(), Halt> {
-        let Ok(frame) = Frame::parse(RawFrame::ethernet(bytes)) else { return Ok(()) };
+        let frame = match Frame::parse(RawFrame::ethernet(bytes)) {
+            Ok(frame) => frame,
+            Err(reason) => return self.arrived_broken(bytes, reason),
+        };
         let received = frame.received();
         let Body::Whole { first, second } = received.body else { return Ok(()) };
         let packet = [first, second].concat();
@@ -101,6 +106,27 @@ impl Live<'_> {
         self.heard = true;
         let kept = self.keep(true, bytes.to_vec());
         self.happened(Done::Frame { qp: sender, seen, kept })
+    }
+
+    /// A frame whose IP or UDP header is wrong.
+    fn arrived_broken(&mut self, bytes: &[u8], reason: DropReason) -> Result<(), Halt> {
+        use DropReason as D;
+        let is_roce = matches!(
+            reason,
+            D::IpChecksum { .. }
+                | D::IpOptions { .. }
+                | D::IpFragment
+                | D::IpExtension { .. }
+                | D::UdpLength { .. }
+        );
+        match addresses_of(bytes) {
+            Some((from, to)) if is_roce && self.is_to_us(from, to) => {
+                self.heard = true;
+                let kept = self.keep(true, bytes.to_vec());
+                self.happened(Done::Frame { qp: None, seen: Err(reason.to_string()), kept })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a packet of which nothing else can be read went from the device to us.
@@ -309,3 +335,24 @@ const EVENTS: [(u64, &str); 8] = [
     (15, "limit"),
     (16, "last-wqe"),
 ];
+
+/// Source and destination of an IP header, whatever else is wrong with it, behind Ethernet's and
+/// any VLAN tags.
+fn addresses_of(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let mut rest = frame.get(12..)?;
+    loop {
+        let (kind, behind) = rest.split_first_chunk()?;
+        match u16::from_be_bytes(*kind) {
+            0x8100 | 0x88a8 => rest = behind.get(2..)?,
+            0x0800 => {
+                let at = |at: usize| Some(IpAddr::from(*behind.get(at..)?.first_chunk::<4>()?));
+                return Some((at(12)?, at(16)?));
+            }
+            0x86dd => {
+                let at = |at: usize| Some(IpAddr::from(*behind.get(at..)?.first_chunk::<16>()?));
+                return Some((at(8)?, at(24)?));
+            }
+            _ => return None,
+        }
+    }
+}

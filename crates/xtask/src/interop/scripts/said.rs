@@ -59,6 +59,12 @@ impl Verdict {
         }
     }
 
+    /// What a script said before, if that is another difference than it has now.
+    pub(super) fn otherwise(&self, before: &Self) -> Option<String> {
+        let both_differ = self.word == "failed" && before.word == "failed";
+        (both_differ && self.text != before.text).then(|| before.sentence())
+    }
+
     /// What is told of a script while they run.
     pub(super) fn told(&self, script: &str, listed: bool) -> String {
         match (self.word.as_str(), listed) {
@@ -126,12 +132,13 @@ impl Run {
         text
     }
 
-    /// What is not as the list says.
+    /// What is not as the list says; `due` are those that may not be skipped.
     pub(super) fn judge(
         &self,
         series: &str,
         list: &Differences,
         scripts: &[String],
+        due: &[String],
     ) -> Vec<String> {
         let mut findings = Vec::new();
         for script in scripts {
@@ -141,6 +148,10 @@ impl Run {
             };
             let listed = list.of(script, series).is_some();
             match (verdict.word.as_str(), listed) {
+                ("skipped", false) if due.contains(script) => findings.push(format!(
+                    "{script}: Linux {series}: it must run, but was skipped: {}",
+                    verdict.message
+                )),
                 ("ok" | "skipped", false) | ("failed", true) => {}
                 ("ok" | "skipped", true) => findings.push(format!(
                     "{script}: Linux {series}: it is {} now; take it off {LIST}",
@@ -176,6 +187,11 @@ mod tests {
         let refused = verdict("it failed: EINVAL, mr: Invalid argument").sentence();
         let expected = "line 7: expected +5ms quiet; it failed: EINVAL, mr: Invalid argument";
         assert_eq!(refused, expected);
+        let other = Verdict { text: "+0 > q1 ACK".to_owned(), ..verdict("") };
+        let failed = |it: Verdict| Verdict { word: "failed".to_owned(), ..it };
+        let before = failed(verdict("it failed: EINVAL, mr"));
+        assert_eq!(failed(verdict("")).otherwise(&before), None);
+        assert!(failed(other).otherwise(&before).is_some_and(|it| it.contains("EINVAL")));
         let long = verdict(&"é".repeat(LONGEST)).sentence();
         assert_eq!((long.chars().count(), long.ends_with("é…")), (LONGEST + 1, true));
     }
