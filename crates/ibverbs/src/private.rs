@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use crate::{errno, stories};
+use crate::errno;
 
 /// Whatever it would do, it does not: errno, as most say it.
 pub(crate) extern "C" fn unsupported() -> c_int {
@@ -22,18 +22,6 @@ pub(crate) extern "C" fn unsupported_pointer() -> *mut c_void {
 pub(crate) extern "C" fn unsupported_negative() -> c_int {
     errno::set(libc::EOPNOTSUPP);
     -1
-}
-
-/// The same for what says -1 in a `long`.
-pub(crate) extern "C" fn unsupported_long() -> isize {
-    errno::set(libc::EOPNOTSUPP);
-    -1
-}
-
-/// No program comes further without one.
-pub(crate) extern "C" fn no_sockets() -> c_int {
-    stories::of_what_is_missing("sockets over RDMA (rsocket) are not in this library");
-    unsupported_negative()
 }
 
 /// What may pass unnoticed: another adapter's library makes itself known, something is logged.

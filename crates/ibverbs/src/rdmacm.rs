@@ -19,12 +19,13 @@
 //! | which adapters there are; whose an address is | `adapter.rs` |
 //! | what lies behind an `rdma_cm_id` | `id.rs` |
 //! | channels, events, and what a queue pair is moved by | `event.rs` |
+//! | sockets over RDMA: rsockets | `sockets.rs` |
 //! | everything else: one family of calls a file | |
 //!
 //! An adapter that was opened for an identifier stays open until the process ends: peers ask again
 //! for the last answer of a connection that is gone here. An identifier without a channel has one
-//! of its own, and each call waits for what follows from it. Sockets over RDMA (`rsocket` and all
-//! that goes with it), AF_IB, XRC and IPoIB are not there: EOPNOTSUPP, EAFNOSUPPORT.
+//! of its own, and each call waits for what follows from it. Sockets of datagrams (`rsocket` with
+//! SOCK_DGRAM), AF_IB, XRC and IPoIB are not there: EOPNOTSUPP, EAFNOSUPPORT.
 
 mod adapter;
 mod address;
@@ -37,3 +38,4 @@ pub(crate) mod multicast;
 pub(crate) mod names;
 pub(crate) mod queues;
 pub(crate) mod resolve;
+pub(crate) mod sockets;

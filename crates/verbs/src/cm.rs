@@ -51,6 +51,7 @@ pub use attributes::QpStep;
 pub use error::CmError;
 pub use event::{CmEvent, CmEventKind, CmIdKey, DatagramPeer, EventChannel, MulticastGroup, Offer};
 pub use id::{CmId, CmOptions, CmParameters};
+pub(crate) use listener::why;
 pub use listener::{Connected, ConnectionRequest, Listener, connect};
 pub(crate) use manager::{Audience, Manager, Notice};
 

@@ -105,6 +105,10 @@ impl<T> Mailbox<T> {
         self.change(VecDeque::pop_front)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Takes out what is not to be kept.
     pub(crate) fn retain(&self, keep: impl FnMut(&T) -> bool) {
         self.change(|queue| queue.retain(keep));

@@ -15,6 +15,7 @@
 //! | what happens without being asked for | [`AsyncEvents`] |
 //! | two programs that tell each other their queue pairs | [`connect`] |
 //! | connections and services by address and port, as librdmacm has them | [`cm`] |
+//! | sockets over such a connection, as rsockets are | [`sockets`] |
 //! | what other processes can see of an adapter | [`status`] |
 //! | operations to be awaited | `asynchronous` (cargo feature `tokio`) |
 //!
@@ -76,6 +77,7 @@ mod queue_pair;
 mod registered_memory;
 mod resolver;
 mod shared_receive_queue;
+pub mod sockets;
 pub mod status;
 
 pub use address_handle::AddressHandle;

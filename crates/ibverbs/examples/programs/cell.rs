@@ -1,8 +1,9 @@
 //! A cell: a row's programs at two ends.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, process, thread};
 
 use crate::end::{End, Ended, Place, Running};
 use crate::namespace::Cable;
@@ -184,8 +185,11 @@ pub(crate) fn run(
 
 /// Once: both sides.
 fn go_once(row: &Row, ends: [&End<'_>; 2], effort: Effort) -> Result<(), String> {
-    let lines: Vec<String> =
-        row.lines.iter().zip(ends).map(|(line, end)| fill(line, row, end, ends, effort)).collect();
+    let scratch = Scratch::new();
+    let fill = |(line, end): (&String, _)| {
+        fill(line, row, end, ends, effort).replace("{scratch}", &scratch.0)
+    };
+    let lines: Vec<String> = row.lines.iter().zip(ends).map(fill).collect();
     let patience = effort.patience;
     let running = [Running::default(), Running::default()];
     let (say, hear) = mpsc::channel();
@@ -258,6 +262,24 @@ const CLIENT: usize = 1;
 
 /// How long who is left may go on.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// The name of a file that goes with it; one in a guest goes with the guest.
+struct Scratch(String);
+
+impl Scratch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Relaxed);
+        Self(format!("/tmp/roxe-programs-{}-{count}", process::id()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Most rows write none.
+        let _ = fs::remove_file(&self.0);
+    }
+}
 
 /// A line with what its end fills in.
 fn fill(line: &str, row: &Row, own: &End<'_>, ends: [&End<'_>; 2], effort: Effort) -> String {

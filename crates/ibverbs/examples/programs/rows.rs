@@ -9,7 +9,8 @@ pub(crate) struct Row {
     /// The command lines of both sides, the server's first; a program that needs no other side has
     /// one. In braces stands what differs: `{gid}` is the index of an end's own address, `{server}`
     /// and `{client}` are their addresses, `{meeting}` is the server's for TCP; `{n}` and `{few}`
-    /// say how often, `{patience}` what perftest is told where an end is slow.
+    /// say how often, `{patience}` what perftest is told where an end is slow; `{scratch}` is a
+    /// file that nobody else writes.
     pub(crate) lines: Vec<String>,
     pub(crate) meet: Meet,
     pub(crate) is_ipv6: bool,
@@ -104,7 +105,16 @@ const CONNECTED: &[Connected] = &[
     Connected { meet: Meet::Group, ..cm("", "mckey -m 239.1.1.1 -b {server}", "mckey -s -m 239.1.1.1 -b {client}") },
     cm("",                "rdma_server",                            "rdma_client -s {server}"),
     Connected { meet: Meet::CmForEver, ..cm("-c 100", "cmtime -b {server} -c 100", "cmtime -s {server} -c 100") },
-    cm("",                "rcopy",                                  "rcopy /etc/os-release {server}:/dev/null"),
+    Connected { meet: Meet::CmForEver, ..cm("", "rcopy",            "rcopy /proc/self/exe {server}:{scratch}") },
+    cm("-S 4096",         "rstream -I 10 -C 20 -S 4096",            "rstream -s {server} -I 10 -C 20 -S 4096"),
+    cm("-S 64 -T b",      "rstream -I 100 -C 1 -S 64 -T b",         "rstream -s {server} -I 100 -C 1 -S 64 -T b"),
+    cm("-S 300000 -T v",  "rstream -I 3 -C 3 -S 300000 -T b -T v",  "rstream -s {server} -I 3 -C 3 -S 300000 -T b -T v"),
+    cm("-T a",            "rstream -I 10 -C 20 -S 4096 -T a -T b",  "rstream -s {server} -I 10 -C 20 -S 4096 -T a -T b"),
+    cm("-T r",            "rstream -I 10 -C 20 -S 4096 -T r",       "rstream -s {server} -I 10 -C 20 -S 4096 -T r"),
+    cm("-6",              "rstream -b {server} -I 10 -C 20 -T b",   "rstream -s {server} -I 10 -C 20 -T b"),
+    cm("-S 4096",         "riostream -I 10 -C 20 -S 4096",          "riostream -s {server} -I 10 -C 20 -S 4096"),
+    cm("-S 300000 -T v",  "riostream -I 3 -C 3 -S 300000 -T b -T v", "riostream -s {server} -I 3 -C 3 -S 300000 -T b -T v"),
+    cm("",                "udpong",                                 "udpong -s {server}"),
 ];
 
 impl Row {
@@ -127,7 +137,7 @@ impl Row {
         });
         let connected = CONNECTED.iter().map(|Connected { way, server, client, meet }| {
             let program = server.split(' ').next().unwrap_or(server);
-            let refusal = (program == "rcopy").then_some(RSOCKETS);
+            let refusal = (program == "udpong").then_some(DATAGRAMS);
             let lines = [server, client].map(|line| (*line).to_owned()).to_vec();
             Self { lines, refusal, ..Self::new(program, way, *meet) }
         });
@@ -163,14 +173,14 @@ impl Row {
 
     /// Packets that are lost are sent again.
     pub(crate) fn is_reliable(&self) -> bool {
-        let datagrams = ["udaddy", "mckey"].contains(&self.program);
+        let datagrams = ["udaddy", "mckey", "udpong"].contains(&self.program);
         let named = ["_uc_", "_ud_"].iter().any(|it| self.program.contains(it));
         !(datagrams || named || self.way.contains("-c U"))
     }
 }
 
-/// What a program of rsockets says here.
-const RSOCKETS: (&str, &str) = (
+/// What a program of rsockets for datagrams says here.
+const DATAGRAMS: (&str, &str) = (
     "Operation not supported",
-    "our librdmacm.so.1 has no rsockets: `rsocket` fails with EOPNOTSUPP",
+    "our librdmacm.so.1 has no rsockets for datagrams: `rsocket` with SOCK_DGRAM fails with EOPNOTSUPP",
 );

@@ -35,7 +35,7 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Done {
 }
 
 /// Requests that wait where the program does not say how many may.
-const MOST_WAITING: usize = 1024;
+pub(crate) const MOST_WAITING: usize = 1024;
 
 /// READs and atomics at once: to be answered, and under way.
 #[derive(Clone, Copy)]

@@ -22,6 +22,7 @@ use crate::rdmacm::event::{Channel, give_back};
 use crate::rdmacm::layout::{
     RDMA_PS_IB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
 };
+use crate::rdmacm::sockets;
 use crate::session::Life;
 
 /// An identifier.
@@ -149,7 +150,7 @@ fn living() -> MutexGuard<'static, BTreeSet<usize>> {
 
 /// A process that ends with identifiers left, as perftest's servers do, parts from its peers, who
 /// may wait for that: behind a card the kernel does it.
-fn part_at_exit() {
+pub(crate) fn part_at_exit() {
     /// In which process one was made last. A child that makes none has none to part.
     static LAST: Mutex<Option<Life>> = Mutex::new(None);
     static ONCE: Once = Once::new();
@@ -180,6 +181,7 @@ fn part_at_exit() {
 const PARTING: Duration = Duration::from_secs(1);
 
 fn part_from_all() {
+    sockets::part_from_all();
     for &id in &*living() {
         let id = ptr::with_exposed_provenance::<Id>(id);
         // SAFETY: it is in the list, which stays locked.

@@ -14,7 +14,7 @@ int main(void) {
            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
     printf(", ah: %d\n", ibv_create_ah(pd, &to.ah_attr) != NULL);
     errno = 0;
-    printf("socket: %d", rsocket(AF_INET, SOCK_STREAM, 0));
+    printf("socket: %d", rsocket(AF_INET, SOCK_DGRAM, 0));
     printf(" %d\n", errno == EOPNOTSUPP);
     struct ibv_qp_init_attr made;
     struct ibv_qp_attr known;

@@ -21,8 +21,9 @@ mod namespace;
 mod rows;
 mod suite;
 
-use std::env;
 use std::error::Error;
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use cell::{COLUMNS, Column, Peer, Verdict};
 use end::program_on;
@@ -58,10 +59,16 @@ const REDUCED: &[&str] = &[
     "rdma_server",
     "cmtime -c 100",
     "rcopy",
+    "rstream -S 4096",
+    "rstream -S 300000 -T v",
+    "rstream -T a",
+    "riostream -S 300000 -T v",
+    "udpong",
 ];
 
 /// And of these where packets are lost.
-const LOSSY: &[&str] = &["ibv_rc_pingpong -c", "ib_send_bw -q 8", "rping -v -C 100"];
+const LOSSY: &[&str] =
+    &["ibv_rc_pingpong -c", "ib_send_bw -q 8", "rping -v -C 100", "rstream -T a"];
 
 fn rows(names: &[&str]) -> Vec<Row> {
     let rows: Vec<Row> =
@@ -88,10 +95,40 @@ fn all_run(names: &[&str], is_it: fn(&Column) -> bool) -> usize {
 #[test]
 fn programs_of_the_distribution_run() {
     if is_root() {
-        // Groups are not for sockets, rsockets for nobody.
+        // Groups are not for sockets, rsockets of datagrams for nobody.
         let ran = all_run(REDUCED, |column| !column.loses);
         assert_eq!(ran, 2 * REDUCED.len() - 3);
     }
+}
+
+#[test]
+fn a_file_is_copied_byte_by_byte() {
+    if !is_root() {
+        return;
+    }
+    let name = |which: &str| {
+        std::env::temp_dir().join(format!("roxe-rcopy-{}-{which}", std::process::id()))
+    };
+    let (source, copy) = (name("source"), name("copy"));
+    // A number every four bytes, so that no two parts are the same.
+    let bytes: Vec<u8> = (0..1_000_003_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(&source, &bytes).expect("the folder for such files can be written to");
+    let cable = Cable::new(4500);
+    let mut server = cable.a.run(|| program_on("rcopy", "xdp:va").spawn()).expect("rdmacm-utils");
+    let line = format!("rcopy {} 192.0.2.1:{}", source.display(), copy.display());
+    // Nothing tells from outside when it listens.
+    let copied = (0..20).any(|_| {
+        thread::sleep(Duration::from_millis(500));
+        let output = cable.b.run(|| program_on(&line, "udp:192.0.2.2").output());
+        output.expect("rdmacm-utils").status.success()
+    });
+    let _ = server.kill();
+    let _ = server.wait();
+    let same = fs::read(&copy).is_ok_and(|copy| copy == bytes);
+    for file in [source, copy] {
+        let _ = fs::remove_file(file);
+    }
+    assert!(copied && same);
 }
 
 #[test]

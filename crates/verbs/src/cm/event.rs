@@ -186,6 +186,11 @@ impl EventChannel {
         self.0.try_take()
     }
 
+    /// Whether there is one.
+    pub(crate) fn has_next(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// The next event; waits at most `timeout` for it. [`Duration::MAX`] is for ever.
     pub fn next(&self, timeout: Duration) -> Option<CmEvent> {
         self.0.take(timeout, || false)

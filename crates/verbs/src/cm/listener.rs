@@ -204,7 +204,7 @@ pub struct Connected {
 }
 
 impl Connected {
-    fn new(id: CmId, channel: EventChannel, qp: &QueuePair, offer: Offer) -> Self {
+    pub(crate) fn new(id: CmId, channel: EventChannel, qp: &QueuePair, offer: Offer) -> Self {
         Self { id, channel, qp: qp.clone(), offer, over: AtomicBool::new(false) }
     }
 
@@ -272,12 +272,27 @@ impl Connected {
         Ok(self.over.load(Ordering::Acquire))
     }
 
-    fn end(&self) -> Result<(), Error> {
+    pub(crate) const fn id(&self) -> &CmId {
+        &self.id
+    }
+
+    /// What happened to it, if something did.
+    pub(crate) fn try_event(&self) -> Option<CmEventKind> {
+        self.channel.try_next().map(|event| event.kind)
+    }
+
+    /// The queue pair goes to state Error.
+    pub(crate) fn end(&self) -> Result<(), Error> {
         let values = self.qp.query().attributes;
         self.qp.modify(QpState::Error, AttributeMask::NONE, &values, None)
     }
 
-    fn move_to(&self, to: QpState, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
+    /// The queue pair goes to the next state, as far as the connection is known.
+    pub(crate) fn move_to(
+        &self,
+        to: QpState,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<(), Error> {
         let mut step = self.id.qp_attributes(to)?;
         // Who posts its receives in software is not made to wait for 655 ms.
         step.values.min_rnr_timer = ConnectOptions::default().min_rnr_timer;
@@ -309,7 +324,7 @@ fn over(kind: CmEventKind) -> Option<Result<(), Error>> {
 }
 
 /// Why a connection did not come about.
-fn why(kind: CmEventKind) -> Error {
+pub(crate) fn why(kind: CmEventKind) -> Error {
     let error = match kind {
         CmEventKind::AddressError { errno } => CmError::NoWay(errno),
         CmEventKind::Rejected { reason, private_data } => {

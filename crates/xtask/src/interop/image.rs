@@ -38,7 +38,7 @@ const PROGRAMS: &[&str] = &[
     "ip", "tc", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong",
     "ibv_srq_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_lat",
     "ib_write_lat", "ib_read_lat", "ib_atomic_lat", "rping", "ucmatose", "udaddy", "mckey",
-    "rdma_server", "rdma_client", "cmtime", "rcopy",
+    "rdma_server", "rdma_client", "cmtime", "rcopy", "rstream", "riostream", "udpong",
 ];
 
 /// What busybox does in the guest.
@@ -54,7 +54,7 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const SOURCES: &str = "tests/interop";
 
 /// Changes with what is built from the same sources.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 
 /// The image with a kernel of this series, such as `6.1`.
 pub(crate) fn build(series: &str) -> Result<Image> {

@@ -1,0 +1,658 @@
+//! How a stream begins, goes on and ends. Nothing here waits.
+
+use std::any::Any;
+
+use roxe_cm::RejectReason;
+use roxe_transport::qp_state::QpState;
+use roxe_transport::work::{AccessFlags, Completion, CompletionStatus, Extra, PostError, Remote};
+
+use crate::cm::{CmEventKind, CmId, CmParameters, Connected, EventChannel, Offer, why};
+use crate::error::Error;
+use crate::memory_region::MemoryRegion;
+use crate::program_memory::{ProgramRange, ProgramRegion};
+use crate::sockets::error::SocketError;
+use crate::sockets::incoming::Incoming;
+use crate::sockets::options::StreamOptions;
+use crate::sockets::outgoing::Outgoing;
+use crate::sockets::post::{Post, Work};
+use crate::sockets::stream::Waiters;
+use crate::sockets::wire::{Hello, Mapped, Message, Place};
+
+/// How far a stream has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The way to the peer is looked for.
+    Resolving,
+    /// The peer was asked.
+    Connecting,
+    /// The peer asked, and was answered.
+    Accepting,
+    /// Bytes go both ways, or one.
+    Open,
+    /// Nothing goes any more; what has come can be read.
+    Over,
+}
+
+/// Which direction is shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// The program reads no more.
+    Read,
+    /// The program sends no more, which the peer is told.
+    Write,
+    /// Neither.
+    Both,
+}
+
+/// What can be done with a socket without waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Something can be read, if only that the stream has ended or failed.
+    pub readable: bool,
+    /// Something can be sent, or fails.
+    pub writable: bool,
+    /// Everything that came was read, and nothing goes any more.
+    pub hung_up: bool,
+    /// The connection failed.
+    pub failed: bool,
+}
+
+/// Memory of the program that the peer may write into.
+pub struct Exposed {
+    place: Place,
+    /// What it is registered by, as long as it is open.
+    _keep: Box<dyn Any + Send>,
+}
+
+impl Exposed {
+    /// All of a region that peers may write to.
+    pub fn region(region: MemoryRegion) -> Self {
+        let len = u32::try_from(region.len()).unwrap_or(u32::MAX);
+        let place = Place { address: region.address(), key: region.r_key(), len };
+        Self { place, _keep: Box::new(region) }
+    }
+
+    /// Memory of the program that this library serves, which peers may write to.
+    pub fn program(region: ProgramRegion, range: ProgramRange) -> Self {
+        let len = u32::try_from(range.len).unwrap_or(u32::MAX);
+        let place = Place { address: range.va, key: region.r_key(), len };
+        Self { place, _keep: Box::new(region) }
+    }
+}
+
+/// Memory of the program under an offset.
+struct Opened {
+    exposed: Exposed,
+    offset: u64,
+    /// The peer is still to be told.
+    untold: bool,
+}
+
+/// A stream.
+pub(super) struct State {
+    phase: Phase,
+    link: Connected,
+    post: Post,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    options: StreamOptions,
+    /// What the peer said of itself.
+    peer: Option<Hello>,
+    /// Where the peer is told of a place next.
+    entry: u32,
+    /// The peer sends no more.
+    peer_done: bool,
+    /// More may be sent.
+    writes: bool,
+    /// What the program has closed.
+    closed_read: bool,
+    closed_write: bool,
+    /// The peer was told that all is over.
+    parted: bool,
+    /// Why it ended, unless in order.
+    trouble: Option<SocketError>,
+    /// The program was not told yet.
+    untold: bool,
+    /// Memory that is open to the peer, by its entry there.
+    opened: Vec<Option<Opened>>,
+    /// The peer's.
+    mapped: Vec<Mapped>,
+    pub(super) waiters: Waiters,
+}
+
+impl State {
+    /// One that asks a peer, whose address is being looked for.
+    pub(super) fn asks(
+        id: CmId,
+        channel: EventChannel,
+        post: Post,
+        options: StreamOptions,
+    ) -> Result<Self, Error> {
+        let link = Connected::new(id, channel, &post.qp, Offer::default());
+        Self::new(Phase::Resolving, link, post, options)
+    }
+
+    /// One whose peer asked, and is answered.
+    pub(super) fn answers(
+        id: CmId,
+        channel: EventChannel,
+        post: Post,
+        options: StreamOptions,
+        peer: Hello,
+    ) -> Result<Self, Error> {
+        let link = Connected::new(id, channel, &post.qp, Offer::default());
+        let mut state = Self::new(Phase::Accepting, link, post, options)?;
+        state.link.move_to(QpState::Rtr, |_| {})?;
+        let hello = state.post.hello().to_bytes();
+        state.greeted(peer);
+        let parameters = parameters(&state.post, &hello);
+        state.link.id().accept(&parameters)?;
+        Ok(state)
+    }
+
+    fn new(
+        phase: Phase,
+        link: Connected,
+        post: Post,
+        options: StreamOptions,
+    ) -> Result<Self, Error> {
+        // Whoever asks does not know yet what the peer will do.
+        link.move_to(QpState::Init, |values| values.access = AccessFlags::REMOTE_WRITE)?;
+        post.receive(options.receive_queue).map_err(refused)?;
+        Ok(Self {
+            phase,
+            link,
+            post,
+            outgoing: Outgoing::new(options.send_queue, options.send_buffer),
+            incoming: Incoming::new(options.receive_queue as u16, options.receive_buffer),
+            options,
+            peer: None,
+            entry: 0,
+            peer_done: false,
+            writes: true,
+            closed_read: false,
+            closed_write: false,
+            parted: false,
+            trouble: None,
+            untold: false,
+            opened: Vec::new(),
+            mapped: vec![Mapped::default(); options.maps as usize],
+            waiters: Waiters::default(),
+        })
+    }
+
+    /// The identifier of the connection.
+    pub(super) const fn id(&self) -> &CmId {
+        self.link.id()
+    }
+
+    /// How large everything is.
+    pub(super) const fn options(&self) -> &StreamOptions {
+        &self.options
+    }
+
+    /// Sees what has happened, and says what is to be said. Says whether anything had.
+    pub(super) fn progress(&mut self) -> bool {
+        let mut changed = self.poll();
+        while let Some(event) = self.link.try_event() {
+            changed = true;
+            self.happened(event);
+        }
+        self.speak();
+        changed
+    }
+
+    /// Asks for an event at the next completion. Says whether some wait already.
+    pub(super) fn arm(&mut self) -> bool {
+        // Its queue has a channel.
+        self.post.cq.request_notify(false).unwrap_or(true)
+    }
+
+    /// Sees what has completed.
+    fn poll(&mut self) -> bool {
+        let mut room = [Completion::BLANK; 32];
+        let mut changed = false;
+        loop {
+            let found = self.post.cq.poll(&mut room);
+            let mut received = 0;
+            for completion in &room[..found] {
+                changed = true;
+                let work = Work::of(completion);
+                received += u32::from(work == Work::Receive);
+                self.completed(work, completion);
+            }
+            if received != 0
+                && self.phase != Phase::Over
+                && let Err(error) = self.post.receive(received)
+            {
+                self.refused(error);
+            }
+            if found < room.len() {
+                return changed;
+            }
+        }
+    }
+
+    fn completed(&mut self, work: Work, completion: &Completion) {
+        let status = completion.status;
+        match work {
+            Work::Receive if status != CompletionStatus::Success => {}
+            Work::Receive => {
+                if let Err(violation) = self.received(completion.extra) {
+                    self.violated(violation);
+                }
+            }
+            Work::Stream(bytes) => self.outgoing.done(bytes),
+            Work::Control => self.outgoing.control_done(),
+            Work::Disconnect => {
+                self.outgoing.control_done();
+                if status == CompletionStatus::Success {
+                    self.end(None);
+                }
+            }
+        }
+        if status != CompletionStatus::Success && self.phase != Phase::Over {
+            let why = self.post.qp.explain(status);
+            self.end(Some(match status {
+                CompletionStatus::RetryExceeded | CompletionStatus::RnrRetryExceeded => {
+                    SocketError::Silent(why)
+                }
+                _ => SocketError::Failed(why),
+            }));
+        }
+    }
+
+    /// A message came.
+    fn received(&mut self, extra: Extra) -> Result<(), &'static str> {
+        let Extra::Imm(bits) = extra else { return Err("it sends messages without a meaning") };
+        match Message::from_bits(bits.0)? {
+            Message::Data(len) => {
+                self.incoming.arrived(len)?;
+                if self.closed_read {
+                    self.incoming.consume(len);
+                }
+            }
+            Message::Credits(upto) => {
+                self.outgoing.credits(upto);
+                let place = self.post.take_place(self.outgoing.expected());
+                if place.len != 0 {
+                    self.outgoing.place(place)?;
+                }
+            }
+            Message::Mapped(index) => {
+                self.incoming.arrived_aside();
+                let entry = self.mapped.get_mut(usize::from(index));
+                let entry = entry.ok_or("it opens more memory than there are places for")?;
+                *entry = self.post.mapped(index);
+            }
+            Message::Disconnect => self.end(None),
+            Message::Shutdown => {
+                self.peer_done = true;
+                if !self.writes {
+                    self.end(None);
+                }
+            }
+            Message::KeepAlive | Message::Other => {}
+        }
+        Ok(())
+    }
+
+    /// Something happened to the connection.
+    fn happened(&mut self, kind: CmEventKind) {
+        let done = match (self.phase, kind) {
+            (Phase::Over, _) => Ok(()),
+            (Phase::Resolving, CmEventKind::AddressResolved) => self.ask(),
+            (Phase::Connecting, CmEventKind::ConnectResponse(offer)) => self.answered(&offer),
+            (Phase::Accepting, CmEventKind::Established) => self.established(),
+            (
+                Phase::Accepting | Phase::Open,
+                CmEventKind::Disconnected | CmEventKind::TimewaitExit,
+            ) => {
+                // The last word may have come with it.
+                self.poll();
+                self.end(Some(SocketError::Reset));
+                Ok(())
+            }
+            (Phase::Open, CmEventKind::Established) => Ok(()),
+            (_, kind) => Err(why(kind)),
+        };
+        if let Err(error) = done {
+            self.end(Some(SocketError::no_connection(&error)));
+        }
+    }
+
+    /// The way to the peer is known.
+    fn ask(&mut self) -> Result<(), Error> {
+        let hello = self.post.hello().to_bytes();
+        self.link.id().connect(&parameters(&self.post, &hello))?;
+        self.phase = Phase::Connecting;
+        Ok(())
+    }
+
+    /// The peer has answered.
+    fn answered(&mut self, offer: &Offer) -> Result<(), Error> {
+        match Hello::parse(&offer.private_data) {
+            Ok(peer) => self.greeted(peer),
+            Err(violation) => {
+                let _ = self.link.id().reject(RejectReason::ConsumerReject, &[]);
+                self.violated(violation);
+                return Ok(());
+            }
+        }
+        self.link.move_to(QpState::Rtr, |_| {})?;
+        self.link.move_to(QpState::Rts, |_| {})?;
+        self.link.id().establish()?;
+        self.phase = Phase::Open;
+        Ok(())
+    }
+
+    /// The peer is ready.
+    fn established(&mut self) -> Result<(), Error> {
+        self.link.move_to(QpState::Rts, |_| {})?;
+        self.phase = Phase::Open;
+        Ok(())
+    }
+
+    fn greeted(&mut self, peer: Hello) {
+        self.outgoing.begin(&peer);
+        // The first entry is that of the greeting.
+        self.entry = 1 % peer.table.len;
+        self.opened.resize_with(peer.maps.get() as usize, || None);
+        self.peer = Some(peer);
+    }
+
+    /// Nothing goes any more: why, unless in order.
+    fn end(&mut self, trouble: Option<SocketError>) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.untold = trouble.is_some();
+        let failed = trouble.is_some();
+        self.trouble = trouble;
+        (self.phase, self.peer_done, self.writes) = (Phase::Over, true, false);
+        if failed {
+            // Whoever waits for requests is to get them back. One that is gone has none.
+            let _ = self.link.end();
+        }
+    }
+
+    fn violated(&mut self, violation: &'static str) {
+        self.end(Some(SocketError::Violation(violation)));
+        // One that never stood has nobody to be told.
+        let _ = self.link.id().disconnect();
+    }
+
+    fn refused(&mut self, error: PostError) {
+        // A queue pair that ended for the peer's doing takes nothing more: its story says why.
+        let why = format!("{error}: {}", self.post.qp.why());
+        self.end(Some(SocketError::Failed(why)));
+    }
+
+    /// Says what the peer is to be told.
+    fn speak(&mut self) {
+        while self.phase == Phase::Open
+            && !self.peer_done
+            && self.outgoing.may_control()
+            && let Some(grant) = self.incoming.due()
+            && let Some(peer) = self.peer
+        {
+            let upto = Message::Credits(grant.upto);
+            self.outgoing.control();
+            let said = match grant.half {
+                None => self.post.say_only(Work::Control, upto),
+                Some(begin) => {
+                    let place = self.post.half(begin).to_bytes(peer.order);
+                    let to = Remote { va: peer.place(self.entry), r_key: peer.table.key };
+                    self.entry = (self.entry + 1) % peer.table.len;
+                    self.post.say(Work::Control, to, &place, upto)
+                }
+            };
+            self.incoming.told(grant);
+            said.unwrap_or_else(|error| self.refused(error));
+        }
+        while self.phase == Phase::Open
+            && self.writes
+            && self.outgoing.may_tell()
+            && let Some(peer) = self.peer
+            && let Some((index, opened)) = next_untold(&mut self.opened)
+        {
+            opened.untold = false;
+            let mapped = Mapped { offset: opened.offset, place: opened.exposed.place };
+            let to = Remote { va: peer.map(index), r_key: peer.table.key };
+            let bytes = mapped.to_bytes(peer.order);
+            self.outgoing.tell();
+            let said = self.post.say(Work::Stream(0), to, &bytes, Message::Mapped(index));
+            said.unwrap_or_else(|error| self.refused(error));
+        }
+    }
+
+    /// Whether there is a connection, or why there is none; nothing as long as that is open.
+    pub(super) fn connected(&mut self) -> Option<Result<(), SocketError>> {
+        match (self.phase, &self.trouble) {
+            (Phase::Open, _) | (Phase::Over, None) => Some(Ok(())),
+            (Phase::Over, Some(trouble)) => {
+                self.untold = false;
+                Some(Err(trouble.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sends what can be sent at once; nothing if that is nothing.
+    pub(super) fn try_send(&mut self, bytes: &[u8]) -> Option<Result<usize, SocketError>> {
+        if let Some(ended) = self.ended_writing() {
+            return Some(Err(ended));
+        }
+        if self.phase != Phase::Open {
+            return None;
+        }
+        // What the peer is told of memory comes before what is sent then.
+        if next_untold(&mut self.opened).is_some() {
+            self.speak();
+            next_untold(&mut self.opened).is_none().then_some(())?;
+        }
+        let room = self.outgoing.room() as usize;
+        let (now, _) = bytes.split_at(bytes.len().min(room));
+        if now.is_empty() {
+            return None;
+        }
+        let to = self.outgoing.send(now.len() as u32);
+        Some(self.write(to, now, Some(Message::Data(to.len))))
+    }
+
+    /// Writes what can be written at once to where the peer's memory has this offset.
+    pub(super) fn try_write_at(
+        &mut self,
+        bytes: &[u8],
+        offset: u64,
+    ) -> Option<Result<usize, SocketError>> {
+        if let Some(ended) = self.ended_writing() {
+            return Some(Err(ended));
+        }
+        if self.phase != Phase::Open {
+            return None;
+        }
+        let Some(to) = self.mapped.iter().find_map(|mapped| mapped.at(offset)) else {
+            return Some(Err(SocketError::NotMapped));
+        };
+        let room = self.outgoing.direct_room().min(to.len) as usize;
+        let (now, _) = bytes.split_at(bytes.len().min(room));
+        if now.is_empty() {
+            return None;
+        }
+        self.outgoing.send_direct();
+        Some(self.write(to, now, None))
+    }
+
+    fn write(
+        &mut self,
+        to: Place,
+        bytes: &[u8],
+        message: Option<Message>,
+    ) -> Result<usize, SocketError> {
+        let len = bytes.len() as u32;
+        let ring = (!self.post.is_inline(len)).then(|| self.outgoing.take_ring(len));
+        if let Err(error) = self.post.write(to, bytes, ring, message) {
+            self.refused(error);
+            return Err(self.ended_writing().unwrap_or(SocketError::Reset));
+        }
+        Ok(bytes.len())
+    }
+
+    /// Why nothing can be sent any more.
+    fn ended_writing(&mut self) -> Option<SocketError> {
+        if self.writes {
+            return None;
+        }
+        self.untold = false;
+        Some(match &self.trouble {
+            _ if self.closed_write => SocketError::ShutDown,
+            Some(trouble) => trouble.clone(),
+            None => SocketError::Closed,
+        })
+    }
+
+    /// Reads what is there; 0 at the end of the stream; nothing if more may come.
+    pub(super) fn try_recv(
+        &mut self,
+        into: &mut [u8],
+        peek: bool,
+    ) -> Option<Result<usize, SocketError>> {
+        if self.incoming.unread() == 0 {
+            return match &self.trouble {
+                _ if self.closed_read => Some(Ok(0)),
+                Some(trouble) => {
+                    self.untold = false;
+                    Some(Err(trouble.clone()))
+                }
+                None => self.peer_done.then_some(Ok(0)),
+            };
+        }
+        let mut read = 0;
+        for (at, len) in self.incoming.look(into.len()) {
+            let end = read + len as usize;
+            self.post.read(at, &mut into[read..end]);
+            read = end;
+        }
+        if !peek {
+            self.incoming.consume(read as u32);
+            self.speak();
+        }
+        Some(Ok(read))
+    }
+
+    /// Whether more can come.
+    const fn reads(&self) -> bool {
+        !self.peer_done && !self.closed_read
+    }
+
+    /// What can be done.
+    pub(super) fn readiness(&mut self) -> Readiness {
+        let over = self.phase == Phase::Over;
+        let unread = self.incoming.unread() != 0;
+        let open = self.phase == Phase::Open;
+        Readiness {
+            readable: unread || !self.reads(),
+            writable: !self.writes || open && self.outgoing.room() != 0,
+            hung_up: over && !unread,
+            failed: self.trouble.is_some(),
+        }
+    }
+
+    /// The program will no more read, or send: what the peer is to be told, if anything.
+    pub(super) fn close(&mut self, how: How) -> Result<Option<Message>, SocketError> {
+        if !matches!(self.phase, Phase::Open | Phase::Over) {
+            return Err(SocketError::NotConnected);
+        }
+        let (read, write) = (how != How::Write, how != How::Read);
+        let wrote = self.writes;
+        self.closed_read |= read;
+        self.closed_write |= write;
+        self.writes &= !write;
+        if self.closed_read {
+            self.incoming.consume(self.incoming.unread());
+        }
+        if self.phase == Phase::Over || self.parted || self.writes {
+            return Ok(None);
+        }
+        if !self.reads() {
+            self.parted = true;
+            return Ok(Some(Message::Disconnect));
+        }
+        Ok(wrote.then_some(Message::Shutdown))
+    }
+
+    /// Tells the peer what it is to be told; nothing if that has to wait.
+    pub(super) fn try_say(&mut self, message: Message) -> Option<()> {
+        if self.phase == Phase::Open {
+            self.outgoing.may_control().then_some(())?;
+            self.outgoing.control();
+            let work =
+                if message == Message::Disconnect { Work::Disconnect } else { Work::Control };
+            let said = self.post.say_only(work, message);
+            said.unwrap_or_else(|error| self.refused(error));
+        }
+        Some(())
+    }
+
+    /// Whether all that was posted is done, or will never be.
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase != Phase::Open || self.outgoing.is_idle()
+    }
+
+    /// Why it ended, once.
+    pub(super) fn take_error(&mut self) -> Option<SocketError> {
+        std::mem::take(&mut self.untold).then(|| self.trouble.clone()).flatten()
+    }
+
+    /// Opens memory to the peer, who hears of it before what is sent then.
+    pub(super) fn open(&mut self, exposed: Exposed, offset: u64) -> Result<(), SocketError> {
+        if self.peer.is_none() || self.phase == Phase::Over {
+            return Err(SocketError::NotConnected);
+        }
+        let free = self.opened.iter_mut().find(|place| place.is_none());
+        let place = free.ok_or(SocketError::NoPlace)?;
+        *place = Some(Opened { exposed, offset, untold: true });
+        self.speak();
+        Ok(())
+    }
+
+    /// Closes memory that begins there and has so many bytes to the peer.
+    pub(super) fn shut(&mut self, address: u64, len: u64) -> bool {
+        let is_it = |opened: &&mut Option<Opened>| {
+            opened.as_ref().is_some_and(|opened| {
+                let place = opened.exposed.place;
+                (place.address, u64::from(place.len)) == (address, len)
+            })
+        };
+        self.opened.iter_mut().find(is_it).and_then(Option::take).is_some()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Before the connection manager parts from the peer. One that is gone is in error already.
+        let _ = self.link.end();
+    }
+}
+
+/// Memory of which the peer was not told.
+fn next_untold(opened: &mut [Option<Opened>]) -> Option<(u16, &mut Opened)> {
+    let mut numbered = (0..).zip(opened);
+    numbered.find_map(|(index, opened)| Some((index, opened.as_mut().filter(|it| it.untold)?)))
+}
+
+/// As rdma-core asks and answers.
+fn parameters<'a>(post: &Post, hello: &'a [u8; Hello::LEN]) -> CmParameters<'a> {
+    CmParameters {
+        flow_control: true,
+        responder_resources: 0,
+        initiator_depth: 0,
+        private_data: hello,
+        ..CmParameters::of(&post.qp)
+    }
+}
+
+fn refused(reason: PostError) -> Error {
+    crate::error::BadRequest { index: 0, reason }.into()
+}

@@ -1,0 +1,416 @@
+//! A stream, as programs have it, and how they wait for it.
+//!
+//! Whoever waits sees to the stream meanwhile: completions are taken by the thread that needs one.
+//! One of those that wait sleeps at the descriptor, the others until it is back. Who waits for
+//! several sockets at once sleeps at their descriptors; it hears by a bell that another thread has
+//! taken what woke it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant as Clock};
+
+use rustix::event::epoll;
+
+use crate::cm::EventChannel;
+use crate::completion_channel::CompletionChannel;
+use crate::context::Context;
+use crate::error::Error;
+use crate::events::Mailbox;
+use crate::sockets::error::SocketError;
+use crate::sockets::options::{Patience, Reading, StreamOptions};
+use crate::sockets::state::{Exposed, How, Readiness, State};
+
+/// A stream of bytes in both directions. One thread may send while another reads.
+///
+/// Its descriptor is readable when something may have happened: [`readiness`](Self::readiness) says
+/// what can be done then. Dropped, it is shut down in both directions, and what was sent is waited
+/// for as long as a second.
+pub struct Stream {
+    context: Context,
+    state: Mutex<State>,
+    changed: Condvar,
+    completions: CompletionChannel,
+    events: EventChannel,
+    /// Rings for who sleeps at the descriptor.
+    rouse: Bell,
+    /// Readable while one of the three is.
+    ready: OwnedFd,
+    /// A call sends, or reads, as a whole.
+    sending: Mutex<()>,
+    reading: Mutex<()>,
+}
+
+/// Who waits for a stream.
+#[derive(Default)]
+pub(super) struct Waiters {
+    /// The completion queue tells of the next completion.
+    armed: bool,
+    /// A thread sleeps at the descriptor, and sees to the stream when it wakes.
+    attended: bool,
+    bells: Vec<Bell>,
+}
+
+/// Tells a thread that waits for several sockets that one of them is to be looked at. The
+/// descriptor is readable while it rings. Clones are the same bell.
+#[derive(Clone)]
+pub struct Bell(Arc<Mailbox<()>>);
+
+impl Bell {
+    /// One that does not ring.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(Mailbox::new()?)))
+    }
+
+    /// It rings no more.
+    pub fn hush(&self) {
+        while self.0.try_take().is_some() {}
+    }
+
+    fn ring(&self) {
+        self.0.put_among(1, ());
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A bell rings for a stream, as long as this is there.
+pub struct Watch<'a> {
+    stream: &'a Stream,
+    bell: Bell,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let bells = &mut self.stream.lock().waiters.bells;
+        let known = bells.iter().position(|bell| Arc::ptr_eq(&bell.0, &self.bell.0));
+        if let Some(at) = known {
+            bells.swap_remove(at);
+        }
+    }
+}
+
+/// How long one that is dropped waits for what it has sent.
+const PARTING: Duration = Duration::from_secs(1);
+
+impl Stream {
+    pub(super) fn new(
+        state: State,
+        completions: CompletionChannel,
+        events: EventChannel,
+    ) -> Result<Self, Error> {
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let rouse = Bell::new()?;
+        for what in [completions.as_fd(), events.as_fd(), rouse.as_fd()] {
+            epoll::add(&ready, what, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+                .map_err(io::Error::from)?;
+        }
+        Ok(Self {
+            context: state.id().context().clone(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            completions,
+            events,
+            rouse,
+            ready,
+            sending: Mutex::default(),
+            reading: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the connection stands.
+    ///
+    /// # Errors
+    /// Why it does not; [`SocketError::WouldBlock`] and the like.
+    pub fn wait_connected(&self, patience: Patience<'_>) -> Result<(), SocketError> {
+        self.until(patience, State::connected)?
+    }
+
+    /// Sends bytes, all of them unless the wait ends: says how many.
+    ///
+    /// # Errors
+    /// [`SocketError`], if not one was sent.
+    pub fn send(&self, bytes: &[u8], patience: Patience<'_>) -> Result<usize, SocketError> {
+        self.send_with(bytes, patience, |state, rest, _| state.try_send(rest))
+    }
+
+    /// Writes bytes to the memory that the peer has opened at this offset, and which may be read
+    /// there when what is sent then has come. Says how many.
+    ///
+    /// # Errors
+    /// [`SocketError::NotMapped`]; else as [`send`](Self::send).
+    pub fn write_at(
+        &self,
+        bytes: &[u8],
+        offset: u64,
+        patience: Patience<'_>,
+    ) -> Result<usize, SocketError> {
+        self.send_with(bytes, patience, |state, rest, sent| {
+            state.try_write_at(rest, offset.checked_add(sent as u64)?)
+        })
+    }
+
+    fn send_with(
+        &self,
+        bytes: &[u8],
+        patience: Patience<'_>,
+        mut step: impl FnMut(&mut State, &[u8], usize) -> Option<Result<usize, SocketError>>,
+    ) -> Result<usize, SocketError> {
+        let _turn = turn(&self.sending, patience)?;
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let rest = &bytes[sent..];
+            match self.until(patience, |state| step(state, rest, sent)).flatten() {
+                Ok(now) => sent += now,
+                Err(_) if sent != 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Reads bytes: says how many; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// [`SocketError`], if not one was read.
+    pub fn recv(
+        &self,
+        into: &mut [u8],
+        reading: Reading,
+        patience: Patience<'_>,
+    ) -> Result<usize, SocketError> {
+        let _turn = turn(&self.reading, patience)?;
+        let mut read = 0;
+        while read < into.len() {
+            let rest = &mut into[read..];
+            match self.until(patience, |state| state.try_recv(rest, reading.peek)).flatten() {
+                Ok(0) => break,
+                Ok(now) => read += now,
+                Err(_) if read != 0 => break,
+                Err(error) => return Err(error),
+            }
+            if reading.peek || !reading.all {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Closes a direction, or both, and waits until what was sent is with the peer.
+    ///
+    /// # Errors
+    /// [`SocketError::NotConnected`]; [`SocketError::WouldBlock`] and the like: the direction is
+    /// closed all the same.
+    pub fn shutdown(&self, how: How, patience: Patience<'_>) -> Result<(), SocketError> {
+        let message = self.lock().close(how)?;
+        self.wake();
+        if let Some(message) = message {
+            self.until(patience, |state| state.try_say(message))?;
+        }
+        match how {
+            How::Read if message.is_none() => Ok(()),
+            _ => self.until(patience, |state| state.is_idle().then_some(())),
+        }
+    }
+
+    /// What can be done without waiting. If it is not what the caller waits for, the descriptor
+    /// will be readable when something happens.
+    pub fn readiness(&self) -> Readiness {
+        let mut state = self.lock();
+        self.rouse.hush();
+        loop {
+            while self.completions.shared.fired.try_take().is_some() {
+                state.waiters.armed = false;
+            }
+            if state.progress() {
+                self.tell(&state);
+            }
+            if state.waiters.armed || !self.arm(&mut state) {
+                return state.readiness();
+            }
+        }
+    }
+
+    /// The bell rings from now on when a thread has seen to the stream.
+    pub fn watch(&self, bell: &Bell) -> Watch<'_> {
+        self.lock().waiters.bells.push(bell.clone());
+        Watch { stream: self, bell: bell.clone() }
+    }
+
+    /// Why it failed, unless the program heard of it already: `SO_ERROR`.
+    pub fn take_error(&self) -> Option<SocketError> {
+        self.lock().take_error()
+    }
+
+    /// Opens memory to the peer under an offset. The peer knows of it when what is sent then has
+    /// come.
+    ///
+    /// # Errors
+    /// [`SocketError::NoPlace`]; [`SocketError::NotConnected`].
+    pub fn open(&self, exposed: Exposed, offset: u64) -> Result<(), SocketError> {
+        self.lock().open(exposed, offset)
+    }
+
+    /// Closes memory to the peer that begins at this address and has so many bytes. Says whether it
+    /// was open.
+    pub fn shut(&self, address: u64, len: u64) -> bool {
+        self.lock().shut(address, len)
+    }
+
+    /// How large everything is: what was asked for, as far as the adapter can.
+    pub fn options(&self) -> StreamOptions {
+        *self.lock().options()
+    }
+
+    /// The adapter.
+    pub const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Its own address.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.lock().id().local_address()
+    }
+
+    /// The peer's.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.lock().id().peer_address()
+    }
+
+    /// Waits until `look` finds something.
+    fn until<T>(
+        &self,
+        patience: Patience<'_>,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, SocketError> {
+        let mut state = self.lock();
+        if let Some(found) = look(&mut state) {
+            return Ok(found);
+        }
+        let deadline = match patience {
+            Patience::For(time) => Clock::now().checked_add(time),
+            _ => None,
+        };
+        loop {
+            if state.progress() {
+                self.tell(&state);
+            }
+            if let Some(found) = look(&mut state) {
+                return Ok(found);
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Clock::now()));
+            match patience {
+                Patience::None => return Err(SocketError::WouldBlock),
+                _ if left.is_some_and(|left| left.is_zero()) => return Err(SocketError::TimedOut),
+                _ => {}
+            }
+            if !state.waiters.armed && self.arm(&mut state) {
+                continue;
+            }
+            let left = left.unwrap_or(Duration::MAX);
+            if state.waiters.attended {
+                let waited = self.changed.wait_timeout(state, left.min(LOOK_AGAIN));
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            state.waiters.attended = true;
+            drop(state);
+            let woken = self.sleep(left, patience);
+            state = self.lock();
+            state.waiters.attended = false;
+            if woken == Some(Woken::ByCompletion) {
+                state.waiters.armed = false;
+            }
+            // Others may have relied on this one.
+            self.tell(&state);
+            if woken.is_none() && matches!(patience, Patience::Unless(_)) {
+                return look(&mut state).ok_or(SocketError::Interrupted);
+            }
+        }
+    }
+
+    /// Asks to be told of the next completion. Says whether some wait already.
+    fn arm(&self, state: &mut State) -> bool {
+        let waiting = state.arm();
+        state.waiters.armed = !waiting;
+        waiting
+    }
+
+    /// Sleeps until something happened.
+    fn sleep(&self, timeout: Duration, patience: Patience<'_>) -> Option<Woken> {
+        let fired = &self.completions.shared.fired;
+        let take = || match fired.try_take() {
+            Some(_) => Some(Woken::ByCompletion),
+            None if self.events.has_next() => Some(Woken::ByEvent),
+            None => self.rouse.0.try_take().map(|()| Woken::ByEvent),
+        };
+        let interrupts = || match patience {
+            Patience::Unless(interrupts) => interrupts(),
+            _ => false,
+        };
+        self.context.wait_for(take, self.ready.as_fd(), timeout, interrupts)
+    }
+
+    /// Others that wait look again.
+    fn tell(&self, state: &State) {
+        self.changed.notify_all();
+        state.waiters.bells.iter().for_each(Bell::ring);
+    }
+
+    /// Everybody looks again, for the program has done something.
+    fn wake(&self) {
+        let state = self.lock();
+        self.tell(&state);
+        if state.waiters.attended {
+            self.rouse.ring();
+        }
+    }
+}
+
+/// What ended a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    ByCompletion,
+    ByEvent,
+}
+
+/// Who waits for another thread, which sleeps at the descriptor, looks for itself so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// A call's turn to send, or to read.
+fn turn<'a>(
+    turns: &'a Mutex<()>,
+    patience: Patience<'_>,
+) -> Result<MutexGuard<'a, ()>, SocketError> {
+    match (patience, turns.try_lock()) {
+        (_, Ok(turn)) => Ok(turn),
+        (_, Err(TryLockError::Poisoned(turn))) => Ok(turn.into_inner()),
+        (Patience::None, _) => Err(SocketError::WouldBlock),
+        _ => Ok(turns.lock().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Whoever wants to know whether all has arrived shuts it down himself.
+        let _ = self.shutdown(How::Both, Patience::For(PARTING));
+    }
+}
