@@ -355,6 +355,11 @@ fn setup() -> Setup {
 }
 
 impl Scenario {
+    /// Whether the queue pair of an end goes, where `from` asks.
+    pub(crate) fn is_gone(&self, end: usize, from: usize) -> bool {
+        self.states[usize::from(end != from)] == "gone"
+    }
+
     /// Connects both ends and plays, of which `from` asks.
     pub(crate) fn play(&self, ends: &mut [Box<dyn End>; 2], from: usize) -> Outcome {
         let mut setup = setup();

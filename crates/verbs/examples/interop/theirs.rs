@@ -1,10 +1,10 @@
 //! The peer's end: an adapter that an agent drives.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use roxe_verbs::ServiceType;
+use roxe_verbs::{Gid, ServiceType};
 
 use crate::Outcome;
 use crate::agent::{Agent, Answer, number};
@@ -65,19 +65,11 @@ impl Theirs {
     }
 
     fn path(&self, to: IpAddr) -> String {
-        format!("dgid={} sgid={} hops=64", gid(to), self.source)
+        format!("dgid={} sgid={} hops=64", Gid::from_ip(to), self.source)
     }
 
     fn ask(&mut self, line: &str) -> Outcome<Answer> {
         self.agent.ask(line)
-    }
-}
-
-/// An address as the agent reads GIDs.
-fn gid(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
     }
 }
 
@@ -133,7 +125,7 @@ impl End for Theirs {
     }
 
     fn join(&mut self, group: IpAddr) -> Outcome {
-        let group = gid(group);
+        let group = Gid::from_ip(group);
         self.ask(&format!("join netdev={} gid={group}", self.netdev))?;
         self.ask(&format!("attach qp=0 gid={group}"))?;
         Ok(())

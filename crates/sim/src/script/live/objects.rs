@@ -317,10 +317,7 @@ impl Live<'_> {
     /// Where packets go, in words of the agent's.
     fn path(&self, vector: &AddressVector) -> Result<String, Halt> {
         let (sgid, _) = self.own(u64::from(vector.source_gid))?;
-        let dgid = match vector.destination.to_ip() {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
+        let dgid = vector.destination;
         let hops = if vector.hop_limit == 0 { 64 } else { vector.hop_limit };
         let AddressVector { traffic_class, flow_label, service_level, .. } = vector;
         Ok(format!(
@@ -430,10 +427,7 @@ impl Live<'_> {
             (CallVerb::Attach | CallVerb::Detach, Thing::Qp(qp)) => {
                 let group = a.address("group");
                 let group = group.ok_or_else(|| Mistake::from("this call needs `group`"))?;
-                let gid = match group {
-                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-                    IpAddr::V6(v6) => v6,
-                };
+                let gid = Gid::from_ip(group);
                 let word = if verb == CallVerb::Attach { "attach" } else { "detach" };
                 let line = format!("{word} qp={} gid={gid}", qp.index);
                 let own = self.gids.iter().find(|own| own.address == qp.own_address);
