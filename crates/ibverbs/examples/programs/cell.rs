@@ -101,6 +101,10 @@ impl Column {
             ("mckey", _) if self.port == Port::Udp => {
                 Some("a UDP socket takes part in no multicast group")
             }
+            ("rstream", "-T a") if self.peer == Peer::RxeAsks => Some(
+                "the client's `rpoll` says POLLHUP as soon as the server has closed, though bytes \
+                 are to be read: `rstream` takes it for a failure",
+            ),
             (_, "-t") if with_guest => Some("rxe has no timestamps"),
             (_, "-o" | "-o -P") if with_guest => Some("rxe has no on-demand paging"),
             _ => None,

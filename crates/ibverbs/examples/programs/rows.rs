@@ -182,5 +182,6 @@ impl Row {
 /// What a program of rsockets for datagrams says here.
 const DATAGRAMS: (&str, &str) = (
     "Operation not supported",
-    "our librdmacm.so.1 has no rsockets for datagrams: `rsocket` with SOCK_DGRAM fails with EOPNOTSUPP",
+    "our librdmacm.so.1 has no rsockets of datagrams: `rsocket` with SOCK_DGRAM fails with \
+     EOPNOTSUPP",
 );

@@ -106,9 +106,8 @@ fn a_file_is_copied_byte_by_byte() {
     if !is_root() {
         return;
     }
-    let name = |which: &str| {
-        std::env::temp_dir().join(format!("roxe-rcopy-{}-{which}", std::process::id()))
-    };
+    let name =
+        |which: &str| env::temp_dir().join(format!("roxe-rcopy-{}-{which}", std::process::id()));
     let (source, copy) = (name("source"), name("copy"));
     // A number every four bytes, so that no two parts are the same.
     let bytes: Vec<u8> = (0..1_000_003_u32).flat_map(u32::to_le_bytes).collect();

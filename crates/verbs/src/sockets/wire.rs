@@ -128,7 +128,7 @@ impl MapCount {
         match count {
             ..=Self::EXACT => Self(count as u8),
             // So few are no step.
-            ..256 => Self(Self::EXACT as u8),
+            129..256 => Self(Self::EXACT as u8),
             _ => Self((Self::EXACT | (count / 256).min(0x7f)) as u8),
         }
     }
