@@ -58,6 +58,9 @@ pub struct Info {
     pub active_mtu: u32,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+    /// For how many services it takes requests, by the connection manager.
+    #[serde(default)]
+    pub listeners: u32,
     /// What recorded frames of it begin with: `LINKTYPE_…` of captures.
     pub link_type: u16,
 }

@@ -1,15 +1,17 @@
 //! An end: where a program runs, with which adapter, and how it ends.
 
-use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::thread;
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use roxe_verbs::status::{Client, Running as Adapter};
 
 use crate::guest::{Guest, mortal};
 use crate::namespace::Namespace;
+use crate::ours::{libraries, with_ours};
 use crate::rows::Meet;
 
 /// An end.
@@ -24,37 +26,62 @@ pub(crate) struct End<'a> {
 /// Where an end is.
 pub(crate) enum Place<'a> {
     /// On a host, with our adapters.
-    Ours { namespace: Option<&'a Namespace>, devices: String },
+    Ours { namespace: Option<&'a Namespace>, devices: String, loses: bool },
     /// In a guest, with Linux's own.
     Guest(&'a Guest),
 }
 
-/// A program that runs at an end.
+/// A program that runs at an end, and what is seen of it.
 #[derive(Default)]
 pub(crate) struct Running {
     pid: AtomicU32,
     /// It is no longer wanted.
     stop: AtomicBool,
+    /// It has the library that is under test there.
+    has_library: AtomicBool,
+    /// Packets that its adapter lost on purpose, as it said last.
+    lost: AtomicU64,
 }
 
-/// How a program ended: what it printed, or what it printed last and how it ended.
+/// How a program ended: what it printed, or how it ended and what it printed.
 pub(crate) type Ended = Result<String, String>;
+
+/// What a program is given.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// How long it may take.
+    pub(crate) patience: Duration,
+    /// Packets of a hundred that an end loses that loses some.
+    pub(crate) loss: u32,
+}
+
+/// What begins with this was ended by us, and nothing was wrong with it.
+pub(crate) const IN_VAIN: &str = "was waited for in vain";
 
 impl Running {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
+
+    pub(crate) fn has_library(&self) -> bool {
+        self.has_library.load(Relaxed)
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
 }
 
 impl End<'_> {
     /// Runs a program to its end, or to the end of patience.
-    pub(crate) fn run(&self, line: &str, patience: Duration, running: &Running) -> Ended {
+    pub(crate) fn run(&self, line: &str, terms: Terms, running: &Running) -> Ended {
         match &self.place {
-            Place::Ours { namespace: Some(namespace), devices } => {
-                namespace.run(|| run_here(line, devices, patience, running))
+            Place::Ours { namespace, devices, loses } => {
+                let loss = if *loses { terms.loss } else { 0 };
+                let run = || run_here(line, devices, Terms { loss, ..terms }, running);
+                namespace.map_or_else(run, |namespace| namespace.run(run))
             }
-            Place::Ours { namespace: None, devices } => run_here(line, devices, patience, running),
-            Place::Guest(guest) => run_in(guest, line, patience, running),
+            Place::Guest(guest) => run_in(guest, line, terms.patience, running),
         }
     }
 
@@ -77,64 +104,61 @@ impl End<'_> {
     }
 }
 
-/// Nothing tells from outside when a server of the connection manager listens: it does soon after
-/// it has opened its adapter.
-const OPENED_TO_LISTENING: Duration = Duration::from_millis(400);
-
 /// How long a guest takes to answer a question.
 const QUESTION: Duration = Duration::from_secs(10);
 
+/// Nothing tells from outside when a program has joined a group: it does soon after it has opened
+/// its adapter.
+const OPENED_TO_JOINED: Duration = Duration::from_millis(400);
+
 fn listens_here(meet: Meet, pid: u32) -> bool {
-    if meet == Meet::Tcp {
-        const PORT_18515: &str = ":4853 ";
-        const LISTENS: &str = " 0A ";
-        return ["tcp", "tcp6"].iter().any(|table| {
-            let table = fs::read_to_string(format!("/proc/thread-self/net/{table}"));
-            let is_it = |line: &str| line.contains(PORT_18515) && line.contains(LISTENS);
-            table.is_ok_and(|table| table.lines().any(is_it))
-        });
+    match meet {
+        Meet::Tcp => {
+            const PORT_18515: &str = ":4853 ";
+            const LISTENS: &str = " 0A ";
+            ["tcp", "tcp6"].iter().any(|table| {
+                let table = fs::read_to_string(format!("/proc/thread-self/net/{table}"));
+                let is_it = |line: &str| line.contains(PORT_18515) && line.contains(LISTENS);
+                table.is_ok_and(|table| table.lines().any(is_it))
+            })
+        }
+        Meet::Group => {
+            let is_open = adapter_of(pid).is_some();
+            if is_open {
+                thread::sleep(OPENED_TO_JOINED);
+            }
+            is_open
+        }
+        Meet::Alone | Meet::Cm | Meet::CmForEver => {
+            let info = adapter_of(pid).and_then(|mut adapter| adapter.info().ok());
+            info.is_some_and(|info| info.listeners > 0)
+        }
     }
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
-    let is_open = names.into_iter().any(|name| name.trim() == "roxe-cm");
-    if is_open {
-        thread::sleep(OPENED_TO_LISTENING);
-    }
-    is_open
+}
+
+/// The adapter that a program has open.
+fn adapter_of(pid: u32) -> Option<Client> {
+    Adapter { endpoint: format!("roxe/{pid}/roxe0") }.connect().ok()
 }
 
 /// A program with our library and these adapters.
 pub(crate) fn program_on(line: &str, devices: &str) -> Command {
     let mut words = line.split_whitespace();
-    on_ours(Command::new(words.next().unwrap_or_default()), words, devices)
-}
-
-fn on_ours<'a>(
-    mut command: Command,
-    words: impl Iterator<Item = &'a str>,
-    devices: &str,
-) -> Command {
-    command
-        .args(words)
-        .env("LD_LIBRARY_PATH", libraries())
-        .env("ROXE_DEVICES", devices)
-        .stdin(Stdio::null());
+    let mut command = Command::new(words.next().unwrap_or_default());
+    with_ours(command.args(words), devices);
     command
 }
 
-/// The folder that the build of the library made.
-fn libraries() -> PathBuf {
-    let program = std::env::current_exe().expect("a program knows where it is");
-    let folder = program.ancestors().nth(2).expect("it is in target/PROFILE/deps").join("lib");
-    let library = folder.join("libibverbs.so.1");
-    assert!(library.exists(), "{} is missing: cargo build -p roxe-ibverbs", library.display());
-    folder
-}
-
-fn run_here(line: &str, devices: &str, patience: Duration, running: &Running) -> Ended {
+fn run_here(line: &str, devices: &str, terms: Terms, running: &Running) -> Ended {
+    let Terms { patience, loss } = terms;
+    let faults = if loss == 0 { String::new() } else { format!(",fault=drop {loss}%") };
+    let stories = Stories::new().map_err(|error| error.to_string())?;
     let mut words = line.split_whitespace();
-    let mut command = on_ours(mortal(words.next().unwrap_or_default()), words, devices);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = mortal(words.next().unwrap_or_default());
+    with_ours(command.args(words), &format!("{devices}{faults}"))
+        .env("ROXE_STORIES", &stories.0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| {
         format!("{line} (apt-get install ibverbs-utils perftest rdmacm-utils): {error}")
     })?;
@@ -142,6 +166,7 @@ fn run_here(line: &str, devices: &str, patience: Duration, running: &Running) ->
     let out = reader(child.stdout.take());
     let err = reader(child.stderr.take());
     let deadline = Instant::now() + patience;
+    let mut adapter = None;
     let status = loop {
         match child.try_wait().map_err(|error| error.to_string())? {
             Some(status) => break Some(status),
@@ -151,13 +176,65 @@ fn run_here(line: &str, devices: &str, patience: Duration, running: &Running) ->
             }
             None => thread::sleep(Duration::from_millis(5)),
         }
+        if !running.has_library() && has_ours(child.id()) {
+            running.has_library.store(true, Relaxed);
+        }
+        if loss != 0 {
+            adapter = adapter.or_else(|| adapter_of(child.id()));
+            match adapter.as_mut().map(lost) {
+                Some(Some(lost)) => drop(running.lost.fetch_max(lost, Relaxed)),
+                _ => adapter = None,
+            }
+        }
     };
     let said = [out, err].map(|reader| reader.join().unwrap_or_default()).concat();
+    let stories = stories.told();
     match status {
-        Some(status) if status.success() => Ok(said),
-        Some(status) => Err(format!("{status}: {said}")),
-        None if running.stop.load(Relaxed) => Err(format!("was waited for in vain: {said}")),
+        Some(status) if !status.success() => Err(format!("{status}: {said}\n{stories}")),
+        _ if !stories.is_empty() => Err(format!("nothing was said of this: {stories}")),
+        Some(_) => Ok(said),
+        None if running.stop.load(Relaxed) => Err(format!("{IN_VAIN}: {said}")),
         None => Err(format!("did not end in {patience:.0?}: {said}")),
+    }
+}
+
+/// Whether a process has loaded our library.
+fn has_ours(pid: u32) -> bool {
+    let library = libraries().join("libibverbs.so.1").canonicalize().unwrap_or_default();
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    maps.lines().any(|line| line.ends_with(&*library.to_string_lossy()))
+}
+
+/// How many packets an adapter has lost on purpose.
+fn lost(adapter: &mut Client) -> Option<u64> {
+    let (counters, _) = adapter.counters().ok()?;
+    let is_it = |name: &str| ["fault_tx_dropped", "fault_rx_dropped"].contains(&name);
+    Some(counters.iter().filter(|it| is_it(&it.name)).map(|it| it.value).sum())
+}
+
+/// The file in which our library tells why queue pairs ended.
+struct Stories(PathBuf);
+
+impl Stories {
+    fn new() -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let file = env::temp_dir().join(format!("roxe-stories-{}-{number}", process::id()));
+        fs::write(&file, "")?;
+        Ok(Self(file))
+    }
+
+    /// Of the queue pairs that ended by themselves: many programs never look.
+    fn told(&self) -> String {
+        let told = fs::read_to_string(&self.0).unwrap_or_default();
+        let by_itself = |line: &&str| !line.contains("by the application, with ibv_modify_qp");
+        told.lines().filter(by_itself).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Stories {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -178,6 +255,8 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
 
 fn run_in(guest: &Guest, line: &str, patience: Duration, running: &Running) -> Ended {
     let program = line.split(' ').next().unwrap_or(line);
+    // There is no other there.
+    running.has_library.store(true, Relaxed);
     thread::scope(|scope| {
         let seconds = patience.as_secs();
         let script = format!("timeout -s KILL {seconds} {line}");
@@ -191,6 +270,11 @@ fn run_in(guest: &Guest, line: &str, patience: Duration, running: &Running) -> E
             thread::sleep(Duration::from_millis(20));
         }
         let ended = ended.join().map_err(|_| "the thread of the guest's program failed")?;
-        ended.map_err(|why| why.to_string())
+        ended.map_err(|why| match why.to_string() {
+            why if running.stop.load(Relaxed) && why.contains("exit status 137") => {
+                format!("{IN_VAIN}: {why}")
+            }
+            why => why,
+        })
     })
 }

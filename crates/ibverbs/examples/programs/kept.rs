@@ -1,7 +1,9 @@
-//! What was played, kept in a file: a line a cell, the last that names a cell counts.
+//! What was played, kept in a file: a line a cell, the last that names a cell counts. What another
+//! build of the library did is as if it was not played.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use crate::Outcome;
 use crate::cell::Verdict;
+use crate::ours::libraries;
 
 /// Of each column and row, and how it came out.
 pub(crate) type Played = BTreeMap<(String, String), Cell>;
@@ -20,8 +23,8 @@ pub(crate) struct Cell {
     pub(crate) day: String,
 }
 
-/// The file, which grows.
-pub(crate) struct Kept(Mutex<File>);
+/// The file, which grows, and the build that is played.
+pub(crate) struct Kept(Mutex<File>, String);
 
 impl Kept {
     /// Goes on with what is there, or begins anew.
@@ -29,7 +32,8 @@ impl Kept {
         let mut options = OpenOptions::new();
         options.create(true).write(true);
         let file = if goes_on { options.append(true) } else { options.truncate(true) }.open(path);
-        Ok(Self(Mutex::new(file.map_err(|why| format!("{}: {why}", path.display()))?)))
+        let file = file.map_err(|why| format!("{}: {why}", path.display()))?;
+        Ok(Self(Mutex::new(file), build()?))
     }
 
     pub(crate) fn add(&self, column: &str, row: &str, took: Duration, verdict: &Verdict) {
@@ -40,22 +44,31 @@ impl Kept {
         };
         let text = text.replace(['\t', '\n'], " ");
         let seconds = took.as_secs_f32();
-        let line = format!("{column}\t{row}\t{word}\t{goes}\t{seconds:.1}\t{}\t{text}\n", today());
+        let (day, build) = (today(), &self.1);
+        let line =
+            format!("{column}\t{row}\t{word}\t{goes}\t{seconds:.1}\t{day}\t{build}\t{text}\n");
         if let Ok(mut file) = self.0.lock() {
             let _ = file.write_all(line.as_bytes());
         }
     }
 }
 
-/// Reads the file, if it is there.
-pub(crate) fn read(path: &Path) -> Played {
+/// Reads the file, if it is there: what this build did.
+///
+/// # Errors
+/// When the library cannot be read.
+pub(crate) fn read(path: &Path) -> Outcome<Played> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines().filter_map(read_line).collect()
+    let build = build()?;
+    Ok(text.lines().filter_map(|line| read_line(line, &build)).collect())
 }
 
-fn read_line(line: &str) -> Option<((String, String), Cell)> {
-    let words: Vec<&str> = line.splitn(7, '\t').collect();
-    let [column, row, word, goes, _, day, text] = words[..] else { return None };
+fn read_line(line: &str, build: &str) -> Option<((String, String), Cell)> {
+    let words: Vec<&str> = line.splitn(8, '\t').collect();
+    let [column, row, word, goes, _, day, of, text] = words[..] else { return None };
+    if of != build {
+        return None;
+    }
     let text = text.to_owned();
     let verdict = match word {
         "right" => Verdict::Right { goes: goes.parse().ok()?, before: text },
@@ -63,6 +76,13 @@ fn read_line(line: &str) -> Option<((String, String), Cell)> {
         _ => Verdict::Absent(text),
     };
     Some(((column.to_owned(), row.to_owned()), Cell { verdict, day: day.to_owned() }))
+}
+
+/// What tells this build of the library from others.
+fn build() -> Outcome<String> {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&fs::read(libraries().join("libibverbs.so.1"))?);
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 /// The day, as `2026-11-30`.

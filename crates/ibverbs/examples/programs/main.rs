@@ -16,6 +16,8 @@ mod guest;
 mod kept;
 #[path = "../../../net/tests/namespace/mod.rs"]
 mod namespace;
+#[path = "../../tests/ours/mod.rs"]
+mod ours;
 mod page;
 mod rows;
 #[path = "../../tests/programs/suite.rs"]
@@ -60,7 +62,7 @@ struct Arguments {
     kept: PathBuf,
     /// Nothing is kept: it is only a part.
     is_part: bool,
-    /// Only what is not there, or was wrong.
+    /// Only what is not there of this build of the library, or was wrong.
     rest: bool,
     page: Option<PathBuf>,
     suite: Option<PathBuf>,
@@ -110,7 +112,7 @@ fn run(arguments: &Arguments) -> Outcome<usize> {
     let rows = Row::all();
     let done: BTreeSet<(String, String)> = if arguments.rest {
         let is_done = |verdict: &Verdict| !matches!(verdict, Verdict::Wrong(_));
-        let played = kept::read(&arguments.kept);
+        let played = kept::read(&arguments.kept)?;
         played.into_iter().filter(|(_, cell)| is_done(&cell.verdict)).map(|(key, _)| key).collect()
     } else {
         BTreeSet::new()
@@ -159,7 +161,7 @@ fn run(arguments: &Arguments) -> Outcome<usize> {
         })?;
     }
     if let Some(page) = &arguments.page {
-        fs::write(page, page::text(&rows, &kept::read(&arguments.kept)))?;
+        fs::write(page, page::text(&rows, &kept::read(&arguments.kept)?))?;
         eprintln!("written: {}", page.display());
     }
     Ok(progress.wrong.into_inner())
@@ -186,7 +188,8 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
     let ours = |column: &Column| End {
         place: Place::Ours {
             namespace: None,
-            devices: format!("xdp:{INTERFACE}{}", column.loss()),
+            devices: format!("xdp:{INTERFACE}"),
+            loses: column.loses,
         },
         addresses: addresses(1),
         gids: [0, 1],
@@ -214,11 +217,12 @@ fn play_with(guest: &Guest, pairs: &[(Column, &Row)], progress: &Progress) -> Ou
             match column.lacks(row) {
                 Some(why) => Verdict::Absent(why.to_owned()),
                 None => cell::run(row, ends, column.effort(row), || match guest.end() {
-                    None => Ok(()),
+                    None => Ok(None),
                     Some(what) => {
                         eprintln!("the guest's kernel {what}:\n{}", guest.last_words());
                         let reset = guest.reset().and_then(|()| load_connection_manager(guest));
-                        reset.map_err(|why| why.to_string())
+                        let what = format!("the guest's kernel {what}");
+                        reset.map(|()| Some(what)).map_err(|why| why.to_string())
                     }
                 }),
             }

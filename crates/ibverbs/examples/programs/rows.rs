@@ -51,8 +51,18 @@ const PINGPONGS: [&str; 4] =
     ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"];
 
 /// A way that has `-6` has IPv6.
-const EVERY_PINGPONG: &[&str] = &["", "-e", "-c", "-c -e", "-6"];
-const MTUS: &[&str] = &["-m 256 -c", "-m 512 -c", "-m 1024 -c", "-m 2048 -c", "-m 4096 -c"];
+const EVERY_PINGPONG: &[&str] = &["", "-e", "-6"];
+/// It looks at the first byte of each page.
+const LOOKS: &[&str] = &["-c -s 65536", "-c -e -s 65536"];
+const MTUS: &[&str] = &[
+    "-m 256 -c -s 16384",
+    "-m 512 -c -s 16384",
+    "-m 1024 -c -s 16384",
+    "-m 2048 -c -s 16384",
+    "-m 4096 -c -s 16384",
+];
+/// A datagram is a page at most.
+const UD_LOOKS: &[&str] = &["-c", "-c -e"];
 const RC_PINGPONG: &[&str] = &["-N", "-N -e", "-t", "-o", "-o -P"];
 
 /// perftest: of each operation those that have it. Without a limit on what is sent, unreliable
@@ -93,14 +103,17 @@ const PERFTEST: &[(&[&str], &[&str])] = &[
 const CONNECTED: &[Connected] = &[
     cm("-v -C 100",       "rping -s -v -C 100 -a {server}",         "rping -c -v -C 100 -a {server}"),
     cm("-v -V -S 5000",   "rping -s -v -V -S 5000 -C 50 -a {server}", "rping -c -v -V -S 5000 -C 50 -a {server}"),
-    cm("-q",              "rping -s -v -q -C 10 -a {server}",       "rping -c -v -q -C 10 -a {server}"),
-    cm("-6",              "rping -s -v -C 100 -a {server}",         "rping -c -v -C 100 -a {server}"),
-    Connected { meet: Meet::CmForEver, ..cm("-P", "rping -s -v -P -a {server}", "rping -c -v -C 10 -a {server}") },
+    cm("-v -V -S 65000",  "rping -s -v -V -S 65000 -C 50 -a {server}", "rping -c -v -V -S 65000 -C 50 -a {server}"),
+    cm("-q -V",           "rping -s -v -V -q -C 10 -a {server}",    "rping -c -v -V -q -C 10 -a {server}"),
+    cm("-6 -V",           "rping -s -v -V -C 100 -a {server}",      "rping -c -v -V -C 100 -a {server}"),
+    Connected { meet: Meet::CmForEver, ..cm("-P -V", "rping -s -v -V -P -a {server}", "rping -c -v -V -C 10 -a {server}") },
     cm("-c 5",            "ucmatose -b {server} -c 5",              "ucmatose -s {server} -c 5"),
     cm("-C 50 -S 4000",   "ucmatose -b {server} -C 50 -S 4000",     "ucmatose -s {server} -C 50 -S 4000"),
     cm("-m",              "ucmatose -m",                            "ucmatose -s {server} -m"),
     cm("-6",              "ucmatose -f ipv6 -b {server}",           "ucmatose -f ipv6 -s {server}"),
     cm("",                "udaddy -b {server}",                     "udaddy -s {server}"),
+    // It waits for more than come.
+    Connected { meet: Meet::CmForEver, ..cm("-c 40 -C 0", "udaddy -b {server} -c 100 -C 0", "udaddy -s {server} -c 40 -C 0") },
     cm("-c 3 -C 20",      "udaddy -b {server} -c 3 -C 20",          "udaddy -s {server} -c 3 -C 20"),
     Connected { meet: Meet::Group, ..cm("", "mckey -m 239.1.1.1 -b {server}", "mckey -s -m 239.1.1.1 -b {client}") },
     cm("",                "rdma_server",                            "rdma_client -s {server}"),
@@ -125,9 +138,9 @@ impl Row {
             ..Self::new(program, way, Meet::Alone)
         });
         let pingpongs = PINGPONGS.iter().flat_map(|&program| {
-            let mtus = if program.contains("_ud_") { &[][..] } else { MTUS };
+            let looks = if program.contains("_ud_") { [UD_LOOKS, &[]] } else { [LOOKS, MTUS] };
             let more = if program.contains("_rc_") { RC_PINGPONG } else { &[] };
-            let ways = EVERY_PINGPONG.iter().chain(mtus).chain(more);
+            let ways = EVERY_PINGPONG.iter().chain(looks.into_iter().flatten()).chain(more);
             ways.map(move |way| Self::meeting(program, way))
         });
         let programs = PERFTEST[0].0.iter();
@@ -173,9 +186,30 @@ impl Row {
 
     /// Packets that are lost are sent again.
     pub(crate) fn is_reliable(&self) -> bool {
-        let datagrams = ["udaddy", "mckey", "udpong"].contains(&self.program);
-        let named = ["_uc_", "_ud_"].iter().any(|it| self.program.contains(it));
-        !(datagrams || named || self.way.contains("-c U"))
+        match self.program {
+            // No message follows what the connection manager says.
+            "udaddy" => self.way.contains("-C 0"),
+            "mckey" | "udpong" => false,
+            // Nobody waits for what is written.
+            "ib_write_bw" => true,
+            program => {
+                let named = ["_uc_", "_ud_"].iter().any(|it| program.contains(it));
+                !(named || self.way.contains("-c U"))
+            }
+        }
+    }
+
+    /// It sends some tens of packets at most.
+    pub(crate) fn sends_few(&self) -> bool {
+        match self.program {
+            "rping" => ["-q", "-P"].iter().any(|way| self.way.contains(way)),
+            program => ["ucmatose", "rdma_server"].contains(&program),
+        }
+    }
+
+    /// It measures, and reports.
+    pub(crate) fn is_perftest(&self) -> bool {
+        self.program.starts_with("ib_")
     }
 }
 

@@ -4,6 +4,8 @@
 mod huge_pages;
 #[path = "../../../net/tests/namespace/mod.rs"]
 mod namespace;
+#[path = "../ours/mod.rs"]
+mod ours;
 mod suite;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use namespace::{Cable, is_root};
+use ours::with_ours;
 
 /// A program that was compiled for a test.
 struct Program {
@@ -58,12 +61,7 @@ impl Drop for Program {
 /// A program with our library and these adapters.
 fn with_library(program: impl AsRef<Path>, devices: &str) -> Command {
     let mut command = Command::new(program.as_ref());
-    command
-        .env("LD_LIBRARY_PATH", libraries())
-        .env("ROXE_DEVICES", devices)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    with_ours(&mut command, devices).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -72,15 +70,6 @@ fn printed(output: &Output) -> String {
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}: {said}{complained}", output.status);
     said
-}
-
-/// The folder that the build of the library made.
-fn libraries() -> PathBuf {
-    let test = env::current_exe().expect("a program knows where it is");
-    let folder = test.ancestors().nth(2).expect("it is in target/PROFILE/deps").join("lib");
-    let library = folder.join("libibverbs.so.1");
-    assert!(library.exists(), "{} is missing: cargo build -p roxe-ibverbs", library.display());
-    folder
 }
 
 #[test]

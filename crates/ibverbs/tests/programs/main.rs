@@ -17,6 +17,8 @@ mod end;
 mod guest;
 #[path = "../../../net/tests/namespace/mod.rs"]
 mod namespace;
+#[path = "../ours/mod.rs"]
+mod ours;
 #[path = "../../examples/programs/rows.rs"]
 mod rows;
 mod suite;
@@ -35,7 +37,7 @@ type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 /// Of these every one runs in `cargo xtask test`.
 const REDUCED: &[&str] = &[
     "ibv_devices",
-    "ibv_rc_pingpong -c",
+    "ibv_rc_pingpong -c -s 65536",
     "ibv_rc_pingpong -N -e",
     "ibv_uc_pingpong",
     "ibv_ud_pingpong -e",
@@ -50,8 +52,8 @@ const REDUCED: &[&str] = &[
     "ib_atomic_bw",
     "ib_atomic_lat -R",
     "rping -v -C 100",
-    "rping -q",
-    "rping -P",
+    "rping -q -V",
+    "rping -P -V",
     "ucmatose -c 5",
     "ucmatose -m",
     "udaddy",
@@ -68,7 +70,7 @@ const REDUCED: &[&str] = &[
 
 /// And of these where packets are lost.
 const LOSSY: &[&str] =
-    &["ibv_rc_pingpong -c", "ib_send_bw -q 8", "rping -v -C 100", "rstream -T a"];
+    &["ibv_rc_pingpong -c -s 65536", "ib_send_bw -q 8", "rping -v -C 100", "rstream -T a"];
 
 fn rows(names: &[&str]) -> Vec<Row> {
     let rows: Vec<Row> =
@@ -83,7 +85,12 @@ fn all_run(names: &[&str], is_it: fn(&Column) -> bool) -> usize {
     for column in COLUMNS.iter().filter(|column| column.peer == Peer::Roxe && is_it(column)) {
         for row in rows(names) {
             match column.between_hosts(&row) {
-                Verdict::Right { .. } => ran += 1,
+                Verdict::Right { goes, before } => {
+                    ran += 1;
+                    if goes > 1 {
+                        eprintln!("{}: {}: {goes} goes: {before}", column.name, row.name());
+                    }
+                }
                 Verdict::Absent(_) => {}
                 Verdict::Wrong(why) => panic!("{}: {}: {why}", column.name, row.name()),
             }

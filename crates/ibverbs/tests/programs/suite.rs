@@ -35,7 +35,7 @@ pub(crate) fn run(device: &str, folder: &Path) -> Results {
 
 /// A test's line ends with `... ok`, `... skipped 'why'`, `... FAIL` or `... ERROR`; in between it
 /// may print something of its own.
-fn read(names: &[&str], Output { stdout, stderr, .. }: &Output) -> Results {
+pub(crate) fn read(names: &[&str], Output { status, stdout, stderr }: &Output) -> Results {
     let text = format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
     let ran = |line: &&str| line.starts_with("Ran ");
     let count = text.lines().find(ran).and_then(|line| line.split(' ').nth(1)?.parse().ok());
@@ -52,6 +52,12 @@ fn read(names: &[&str], Output { stdout, stderr, .. }: &Output) -> Results {
         wrong.push(format!("{count:?} of {} tests ran:\n{}", names.len(), end.join("\n")));
     }
     let passed = count.unwrap_or(0).saturating_sub(skipped.len() + wrong.len());
+    if wrong.is_empty() && !status.success() {
+        wrong.push(format!("all tests ran, and the suite ended with {status}"));
+    }
+    if wrong.is_empty() && passed == 0 {
+        wrong.push("no test passed".to_owned());
+    }
     Results { passed, skipped, wrong }
 }
 

@@ -203,6 +203,7 @@ impl Shared {
     pub(super) fn with<R>(&self, call: impl FnOnce(&mut State, Instant) -> R) -> R {
         let mut state = self.lock();
         let result = call(&mut state, self.now());
+        self.engine.listens(state.whose.listeners.len());
         self.follow(&mut state);
         let due = state.due(self.now());
         if due.is_some_and(|due| state.alarm.is_none_or(|alarm| due < alarm)) {

@@ -403,6 +403,7 @@ impl Service {
             active: self.engine.is_active(),
             active_mtu,
             addresses: self.engine.with(addresses),
+            listeners: self.engine.listeners(),
             link_type: self.tap.link_type().0,
         }
     }
