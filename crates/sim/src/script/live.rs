@@ -51,8 +51,8 @@ pub trait Site {
     /// The wire does not take it, and why.
     fn send(&mut self, frame: &mut [u8]) -> Result<(), String>;
 
-    /// The next RoCEv2 frame that arrived, be it a broken one, from its Ethernet header on; waits for one, but not
-    /// longer than `patience`.
+    /// The next RoCEv2 frame that arrived, be it a broken one, from its Ethernet header on; waits
+    /// for one, but not longer than `patience`.
     ///
     /// # Errors
     /// Nothing will ever arrive, and why.

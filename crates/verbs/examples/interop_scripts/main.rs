@@ -36,8 +36,8 @@ fn main() -> ExitCode {
 
 /// How `roxe script` ends says no more than what it prints: some scripts are to fail.
 fn run() -> Outcome {
-    const USAGE: &str = "usage: interop_scripts KERNEL INITRD FOLDER ROXE [OPTION…] -- [SCRIPT…] -- [LISTED…] \
-         -- [LAST…]";
+    const USAGE: &str = "usage: interop_scripts KERNEL INITRD FOLDER ROXE [OPTION…] -- [SCRIPT…] \
+                         -- [LISTED…] -- [LAST…]";
     let mut words = std::env::args_os().skip(1).map(PathBuf::from);
     let mut path = || words.next().ok_or(USAGE);
     let [kernel, initrd, folder, roxe] = [path()?, path()?, path()?, path()?];
