@@ -216,8 +216,23 @@ static void count(const char *folder)
 		closedir(dir);
 }
 
+/* The kernel answers for as many milliseconds as the file says with what it has read before. */
+static void outlive_stale_counters(void)
+{
+	char path[1024];
+	unsigned int milliseconds = 0;
+	snprintf(path, sizeof path, "%s/ports/1/hw_counters/lifespan",
+		 context->device->ibdev_path);
+	FILE *file = fopen(path, "r");
+	if (file && fscanf(file, "%u", &milliseconds) == 1)
+		usleep((milliseconds < 1000 ? milliseconds + 1 : 1000) * 1000);
+	if (file)
+		fclose(file);
+}
+
 static void do_counters(void)
 {
+	outlive_stale_counters();
 	ok("%s", "");
 	count("counters");
 	count("hw_counters");
