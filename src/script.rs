@@ -9,10 +9,12 @@ mod live;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use roxe_net::capture_file::Direction;
 use roxe_sim::script::{self, Play, Played, Site, Terms};
+use roxe_wire::Instant;
 
 use crate::capture::{self, Frame};
 use crate::cli::ScriptArguments;
@@ -55,6 +57,8 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
     let mut tally = Tally::default();
     let mut outcome = Outcome::Right;
     for file in &arguments.files {
+        // What passed on a wire has a date.
+        let epoch = peer.as_ref().map_or(0, |_| now());
         let played = match &mut peer {
             None => play(file, arguments),
             Some(peer) => peer.play(|terms, site| play_live(file, terms, site)),
@@ -66,7 +70,7 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
             // Who reads frames alone is to know of what they are.
             let of_all = (!about.is_empty()).then(|| format!("; of {name} against {about}"));
             let frames = played.frames.iter().enumerate().map(|(at, frame)| Frame {
-                time: frame.time,
+                time: Instant::from_nanos(epoch.saturating_add(frame.time.nanos())),
                 bytes: &frame.bytes,
                 direction: Some(match frame.outbound {
                     true => Direction::Outbound,
@@ -129,6 +133,12 @@ fn play(file: &Path, arguments: &ScriptArguments) -> Played {
         Ok(source) => script::play_from(&name, source, &how),
         Err(why) => script::Outcome::Unreadable(why).into(),
     }
+}
+
+/// What time it is, in nanoseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Reads a script and plays it against a device elsewhere.

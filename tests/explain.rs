@@ -326,7 +326,8 @@ fn what_a_conversation_was_left_with_is_told() {
 fn what_a_file_says_of_a_frame_is_told() {
     let frame = first_frame();
     let long = "x".repeat(101);
-    let comments = [Some("lost on \u{1b}[the] way"), None, Some(&*long)];
+    let expected = format!("line 1: {}; then line 2: expected: nothing more", &long[..80]);
+    let comments = [Some("lost on \u{1b}[the] way"), None, Some(&*long), Some(&*expected)];
     let mut writer = CaptureWriter::new(Vec::new()).unwrap();
     let interface =
         NewInterface { name: "", description: "", link_type: LinkType::ETHERNET, snap_len: 0 };
@@ -338,7 +339,7 @@ fn what_a_file_says_of_a_frame_is_told() {
     let path = scratch("comments.pcapng", &writer.finish().unwrap());
     let path = path.to_str().unwrap();
     let found = objects(&run(&["explain", "--json", path]));
-    let told: Vec<_> = found[..3].iter().map(|object| object["comment"].as_str()).collect();
+    let told: Vec<_> = found[..4].iter().map(|object| object["comment"].as_str()).collect();
     assert_eq!(told, comments);
     let plain = run(&["explain", "--no-summary", path]);
     let lines: Vec<&str> = text(&plain.stdout).lines().skip(1).collect();
@@ -346,11 +347,13 @@ fn what_a_file_says_of_a_frame_is_told() {
     assert!(!lines[1].contains("comment"), "{}", lines[1]);
     let cut = format!(" · comment: {}…", &long[1..]);
     assert!(lines[2].ends_with(&cut), "{}", lines[2]);
+    assert!(lines[3].ends_with(&format!(" · comment: {expected}")), "{}", lines[3]);
     let verbose = run(&["explain", "-v", path]);
     let told = |line: &&str| line.contains("comment");
     let lines: Vec<&str> = text(&verbose.stdout).lines().filter(told).collect();
     let of_long = format!("    comment  {long}");
-    assert_eq!(lines, [r"    comment  lost on \u{1b}[the] way", &of_long]);
+    let of_expected = format!("    comment  {expected}");
+    assert_eq!(lines, [r"    comment  lost on \u{1b}[the] way", &of_long, &of_expected]);
     let output = run(&["explain", "--filter", "comment != x and frame < 3", path]);
     assert!(text(&output.stdout).contains("1 of them shown"), "{}", text(&output.stdout));
 }

@@ -27,6 +27,7 @@ pub(crate) struct Lines {
 }
 
 /// So many characters of a comment stand on the line, with `…` where it goes on: `-v` tells all.
+/// One that says what was expected is not cut.
 const MOST_OF_COMMENT: usize = 100;
 
 /// What stands above the columns, and whether they are aligned to the right.
@@ -159,6 +160,7 @@ impl Lines {
             separate(start, ink, " · ");
             ink.str("comment: ");
             let cut = comment.char_indices().nth(MOST_OF_COMMENT);
+            let cut = cut.filter(|_| !comment.contains("expected: "));
             let end = cut.map_or(comment.len(), |(at, _)| at);
             ink.str(&visible(&comment[..end], |_| false));
             if cut.is_some() {

@@ -396,7 +396,7 @@ impl Note {
                 tell!(words, " (", *packets, " packets)");
             }
             Self::DuplicateAck => tell!(words, "acknowledged before"),
-            Self::RequestNotSeen => tell!(words, "its request was not captured"),
+            Self::RequestNotSeen => tell!(words, "no request with its PSN was captured"),
             Self::RequestUnclear => tell!(words, "several queue pairs may have asked for it"),
             Self::SequenceNak { from: Some(frame) } => {
                 tell!(words, "asks again from frame ", *frame, " on");
@@ -409,7 +409,9 @@ impl Note {
             Self::FatalNak { frame: Some(frame) } => {
                 tell!(words, "refuses frame ", *frame, "; the connection ends");
             }
-            Self::FatalNak { frame: None } => tell!(words, "refuses; the connection ends"),
+            Self::FatalNak { frame: None } => {
+                tell!(words, "refuses a request that was not captured");
+            }
             Self::AnswersRead { frame, part, of } => {
                 tell!(words, "answers READ of frame ", *frame);
                 match of {

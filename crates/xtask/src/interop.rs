@@ -1,6 +1,7 @@
 //! `cargo xtask interop`: the adapter against Linux's own, `rdma_rxe`, in a virtual machine.
 
 mod archive;
+mod console;
 mod image;
 mod kernel;
 mod page;
@@ -16,7 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::child::{self, Heard, Listener};
 use crate::interop::image::Image;
-use crate::interop::page::Row;
+use crate::interop::page::{Beside, Row};
 use crate::stop::Stop;
 use crate::test::Tally;
 use crate::{say, tell, tools, workspace};
@@ -30,6 +31,8 @@ const SERIES: [&str; 2] = ["6.1", "6.12"];
 
 /// Where the results stand.
 const PAGE: &str = "docs/interop.md";
+/// Where recordings of what rxe does wrong stand, and what its kernel said of its own faults.
+const CAPTURES: &str = "docs/rxe";
 
 /// The command.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -74,6 +77,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             count(&rows(&lines));
             if chosen.whole {
                 fs::write(kept(series), format!("{}\n{}", today()?, lines.join("\n")))?;
+                console::keep(series, "matrix")?;
             }
         }
     }
@@ -168,7 +172,13 @@ fn write_page() -> Result<()> {
     let path = workspace::root().join(PAGE);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let (matrix, scripts) = scripts::split(&before);
-    fs::write(path, page::render(&runs, page::peers(matrix)) + &scripts::part(scripts))?;
+    let beside = Beside {
+        peers: page::peers(matrix),
+        differs: &scripts::differs(scripts)?,
+        version: &image::version,
+        consoles: &console::kept(),
+    };
+    fs::write(path, page::render(&runs, &beside) + &scripts::part(scripts))?;
     tell!("written: {PAGE}");
     Ok(())
 }
@@ -194,7 +204,7 @@ fn write_peer(rows: &[Row]) -> Result<()> {
     let before = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
     let (matrix, scripts) = scripts::split(&before);
     let matrix = page::with_peer(matrix, &page::render_peer(&today()?, rows));
-    fs::write(path, matrix + &scripts::part(scripts))?;
+    fs::write(path, page::with_peers_summed(&matrix) + &scripts::part(scripts))?;
     tell!("written: {PAGE}");
     Ok(())
 }

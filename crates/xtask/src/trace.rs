@@ -17,12 +17,14 @@ use crate::{say, workspace};
 /// What is still to come, and may bring rules along.
 const AREAS: [&str; 3] = ["congestion", "netdev", "af_xdp"];
 
-const LEDGER: &str = "tests/conformance/requirements.toml";
+pub(crate) const LEDGER: &str = "tests/conformance/requirements.toml";
 
 /// A rule, and where it stands.
 #[derive(Debug, Default)]
 pub(crate) struct Rule {
-    says: String,
+    /// shall, should or may.
+    pub(crate) level: String,
+    pub(crate) says: String,
     /// The part that keeps it, or the area that is to bring it.
     area: String,
     status: String,
@@ -51,7 +53,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// Every rule with the places that name it, and what is wrong.
 pub(crate) fn judge() -> Result<(BTreeMap<String, Rule>, Vec<String>)> {
     let read = |path: &str| std::fs::read_to_string(workspace::root().join(path));
-    let mut rules = read_ledger(&read(LEDGER).with_context(|| format!("cannot read {LEDGER}"))?);
+    let mut rules = ledger()?;
     let mut findings = Vec::new();
     for path in workspace::files()? {
         let Ok(text) = read(&path) else { continue };
@@ -74,6 +76,12 @@ pub(crate) fn judge() -> Result<(BTreeMap<String, Rule>, Vec<String>)> {
     }
     findings.extend(rules.iter().flat_map(|(id, rule)| gaps(id, rule)));
     Ok((rules, findings))
+}
+
+/// Every rule by its id, without the places that name it.
+pub(crate) fn ledger() -> Result<BTreeMap<String, Rule>> {
+    let text = std::fs::read_to_string(workspace::root().join(LEDGER));
+    Ok(read_ledger(&text.with_context(|| format!("cannot read {LEDGER}"))?))
 }
 
 /// What is missing of a rule.
@@ -140,6 +148,7 @@ fn read_ledger(text: &str) -> BTreeMap<String, Rule> {
         rules.insert(
             id.to_owned(),
             Rule {
+                level: value("level").unwrap_or_default(),
                 says: value("says").unwrap_or_default(),
                 area: value("where").unwrap_or_default(),
                 status: value("status").unwrap_or_default(),

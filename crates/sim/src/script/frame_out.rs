@@ -292,7 +292,8 @@ impl Seen {
         let is_message = matches!(form.name, PacketName::Cm(_));
         if !same_name || is_message != self.message.is_some() {
             let name = self.name;
-            let an = if name.starts_with(['A', 'R']) { "an" } else { "a" };
+            let is_an = ["A", "RNR", "RTU"].iter().any(|letters| name.starts_with(letters));
+            let an = if is_an { "an" } else { "a" };
             return Err(format!("it is {an} {name}").into());
         }
         // What more or less is told of a reason depends on the reason.

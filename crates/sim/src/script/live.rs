@@ -482,7 +482,8 @@ impl<'s> Live<'s> {
     fn failure(&mut self, file: &str, line: &Line, what: String) -> Failure {
         let first = self.pending.first();
         let instead = first.filter(|first| what.contains(&self.show(&first.what)));
-        let instead = instead.and_then(Pending::kept);
+        let since_began = |at: Instant| Instant::ZERO + at.since(self.began);
+        let instead = instead.map(|it| (since_began(it.at), it.kept()));
         tell_in_frames(self.frames.as_deref_mut(), instead, line, &what);
         let from = self.history.len().saturating_sub(self.terms.play.before);
         Failure {

@@ -73,7 +73,7 @@ pub(super) fn run(file: &str, script: &Script, how: &Play) -> Played {
         Err((line, Stop::Difference(what))) => {
             let first = bench.pending.first();
             let instead = first.filter(|first| what.contains(&bench.show(&first.what)));
-            let instead = instead.and_then(Pending::kept);
+            let instead = instead.map(|it| (it.at, it.kept()));
             tell_in_frames(bench.frames.as_deref_mut(), instead, line, &what);
             Outcome::Failed(failure(file, line, what, &bench, how.before))
         }
@@ -134,10 +134,11 @@ pub(super) fn comment_checked(line: &Line, difference: Option<&str>) -> String {
 }
 
 /// Says in the frames that are kept which line did not come true, unless one says so already: at
-/// that which came `instead`, or behind the last one if it was no frame that came.
+/// that which came `instead`, at its time; if it was no frame that came, behind the last one until
+/// then, or if nothing came, behind the last one.
 pub(super) fn tell_in_frames(
     frames: Option<&mut [PlayedFrame]>,
-    instead: Option<usize>,
+    instead: Option<(Instant, Option<usize>)>,
     line: &Line,
     what: &str,
 ) {
@@ -149,9 +150,14 @@ pub(super) fn tell_in_frames(
     if frames.iter().any(|frame| frame.comment.starts_with(&head)) {
         return;
     }
-    if let Some(frame) = instead.and_then(|kept| frames.get_mut(kept)) {
+    let kept = instead.and_then(|(_, kept)| kept);
+    if let Some(frame) = kept.and_then(|kept| frames.get_mut(kept)) {
         frame.comment = head + "instead this";
-    } else if let Some(last) = frames.last_mut() {
+        return;
+    }
+    let before = instead
+        .map_or(frames.len(), |(at, _)| frames.iter().take_while(|frame| frame.time <= at).count());
+    if let Some(last) = frames.get_mut(before.saturating_sub(1)) {
         let separator = if last.comment.is_empty() { "" } else { "; then " };
         last.comment += &format!("{separator}{head}{}", one_line(what));
     }
@@ -676,7 +682,28 @@ fn show_range(from: Instant, until: Instant) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::is_like;
+    use super::{Instant, PlayedFrame, is_like, tell_in_frames};
+
+    /// On a wire frames go on while a completion is on its way here.
+    #[test]
+    fn what_should_not_have_been_is_told_at_the_frame_that_was_there_by_then() {
+        let script = super::super::parse::parse("x.roce", "+0 quiet").expect("it is a script");
+        let told = |at: u64| {
+            let frame = |nanos| PlayedFrame {
+                time: Instant::from_nanos(nanos),
+                outbound: false,
+                bytes: Vec::new(),
+                comment: String::new(),
+            };
+            let mut frames = [1, 2, 3].map(frame);
+            let instead = Some((Instant::from_nanos(at), None));
+            tell_in_frames(Some(&mut frames), instead, &script.lines[0], "a completion");
+            frames.map(|frame| frame.comment.contains("expected: +0 quiet; a completion"))
+        };
+        assert_eq!(told(2), [false, true, false]);
+        assert_eq!(told(9), [false, false, true]);
+        assert_eq!(told(0), [true, false, false], "there is none before it");
+    }
 
     #[test]
     fn a_star_is_any_text() {

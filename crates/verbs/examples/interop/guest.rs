@@ -89,7 +89,12 @@ impl Guest {
             host.run(|| {
                 guest.wait_for_agent()?;
                 guest.booted = start.elapsed();
-                run(&mut guest)
+                let outcome = run(&mut guest);
+                // Warnings do not reach the console.
+                if let Ok(said) = guest.shell("/bin/busybox dmesg") {
+                    fs::write(folder.join("dmesg"), said)?;
+                }
+                outcome
             })
         })
     }

@@ -25,6 +25,23 @@ pub(crate) struct Image {
     pub(crate) initrd: PathBuf,
 }
 
+/// The version of Debian's of the kernel with a release, if a guest of it is kept here.
+pub(crate) fn version(release: &str) -> Option<String> {
+    let of = |series| fs::read(workspace::target().join("interop").join(series).join("vmlinux"));
+    super::SERIES.into_iter().find_map(|series| kernel::version(&of(series).ok()?, release))
+}
+
+/// The version of a package of the guests', if one was unpacked here.
+pub(crate) fn package(name: &str) -> Option<String> {
+    let debs = fs::read_dir(workspace::target().join("interop/userland/debs")).ok()?;
+    let names = debs.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut versions = names.filter_map(|file| {
+        let version = file.strip_prefix(name)?.strip_prefix('_')?.split('_').next()?;
+        Some(version.replace("%3a", ":"))
+    });
+    versions.next()
+}
+
 /// Packages from which programs and libraries of the guest come, with what these need.
 #[rustfmt::skip]
 const USERLAND: &[&str] = &[

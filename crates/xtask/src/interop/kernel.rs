@@ -55,6 +55,17 @@ pub(crate) fn unpack(image: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
+/// The version that Debian gives a kernel, out of what an unpacked one says of itself, if that is
+/// the kernel with this release: `6.1.0-57-amd64` is a name of its interface.
+pub(crate) fn version(kernel: &[u8], release: &str) -> Option<String> {
+    let head = format!("Linux version {release} ");
+    let at = kernel.windows(head.len()).position(|window| window == head.as_bytes())?;
+    let line = kernel[at..].split(|byte| matches!(byte, 0 | b'\n')).next()?;
+    let line = String::from_utf8_lossy(line);
+    let (_, version) = line.rsplit_once(" Debian ")?;
+    version.split(' ').next().map(str::to_owned)
+}
+
 /// Modules with their names in the order in which they load.
 pub(crate) type Modules = Vec<(String, Vec<u8>)>;
 
@@ -148,6 +159,16 @@ mod tests {
         assert_eq!(depends(module), ["ib_core", "udp_tunnel"]);
         assert_eq!(depends(b"\0depends=\0"), [""; 0]);
         assert_eq!(depends(b"nothing"), [""; 0]);
+    }
+
+    #[test]
+    fn the_version_of_a_kernel_is_that_of_its_release() {
+        let kernel =
+            b"\x7fELF\0Linux version 6.1.0-9-amd64 (debian-kernel@x (gcc-12 (Debian 12.2.0)) \
+                       #1 SMP PREEMPT_DYNAMIC Debian 6.1.42-1 (2026-01-01)\n\0 Debian 7\0";
+        assert_eq!(version(kernel, "6.1.0-9-amd64").as_deref(), Some("6.1.42-1"));
+        assert_eq!(version(kernel, "6.1.0-8-amd64"), None);
+        assert_eq!(version(b"", "6.1"), None);
     }
 
     #[test]

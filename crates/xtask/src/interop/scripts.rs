@@ -14,18 +14,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{PAGE, SERIES, folder_of, image, need_root};
+use super::{CAPTURES, PAGE, SERIES, console, folder_of, image, need_root, page as matrix};
 use crate::child::{self, Heard, Listener};
 use crate::stop::Stop;
 use crate::test::Tally;
+use crate::trace;
 use crate::{say, tell, tools, workspace};
 use list::Differences;
-use page::{RIGHT, TITLE, render};
+use page::{RIGHT, Sources, TITLE, differs as differs_in, render};
 use said::{Run, Verdict};
 
 const FOLDER: &str = "tests/conformance/";
-/// Where recordings of what rxe does wrong stand.
-const CAPTURES: &str = "docs/rxe";
 const LIST: &str = "tests/conformance/differences-rxe.toml";
 
 /// The command's part behind `scripts`.
@@ -72,6 +71,7 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
         ensure!(status.success(), "the scripts of Linux {series} did not come to their end");
         if words.is_empty() {
             fs::write(folder_of(series).join("scripts"), lines.join("\n"))?;
+            console::keep(series, "scripts")?;
         }
         findings.extend(judge(&run, series, &list, &scripts));
         tell!("{}", run.sentence(series, &list));
@@ -124,24 +124,36 @@ fn write_page(kernels: &[Run], list: &Differences) -> Result<()> {
     let path = workspace::root().join(PAGE);
     let page = fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
     let (before, _) = split(&page);
-    let recorded = keep_captures(list)?;
-    let part = render(kernels, list, &recorded, &|script| rules_of(script));
+    let sources = Sources {
+        recorded: keep_captures(list)?,
+        rules: trace::ledger()?,
+        versions: kernels.iter().map(|run| image::version(&run.kernel)).collect(),
+        rdma_core: image::package("libibverbs1"),
+        consoles: console::kept(),
+    };
+    let part = render(kernels, list, &sources);
+    let before = matrix::with_differs(before, &differs_in(&part, list));
     fs::write(path, format!("{}\n\n{part}", before.trim_end()))?;
     tell!("written: {PAGE}, {CAPTURES}");
     Ok(())
 }
 
+/// The page's section on where rxe differs, by its part about scripts and the list.
+pub(super) fn differs(scripts: &str) -> Result<String> {
+    Ok(differs_in(scripts, &Differences::read()?))
+}
+
 /// Recordings that are kept, by script and kernel.
 type Recorded = BTreeMap<(String, &'static str), String>;
 
-/// Keeps recordings of what rxe does wrong: of each script and entry of the list one, of the first
+/// Keeps recordings of what rxe does wrong: of each script and entry of the list one, of the newest
 /// kernel of which one has frames. Without one of them, those that are there stay.
 fn keep_captures(list: &Differences) -> Result<Recorded> {
     let mut recorded = Recorded::new();
     let mut recordings = Vec::new();
     for it in list.list.iter().filter(|it| it.right == RIGHT[0].0) {
         let name = capture_of(&it.script, "");
-        for series in SERIES.into_iter().filter(|series| it.is_on(series)) {
+        for series in SERIES.into_iter().rev().filter(|series| it.is_on(series)) {
             let path = folder_of(series).join("captures").join(&name);
             let recording = fs::read(&path);
             let recording = recording.with_context(|| format!("cannot read {}", path.display()))?;
@@ -155,9 +167,14 @@ fn keep_captures(list: &Differences) -> Result<Recorded> {
         }
     }
     let folder = workspace::root().join(CAPTURES);
-    // What rxe does right by now has none.
-    let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {CAPTURES}"))?;
+    // What rxe does right by now has none. What guests' consoles showed is kept by itself.
+    let old = fs::read_dir(&folder).with_context(|| format!("cannot read {CAPTURES}"))?;
+    for path in old.flatten().map(|entry| entry.path()) {
+        if path.extension().is_some_and(|it| it == "pcapng") {
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
     for (name, recording) in recordings {
         fs::write(folder.join(name), recording)?;
     }
@@ -184,13 +201,6 @@ fn has_frames(mut blocks: &[u8]) -> bool {
 fn capture_of(script: &str, series: &str) -> String {
     let series = if series.is_empty() { String::new() } else { format!("-{series}") };
     script.replace('/', "-").replace(".roce", &format!("{series}.pcapng"))
-}
-
-/// The rules that a script is about.
-fn rules_of(script: &str) -> Vec<String> {
-    let text = fs::read_to_string(workspace::root().join(FOLDER).join(script)).unwrap_or_default();
-    let rules = text.strip_prefix("# RULE ").and_then(|text| text.split_once(": "));
-    rules.map_or_else(Vec::new, |(rules, _)| rules.split(", ").map(str::to_owned).collect())
 }
 
 /// Some scripts with the first kernel, for `cargo xtask test`.
@@ -305,7 +315,8 @@ mod tests {
     use super::*;
 
     pub(super) const LISTED: &str = "# Text.\n\n[[difference]]\nscripts = \"rc/a.roce rc/b.roce\"\n\
-        right = \"roxe\"\nreason = \"Late.\"\n\n[[difference]]\nscripts = \"uc/c.roce\"\n\
+        right = \"roxe\"\nrule = \"R9\"\nibta = \"9.9.2\"\n\
+        where = \"rxe, rdma-core\"\nreason = \"Late.\"\n\n[[difference]]\nscripts = \"uc/c.roce\"\n\
         kernels = \"6.1\"\nright = \"both\"\nreason = \"Early.\"\n";
 
     /// What `roxe script --json` says of a script, which failed at its third line if it did.

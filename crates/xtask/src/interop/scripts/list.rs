@@ -13,6 +13,7 @@ pub(super) struct Differences {
     /// Events that it does not tell, with commas between, and what is said of it.
     pub(super) untold: String,
     pub(super) untold_reason: String,
+    pub(super) untold_rule: String,
     pub(super) list: Vec<Difference>,
 }
 
@@ -22,6 +23,11 @@ pub(super) struct Difference {
     /// The kernels; empty for all.
     pub(super) kernels: String,
     pub(super) right: String,
+    /// The rules that are broken, with blanks between; sections of the specification about it.
+    pub(super) rule: String,
+    pub(super) ibta: String,
+    /// The code that has it, as far as that is known.
+    pub(super) place: String,
     pub(super) reason: String,
 }
 
@@ -48,6 +54,9 @@ impl Differences {
                 script: script.to_owned(),
                 kernels: text("kernels"),
                 right: text("right"),
+                rule: text("rule"),
+                ibta: text("ibta"),
+                place: text("where"),
                 reason: text("reason"),
             });
             each.collect::<Vec<_>>()
@@ -57,6 +66,7 @@ impl Differences {
         Self {
             untold: value("untold"),
             untold_reason: value("untold_reason"),
+            untold_rule: value("untold_rule"),
             list: differences.collect(),
         }
     }
