@@ -350,6 +350,27 @@ fn a_peer_that_speaks_by_the_book_is_understood() {
 }
 
 #[test]
+fn who_waits_for_long_asks_whether_the_peer_is_there() {
+    let (mut raw, stream) = Raw::joined(&adapters::joined_by_memory(), |_| {});
+    stream.send(b"x", PATIENCE).unwrap();
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        // Nothing is under way once the peer's adapter has answered, as whoever waits sees.
+        let mut room = [0; 1];
+        let read = stream.recv(&mut room, Reading::SOME, Patience::None);
+        assert_eq!(read, Err(SocketError::WouldBlock));
+        stream.probe();
+        while let Some(completion) = raw.end.try_next() {
+            match completion.extra {
+                roxe_verbs::Extra::Imm(imm) => told.push(imm.0),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(told[..3], [0x8000_0180, 1, 0xe000_0001]);
+}
+
+#[test]
 fn a_peer_that_ends_without_a_word_is_an_error() {
     let (raw, stream) = Raw::joined(&adapters::joined_by_memory(), |_| {});
     raw.link.disconnect(LONG).unwrap();

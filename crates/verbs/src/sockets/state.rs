@@ -595,6 +595,13 @@ impl State {
         Some(())
     }
 
+    /// Asks whether the peer is there, unless something under way does.
+    pub(super) fn probe(&mut self) {
+        if self.phase == Phase::Open && self.outgoing.is_idle() {
+            self.try_say(Message::KeepAlive);
+        }
+    }
+
     /// Whether all that was posted is done, or will never be.
     pub(super) fn is_idle(&self) -> bool {
         self.phase != Phase::Open || self.outgoing.is_idle()

@@ -5,6 +5,7 @@
 //! several sockets at once sleeps at their descriptors; it hears by a bell that another thread has
 //! taken what woke it.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -243,6 +244,16 @@ impl Stream {
         }
     }
 
+    /// How long whoever waits does so before he asks whether the peer is there: its credits may be
+    /// used up, and nothing under way that would tell.
+    pub const PROBE_EVERY: Duration = Duration::from_secs(10);
+
+    /// Asks whether the peer is there, unless something under way does. The stream fails when it
+    /// does not answer. Calls of the stream that wait do so by themselves.
+    pub fn probe(&self) {
+        self.lock().probe();
+    }
+
     /// The bell rings from now on when a thread has seen to the stream.
     pub fn watch(&self, bell: &Bell) -> Watch<'_> {
         self.lock().waiters.bells.push(bell.clone());
@@ -327,7 +338,8 @@ impl Stream {
             }
             state.waiters.attended = true;
             drop(state);
-            let woken = self.sleep(left, patience);
+            let interrupted = Cell::new(false);
+            let woken = self.sleep(left.min(Self::PROBE_EVERY), patience, &interrupted);
             state = self.lock();
             state.waiters.attended = false;
             if woken == Some(Woken::ByCompletion) {
@@ -335,8 +347,12 @@ impl Stream {
             }
             // Others may have relied on this one.
             self.tell(&state);
-            if woken.is_none() && matches!(patience, Patience::Unless(_)) {
-                return look(&mut state).ok_or(SocketError::Interrupted);
+            match woken {
+                None if interrupted.get() => {
+                    return look(&mut state).ok_or(SocketError::Interrupted);
+                }
+                None => state.probe(),
+                Some(_) => {}
             }
         }
     }
@@ -349,16 +365,22 @@ impl Stream {
     }
 
     /// Sleeps until something happened.
-    fn sleep(&self, timeout: Duration, patience: Patience<'_>) -> Option<Woken> {
+    fn sleep(
+        &self,
+        timeout: Duration,
+        patience: Patience<'_>,
+        interrupted: &Cell<bool>,
+    ) -> Option<Woken> {
         let fired = &self.completions.shared.fired;
         let take = || match fired.try_take() {
             Some(_) => Some(Woken::ByCompletion),
             None if self.events.has_next() => Some(Woken::ByEvent),
             None => self.rouse.0.try_take().map(|()| Woken::ByEvent),
         };
-        let interrupts = || match patience {
-            Patience::Unless(interrupts) => interrupts(),
-            _ => false,
+        let interrupts = || {
+            let ends = matches!(patience, Patience::Unless(interrupts) if interrupts());
+            interrupted.set(ends);
+            ends
         };
         self.context.wait_for(take, self.ready.as_fd(), timeout, interrupts)
     }

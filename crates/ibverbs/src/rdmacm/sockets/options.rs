@@ -18,8 +18,8 @@ const RDMA_IOMAPSIZE: c_int = 3;
 const RDMA_ROUTE: c_int = 4;
 
 /// Options that a program may set and finds again, and what they are before. There is nothing for
-/// them to do: what is sent goes at once, a reliable connection finds out by itself that its peer
-/// is silent when something is sent, and ports are free as soon as nobody has them.
+/// them to do: what is sent goes at once, whoever waits asks now and then whether the peer is
+/// there, and ports are free as soon as nobody has them.
 const REMEMBERED: [(c_int, c_int, c_int); 9] = [
     (SOL_SOCKET, libc::SO_REUSEADDR, 0),
     (SOL_SOCKET, libc::SO_KEEPALIVE, 0),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, fd_set, nfds_t, pollfd, timeval};
-use roxe_verbs::sockets::Bell;
+use roxe_verbs::sockets::{Bell, Stream};
 
 use crate::errno::Done;
 use crate::rdmacm::sockets::{Role, Rsocket, find, last_errno, number};
@@ -114,9 +114,11 @@ fn wait(fds: &mut [pollfd], timeout: c_int) -> Done<c_int> {
         let mut all: Vec<pollfd> = zip(&*fds, &sockets).map(sleeps).collect();
         all.push(pollfd { fd: bell.as_fd().as_raw_fd(), events: POLLIN, revents: 0 });
         // A part of a millisecond is one.
-        let left = left.map(|left| left.as_nanos().div_ceil(1_000_000));
-        let timeout = left.map_or(-1, |left| left.try_into().unwrap_or(c_int::MAX));
-        look(&mut all, timeout)?;
+        let left = left.unwrap_or(Duration::MAX).min(Stream::PROBE_EVERY);
+        let timeout = left.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(c_int::MAX);
+        if look(&mut all, timeout)? == 0 {
+            streams.iter().for_each(|stream| stream.probe());
+        }
         drop(watches);
     }
 }
