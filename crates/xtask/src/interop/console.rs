@@ -18,7 +18,7 @@ pub(super) fn keep(series: &str, of: &str) -> Result<()> {
     let mut traces = Vec::new();
     for text in &said {
         for trace in traces_in(&String::from_utf8_lossy(text)) {
-            if seen.insert(without_time(trace.lines().next().unwrap_or_default()).to_owned()) {
+            if seen.insert(what(&trace).to_owned()) {
                 traces.push(trace);
             }
         }
@@ -80,6 +80,13 @@ fn is_one(line: &str, marks: &[&str]) -> bool {
     marks.iter().any(|mark| line.starts_with(mark))
 }
 
+/// What tells one fault from another: its first line, without the time, and of a warning without
+/// the process that met it.
+fn what(trace: &str) -> &str {
+    let line = without_time(trace.lines().next().unwrap_or_default());
+    line.split_once(" at ").map_or(line, |(_, place)| place)
+}
+
 /// A line without the `[   12.345678]` before it.
 fn without_time(line: &str) -> &str {
     let behind = line.strip_prefix('[').and_then(|it| it.split_once("] "));
@@ -99,6 +106,8 @@ mod tests {
         let found = traces_in(said);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("[    7.1] WARNING: ") && found[0].lines().count() == 3);
+        assert_eq!(what(&found[0]), "rxe_comp.c:745");
+        assert_eq!(what(&found[1]), "Kernel panic - not syncing: Fatal exception");
         assert!(found[1].ends_with("Fatal exception\n[    9.1] RIP: 0010\n"), "{}", found[1]);
         assert!(traces_in("[ 1.0] the word WARNING: stands in it\n").is_empty());
         let long = format!("BUG: x\n{}", "line\n".repeat(300));
