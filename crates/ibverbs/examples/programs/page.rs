@@ -77,31 +77,34 @@ const HEAD: &str = "\
 
 Programs of Debian 12, unchanged, on our `libibverbs.so.1` and `librdmacm.so.1`. `cargo xtask
 programs --page` runs them (as root, with apt) and writes this page. Two hosts, which are network
-namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both where one packet of
-a hundred is lost, each way (`fault=drop 1%` of one end's port), or five where a program sends few. In the last four columns the other
-is Linux's own adapter, `rdma_rxe`, in a guest, with the same programs on its own libraries, as the
-client (it asks) and as the server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and
-with the guest; `{few}` is 20, 10 and 5; `-6` is IPv6.
+namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both where one packet
+of a hundred is lost, each way (`fault=drop 1%` of one end's port), or five where a program sends
+few. In the last four columns the other is Linux's own adapter, `rdma_rxe`, in a guest, with the
+same programs on its own libraries, as the client (it asks) and as the server; ours is over
+AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is 20, 10 and 5; `-6`
+is IPv6.
 
-A cell is ok when both sides end with 0, and more than that, since many programs do not look: both
-were seen with the library; none of our queue pairs ended by itself; no side complained of data (the
-server of a pingpong with `-c` looks at the first byte of each page, rping's client with `-V` at each
-byte); perftest's report is of messages; a program that lists adapters names ours; and where packets
-are to be lost, some were. A server that goes on for ever (`rping -P`, `cmtime`) serves two clients,
-and ends because we end it. A cell has two minutes (with the guest two and a half) and in them three
-goes, a pingpong that loses packets ten; where it took more than one, that and what went wrong before
-is said below. There is another go for these reasons only:
+A cell is ok when both sides end with 0, and more than that, since many programs do not look:
+both were seen with the library; none of our queue pairs ended by itself; no side complained of
+data (the server of a pingpong with `-c` looks at the first byte of each page, rping's client
+with `-V` at each byte); perftest's report is of messages; a program that lists adapters names
+ours; and where packets are to be lost, some were. A server that goes on for ever (`rping -P`,
+`cmtime`) serves two clients, and ends because we end it. A cell has two minutes (with the guest
+two and a half) and in them three goes, a pingpong that loses packets and perftest with `-R` ten;
+where it took more than one, that and what went wrong before is said below. There is another go
+for these reasons only:
 
-- with the half a second that programs give a peer to answer, a host that is kept from its work for
-  longer is given up: \"transport retry counter exceeded\";
+- with the half a second that programs give a peer to answer, a host that is kept from its work
+  for longer is given up: \"transport retry counter exceeded\";
 - `ibv_*_pingpong` ends when it has counted enough, though an acknowledgement of its may have been
   lost on the way: its peer asks again, nobody is there, and it ends with the same error.
   `ibv_srq_pingpong` has sixteen queue pairs for that;
-- perftest's client with `-R`, refused or not answered in time, tries again with memory that it has
-  freed, and crashes;
+- perftest with `-R` makes one connection to agree on another. For that its server begins to listen
+  in the same moment in which its client asks; refused, the client tries again with memory that it
+  has freed, and fails or crashes;
 - the guest's kernel crashed, or hangs;
-- of packets that were to be lost none was seen to be, at the moments at which the adapter was asked:
-  the next go loses twice as many.
+- of packets that were to be lost none was seen to be, at the moments at which the adapter was
+  asked: the next go loses twice as many.
 ";
 
 /// What stands below the table.

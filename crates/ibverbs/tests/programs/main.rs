@@ -24,6 +24,7 @@ mod rows;
 mod suite;
 
 use std::error::Error;
+use std::process::Command;
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -193,6 +194,20 @@ fn an_adapter_that_another_process_has_is_refused_in_a_sentence() {
         assert!(complaint.contains("roxe0: an XDP program"), "{complaint}");
         assert!(complaint.contains("one process has an interface at a time"), "{complaint}");
     });
+}
+
+#[test]
+fn a_suite_that_fails_at_its_end_or_skips_all_has_not_passed() {
+    let read = |command: &str| {
+        let output = Command::new("sh").args(["-c", command]).output().expect("a shell");
+        suite::read(&["a", "b"], &output).wrong
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(read("echo 'a ... ok\nb ... skipped x\nRan 2 tests in 1s'"), none);
+    let crashed = read("echo 'a ... ok\nb ... ok\nRan 2 tests in 1s'; kill -SEGV $$");
+    assert!(crashed[0].contains("signal: 11"), "{crashed:?}");
+    let skipped = read("echo 'a ... skipped x\nb ... skipped x\nRan 2 tests in 1s'");
+    assert_eq!(skipped, ["no test passed"]);
 }
 
 /// `ROXE_PYVERBS` names the folder of the suite, where `cargo xtask` found it.

@@ -1,11 +1,12 @@
 use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 
 use roxe_net::capture_file::{CaptureReader, Direction};
 use roxe_wire::Mtu;
 
 use super::*;
 use crate::status::{Running, running};
-use crate::{Buffer, Connection, Context, Op, Wait};
+use crate::{Buffer, Connection, Context, Op, Wait, cm};
 
 /// The endpoints of this process; each test is one.
 fn own() -> Vec<Running> {
@@ -91,6 +92,20 @@ fn it_says_why_a_queue_pair_ended() {
     let why = queue_pairs[0].why.clone().unwrap();
     assert!(why.contains("remote access"), "{why}");
     drop(b);
+}
+
+#[test]
+fn it_says_for_how_many_services_it_takes_requests() {
+    let [one, _other] = Context::memory_pair(Mtu::B1024).unwrap();
+    let mut client = own()[0].connect().unwrap();
+    assert_eq!(client.info().unwrap().listeners, 0);
+    let listen = |port| cm::Listener::bind(&one, (Ipv4Addr::new(192, 0, 2, 1), port).into(), 1);
+    let (first, second) = (listen(7174).unwrap(), listen(7175).unwrap());
+    assert_eq!(client.info().unwrap().listeners, 2);
+    drop(first);
+    assert_eq!(client.info().unwrap().listeners, 1);
+    drop(second);
+    assert_eq!(client.info().unwrap().listeners, 0);
 }
 
 /// More than a page has, some of them gone again.
