@@ -102,6 +102,8 @@ struct Question {
     listener: ListenerId,
     /// What was answered.
     answer: Option<Box<Mad>>,
+    /// Who asked asks for something else by now.
+    is_given_up: bool,
 }
 
 impl Sidr {
@@ -159,7 +161,7 @@ impl Agent {
     /// Answers a question. Up to 136 bytes of private data.
     ///
     /// # Errors
-    /// [`CallError::Gone`] also when it is answered already, [`CallError::PrivateDataTooLong`].
+    /// [`CallError::Gone`] also when it is answered already or nobody waits for it, [`CallError::PrivateDataTooLong`].
     //= M10
     pub fn answer(
         &mut self,
@@ -171,6 +173,12 @@ impl Agent {
         let private_data = private_data(bytes)?;
         let question = self.sidr.questions.get_mut(&id.0).filter(|it| it.answer.is_none());
         let question = question.ok_or(CallError::Gone)?;
+        if question.is_given_up {
+            let listener = question.listener;
+            self.sidr.questions.remove(&id.0);
+            self.listeners.dequeue(listener);
+            return Err(CallError::Gone);
+        }
         let (status, qpn, q_key) = match answer {
             Answer::Serve { qpn, q_key } => {
                 (SidrStatus::Valid, qpn, q_key.unwrap_or(DATAGRAM_Q_KEY))
@@ -207,13 +215,18 @@ impl Agent {
         if request_id == CommId(0) {
             return self.counters.ignore(Ignored::NoCommId);
         }
-        if let Some(id) = self.sidr.by_asker.get(&(from, request_id)) {
-            self.counters.duplicates += 1;
-            let answer = self.sidr.questions.get(id).and_then(|it| it.answer.as_deref().copied());
-            if let Some(answer) = answer {
-                self.send(from, 0, answer);
+        if let Some(&id) = self.sidr.by_asker.get(&(from, request_id)) {
+            let known = self.sidr.questions.get(&id);
+            if let Some(known) = known.filter(|known| known.service == request.service_id) {
+                self.counters.duplicates += 1;
+                if let Some(answer) = known.answer.as_deref().copied() {
+                    self.send(from, 0, answer);
+                }
+                return;
             }
-            return;
+            // Who begins anew uses its numbers again: it no longer waits for the old answer, nor is
+            // it to get that for the new one.
+            self.give_up_question(id);
         }
         let header = request.ip_cm().map(|(header, _)| header);
         let listener = match self.listeners.find(request.service_id, header, from) {
@@ -229,9 +242,15 @@ impl Agent {
             Ok(listener) => {
                 let id = self.new_id();
                 let service = request.service_id;
-                let answer = None;
-                let question =
-                    Question { from, request_id, transaction_id, service, listener, answer };
+                let question = Question {
+                    from,
+                    request_id,
+                    transaction_id,
+                    service,
+                    listener,
+                    answer: None,
+                    is_given_up: false,
+                };
                 self.sidr.questions.insert(id, question);
                 self.sidr.by_asker.insert((from, request_id), id);
                 let (question, request) = (QuestionId(id), Box::new(*request));
@@ -243,6 +262,18 @@ impl Agent {
                 let reply = SidrReply { request_id, status, service_id, ..SidrReply::default() };
                 self.send(from, 0, Mad::new(transaction_id, Message::SidrReply(reply)));
             }
+        }
+    }
+
+    /// Nobody waits for the answer to a question any more. One that the application has yet to
+    /// answer keeps its place in the backlog until then: so many are told at once, and no more.
+    fn give_up_question(&mut self, id: CommId) {
+        let Some(question) = self.sidr.questions.get_mut(&id) else { return };
+        self.sidr.by_asker.remove(&(question.from, question.request_id));
+        question.is_given_up = true;
+        if question.answer.is_some() {
+            self.sidr.questions.remove(&id);
+            self.timers.clear(id);
         }
     }
 
@@ -264,9 +295,8 @@ impl Agent {
 
     /// A resolution asks again or gives up; an answer is forgotten.
     pub(crate) fn expire_datagram(&mut self, now: Instant, id: CommId) {
-        if let Some(question) = self.sidr.questions.remove(&id) {
-            self.sidr.by_asker.remove(&(question.from, question.request_id));
-            return;
+        if self.sidr.questions.contains_key(&id) {
+            return self.give_up_question(id);
         }
         let Some(resolution) = self.sidr.resolutions.get_mut(&id) else { return };
         let Resolution { path, traffic_class, ref mut repetition } = *resolution;

@@ -339,15 +339,34 @@ impl<H: HostMemory> Device<H> {
     /// The request is refused; nothing was queued.
     pub fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let index = self.numbers.index_of(qpn).ok_or(PostError::NoSuchQueue)?;
-        if let Some(target) = request.target {
-            let pd = self.queue_pairs.get(index).map(|slot| slot.own.pd);
-            let handle = pd.and_then(|pd| self.tables.paths.handle(target.path, pd));
-            if handle.is_none() {
-                return Err(PostError::NoTarget);
-            }
-        }
+        self.check_target(index, request)?;
         self.with(index, |qp, adapter| qp.post_send(request, adapter))
             .unwrap_or(Err(PostError::NoSuchQueue))
+    }
+
+    /// Whether [`Device::post_send`] would take a request behind `ahead` more, which are to be
+    /// posted before: so that of several either all are taken or none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_send(
+        &self,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        ahead: usize,
+    ) -> Result<(), PostError> {
+        let index = self.numbers.index_of(qpn).ok_or(PostError::NoSuchQueue)?;
+        self.check_target(index, request)?;
+        let slot = self.queue_pairs.get(index).ok_or(PostError::NoSuchQueue)?;
+        slot.qp.check_send(request, ahead)
+    }
+
+    /// A datagram goes by an address handle of its queue pair's domain.
+    fn check_target(&self, index: u32, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let Some(target) = request.target else { return Ok(()) };
+        let pd = self.queue_pairs.get(index).map(|slot| slot.own.pd);
+        let handle = pd.and_then(|pd| self.tables.paths.handle(target.path, pd));
+        if handle.is_some() { Ok(()) } else { Err(PostError::NoTarget) }
     }
 
     /// Takes in a receive request: `ibv_post_recv`. In state Error it is flushed at once.

@@ -135,7 +135,7 @@ unsafe fn sender(
     }
     // SAFETY: as above; the area may lie anywhere.
     let area = Grh::from_bytes(unsafe { grh.read_unaligned() });
-    let vector = session.context.sender(&area).map_err(errno::of)?;
+    let vector = session.context()?.sender(&area).map_err(errno::of)?;
     Ok(attr_of(&vector))
 }
 

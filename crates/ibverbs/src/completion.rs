@@ -1,5 +1,6 @@
 //! Completion queues and channels.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -7,7 +8,8 @@ use std::time::Duration;
 use std::{hint, ptr, thread};
 
 use roxe_verbs::{
-    Completion, CompletionChannel, CompletionOpcode, CompletionQueue, CompletionStatus, Extra,
+    Completion, CompletionChannel, CompletionOpcode, CompletionQueue, CompletionStatus, Context,
+    Extra,
 };
 
 use crate::errno::{self, Done};
@@ -55,13 +57,18 @@ pub(crate) struct Cq {
     pub(crate) users: Users,
     _channel: Option<Use>,
     /// Events of completions, and others, that the program was given.
-    told: u32,
+    told: AtomicU32,
     pub(crate) told_async: AtomicU32,
-    /// The completion that is read now, and when it was found.
-    current: Completion,
-    found_ns: u64,
+    /// For whoever reads.
+    current: UnsafeCell<Current>,
     /// Whoever reads has it, unless the program promised that only one thread does.
     reading: Option<AtomicBool>,
+}
+
+/// The completion that is read now, and when it was found.
+struct Current {
+    completion: Completion,
+    found_ns: u64,
 }
 
 impl Object for Cq {
@@ -82,11 +89,16 @@ impl Cq {
         self.queue.as_ref().ok_or(libc::EIO)
     }
 
-    fn of_completions(&mut self) -> Acknowledged {
-        Acknowledged {
-            mutex: &raw mut self.public.mutex,
-            cond: &raw mut self.public.cond,
-            completed: &raw mut self.public.comp_events_completed,
+    /// # Safety
+    /// It is there.
+    const unsafe fn of_completions(cq: *mut ibv_cq) -> Acknowledged {
+        // SAFETY: the caller promises it.
+        unsafe {
+            Acknowledged {
+                mutex: &raw mut (*cq).mutex,
+                cond: &raw mut (*cq).cond,
+                completed: &raw mut (*cq).comp_events_completed,
+            }
         }
     }
 
@@ -117,11 +129,16 @@ impl Cq {
         c_int::try_from(found).unwrap_or(c_int::MAX)
     }
 
-    pub(crate) fn acknowledged(&mut self) -> Acknowledged {
-        Acknowledged {
-            mutex: &raw mut self.public.mutex,
-            cond: &raw mut self.public.cond,
-            completed: &raw mut self.public.async_events_completed,
+    /// # Safety
+    /// It is there.
+    pub(crate) const unsafe fn acknowledged(cq: *mut ibv_cq) -> Acknowledged {
+        // SAFETY: the caller promises it.
+        unsafe {
+            Acknowledged {
+                mutex: &raw mut (*cq).mutex,
+                cond: &raw mut (*cq).cond,
+                completed: &raw mut (*cq).async_events_completed,
+            }
         }
     }
 }
@@ -131,7 +148,7 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
 ) -> *mut ibv_comp_channel {
     // SAFETY: the program has opened it.
     let made = unsafe { Session::of(context) }.and_then(|session| {
-        let channel = session.context.create_comp_channel().map_err(errno::of)?;
+        let channel = session.context()?.create_comp_channel().map_err(errno::of)?;
         let fd = channel.as_fd().as_raw_fd();
         let public = ibv_comp_channel { context, fd, refcnt: 0 };
         let users = Users::default();
@@ -208,12 +225,12 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
         // SAFETY: the caller promises it.
         false => Some(unsafe { Channel::of(wanted.channel)? }),
     };
-    let depth = depth_for(session, wanted.cqe);
+    let depth = depth_for(session.context()?, wanted.cqe);
     let queue = match &channel {
-        None => session.context.create_cq(depth),
+        None => session.context()?.create_cq(depth),
         Some(channel) => {
             let channel = channel.channel.as_ref().ok_or(libc::EIO)?;
-            session.context.create_cq_on(channel, depth)
+            session.context()?.create_cq_on(channel, depth)
         }
     };
     let queue = queue.map_err(errno::of)?;
@@ -259,10 +276,9 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
         queue: Some(queue),
         users: Users::default(),
         _channel: channel.map(|channel| channel.users.one_more()),
-        told: 0,
+        told: AtomicU32::new(0),
         told_async: AtomicU32::new(0),
-        current: Completion::BLANK,
-        found_ns: 0,
+        current: UnsafeCell::new(Current { completion: Completion::BLANK, found_ns: 0 }),
         reading: (!single).then(AtomicBool::default),
     };
     let cq = cq.publish(session);
@@ -272,8 +288,8 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
 
 /// As many completions as asked for, and some more, as cards have it: programs count on that. They
 /// ask for one where two may be there when an acknowledgement was lost.
-fn depth_for(session: &Session, wanted: u32) -> u32 {
-    let most = session.context.query_device().max_cqe;
+fn depth_for(context: &Context, wanted: u32) -> u32 {
+    let most = context.query_device().max_cqe;
     match wanted.checked_add(1).and_then(u32::checked_next_power_of_two) {
         Some(rounded) if wanted <= most => rounded.max(FEWEST).min(most),
         _ => wanted,
@@ -286,7 +302,8 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_
         // Who asks for another depth means that one.
         let depth = u32::try_from(cqe).map_err(|_| libc::EINVAL)?;
         ours.queue()?.resize(depth).map_err(errno::of)?;
-        ours.public.cqe = cqe;
+        // SAFETY: the program has made it.
+        unsafe { (*cq).cqe = cqe };
         Ok(())
     });
     errno::positive(done)
@@ -303,14 +320,15 @@ unsafe fn destroy(cq: *mut ibv_cq) -> Done {
         if Cq::is_inherited(cq) {
             return Ok(());
         }
-        let ours = Cq::of(cq)?;
+        let ours = Cq::alone(cq)?;
         ours.users.none_left()?;
         Session::of(ours.public.context)?.objects().completion_queues.remove(&ours.public.handle);
         // Its events are taken back, but for those that the program has.
         ours.queue = None;
-        let (told, told_async) = (ours.told, ours.told_async.load(Ordering::Relaxed));
-        ours.of_completions().wait_for(told);
-        ours.acknowledged().wait_for(told_async);
+        let [told, told_async] =
+            [&ours.told, &ours.told_async].map(|told| told.load(Ordering::Relaxed));
+        Cq::of_completions(cq).wait_for(told);
+        Cq::acknowledged(cq).wait_for(told_async);
         drop(Cq::take(cq));
     }
     Ok(())
@@ -348,7 +366,7 @@ unsafe fn next_of(channel: *mut ibv_comp_channel) -> Done<*mut ibv_cq> {
         let objects = session.objects();
         if let Some(&cq) = objects.completion_queues.get(&id) {
             // SAFETY: it is in the list, so that nobody has destroyed it.
-            unsafe { (*cq).told = (*cq).told.wrapping_add(1) };
+            unsafe { (*cq).told.fetch_add(1, Ordering::Relaxed) };
             return Ok(cq.cast());
         }
     }
@@ -357,7 +375,7 @@ unsafe fn next_of(channel: *mut ibv_comp_channel) -> Done<*mut ibv_cq> {
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: c_uint) {
     if count != 0 {
         // SAFETY: the program has made it.
-        unsafe { (*cq.cast::<Cq>()).of_completions().add(count) };
+        unsafe { Cq::of_completions(cq).add(count) };
     }
 }
 
@@ -454,9 +472,9 @@ const fn flags(completion: &Completion) -> c_uint {
 }
 
 /// A completion is read from start to end by one thread.
-unsafe fn reader<'a>(cq: *mut ibv_cq_ex) -> &'a mut Cq {
+unsafe fn reader<'a>(cq: *mut ibv_cq_ex) -> &'a mut Current {
     // SAFETY: the program has made it, and reads with one thread at a time.
-    unsafe { &mut *cq.cast::<Cq>() }
+    unsafe { &mut *(*cq.cast::<Cq>()).current.get() }
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
@@ -487,16 +505,16 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: this thread reads now.
-    let ours = unsafe { reader(cq) };
+    let (current, ours) = unsafe { (reader(cq), &*cq.cast::<Cq>()) };
     let Some(queue) = &ours.queue else { return libc::EIO };
     let Some(completion) = queue.poll_one() else { return libc::ENOENT };
-    ours.public.wr_id = completion.wr_id;
-    ours.public.status = completion.status.code().into();
-    ours.current = completion;
+    // SAFETY: as above.
+    unsafe { ((*cq).wr_id, (*cq).status) = (completion.wr_id, completion.status.code().into()) };
+    current.completion = completion;
     if ours.public.read_completion_ts.is_some()
         || ours.public.read_completion_wallclock_ns.is_some()
     {
-        ours.found_ns = now_ns(libc::CLOCK_MONOTONIC);
+        current.found_ns = now_ns(libc::CLOCK_MONOTONIC);
     }
     if completion.status != CompletionStatus::Success {
         // SAFETY: a context outlives its objects.
@@ -507,14 +525,14 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: this thread read.
-    if let Some(reading) = unsafe { &reader(cq).reading } {
+    if let Some(reading) = unsafe { &(*cq.cast::<Cq>()).reading } {
         reading.store(false, Ordering::Release);
     }
 }
 
 unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: this thread reads now.
-    opcode(unsafe { &reader(cq).current })
+    opcode(unsafe { &reader(cq).completion })
 }
 
 unsafe extern "C" fn read_vendor_err(_: *mut ibv_cq_ex) -> u32 {
@@ -523,27 +541,27 @@ unsafe extern "C" fn read_vendor_err(_: *mut ibv_cq_ex) -> u32 {
 
 unsafe extern "C" fn read_byte_len(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: this thread reads now.
-    unsafe { reader(cq).current.byte_len }
+    unsafe { reader(cq).completion.byte_len }
 }
 
 unsafe extern "C" fn read_imm_data(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: this thread reads now.
-    immediate(unsafe { &reader(cq).current })
+    immediate(unsafe { &reader(cq).completion })
 }
 
 unsafe extern "C" fn read_qp_num(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: this thread reads now.
-    unsafe { reader(cq).current.qpn }.get()
+    unsafe { reader(cq).completion.qpn }.get()
 }
 
 unsafe extern "C" fn read_src_qp(cq: *mut ibv_cq_ex) -> u32 {
     // SAFETY: this thread reads now.
-    unsafe { reader(cq).current.source_qp }.get()
+    unsafe { reader(cq).completion.source_qp }.get()
 }
 
 unsafe extern "C" fn read_wc_flags(cq: *mut ibv_cq_ex) -> c_uint {
     // SAFETY: this thread reads now.
-    flags(unsafe { &reader(cq).current })
+    flags(unsafe { &reader(cq).completion })
 }
 
 unsafe extern "C" fn read_slid(_: *mut ibv_cq_ex) -> u32 {
@@ -552,7 +570,7 @@ unsafe extern "C" fn read_slid(_: *mut ibv_cq_ex) -> u32 {
 
 unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
     // SAFETY: this thread reads now.
-    work_completion(unsafe { &reader(cq).current }).sl
+    service_level(unsafe { &reader(cq).completion })
 }
 
 unsafe extern "C" fn read_dlid_path_bits(_: *mut ibv_cq_ex) -> u8 {

@@ -215,11 +215,8 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
         Ok(session) => {
             let device = session.device;
             import::remove(Session::around(context));
-            // The program may still destroy what it left: then its memory must be there.
-            if session.abandon() == 0 {
-                // SAFETY: made by `ibv_open_device`, and nobody uses it any more.
-                drop(unsafe { Box::from_raw(Session::around(context)) });
-            }
+            // SAFETY: nobody else uses it any more.
+            unsafe { Session::close(context) };
             device.close();
             0
         }

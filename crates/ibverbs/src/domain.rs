@@ -39,12 +39,25 @@ impl Pd {
     pub(crate) fn domain(&self) -> Done<&ProtectionDomain> {
         self.domain.as_ref().ok_or(libc::EIO)
     }
+
+    /// Another name for a domain of another context.
+    pub(crate) fn import(
+        session: &Session,
+        context: *mut ibv_context,
+        domain: ProtectionDomain,
+        handle: u32,
+    ) -> *mut ibv_pd {
+        let pd = publish(session, context, domain, Vec::new());
+        // SAFETY: it was just made.
+        unsafe { (*pd).handle = handle };
+        pd
+    }
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the program has opened it.
     let made = unsafe { Session::of(context) }.and_then(|session| {
-        let domain = session.context.alloc_pd().map_err(errno::of)?;
+        let domain = session.context()?.alloc_pd().map_err(errno::of)?;
         Ok(publish(session, context, domain, Vec::new()))
     });
     errno::pointer(made)
@@ -63,21 +76,6 @@ fn publish(
     // SAFETY: it was just made. By the handle who imports it finds it.
     unsafe { (*pd).public.handle = session.number_of(pd) };
     pd.cast()
-}
-
-impl Pd {
-    /// Another name for a domain of another context.
-    pub(crate) fn import(
-        session: &Session,
-        context: *mut ibv_context,
-        domain: ProtectionDomain,
-        handle: u32,
-    ) -> *mut ibv_pd {
-        let pd = publish(session, context, domain, Vec::new());
-        // SAFETY: it was just made.
-        unsafe { (*pd).handle = handle };
-        pd
-    }
 }
 
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
@@ -137,9 +135,19 @@ pub(crate) unsafe extern "C" fn alloc_td(
 
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     // SAFETY: the program has made it and not destroyed it.
-    let done = unsafe { Td::of(td) }.and_then(|thread| thread.users.none_left());
-    // SAFETY: as above.
-    errno::positive(done.map(|()| drop(unsafe { Td::take(td) })))
+    errno::positive(unsafe { dealloc_thread(td) })
+}
+
+unsafe fn dealloc_thread(td: *mut ibv_td) -> Done {
+    // SAFETY: the caller promises it.
+    unsafe {
+        if Td::is_inherited(td) {
+            return Ok(());
+        }
+        Td::of(td)?.users.none_left()?;
+        drop(Td::take(td));
+    }
+    Ok(())
 }
 
 pub(crate) unsafe extern "C" fn alloc_parent_domain(

@@ -34,7 +34,8 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
 }
 
 fn next_of(session: &Session) -> Done<ibv_async_event> {
-    let (events, fd) = (&session.events, session.table.verbs.context.async_fd);
+    // A clone: who closes the context meanwhile leaves the wait what it waits for.
+    let (events, fd) = (session.open()?.events.clone(), session.table.verbs.context.async_fd);
     loop {
         let next = match events.try_next() {
             Some(next) => next,
@@ -95,14 +96,14 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
     unsafe {
         let ibv_async_event { element, event_type } = *event;
         let acknowledged: Acknowledged = match event_type.cast_unsigned() {
-            IBV_EVENT_CQ_ERR => (*element.cast::<Cq>()).acknowledged(),
-            IBV_EVENT_SRQ_LIMIT_REACHED => (*element.cast::<Srq>()).acknowledged(),
+            IBV_EVENT_CQ_ERR => Cq::acknowledged(element.cast()),
+            IBV_EVENT_SRQ_LIMIT_REACHED => Srq::acknowledged(element.cast()),
             IBV_EVENT_QP_FATAL
             | IBV_EVENT_QP_REQ_ERR
             | IBV_EVENT_QP_ACCESS_ERR
             | IBV_EVENT_COMM_EST
             | IBV_EVENT_SQ_DRAINED
-            | IBV_EVENT_QP_LAST_WQE_REACHED => (*element.cast::<Qp>()).acknowledged(),
+            | IBV_EVENT_QP_LAST_WQE_REACHED => Qp::acknowledged(element.cast()),
             _ => return,
         };
         acknowledged.add(1);

@@ -11,7 +11,7 @@ use crate::domain::Pd;
 use crate::errno::{self, Done};
 use crate::layout::{ibv_context, ibv_mr, ibv_pd};
 use crate::memory::Mr;
-use crate::session::{Object as _, Session};
+use crate::session::{Object, Session};
 
 /// The open contexts, by address.
 static SESSIONS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -28,17 +28,15 @@ fn sessions<R>(call: impl FnOnce(&mut Vec<usize>) -> R) -> R {
     call(&mut SESSIONS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Does something with each that is of this process.
-pub(crate) fn each(mut call: impl FnMut(&Session)) {
+/// The first thing that is found in a context of this process; nobody closes one meanwhile.
+pub(crate) fn find_in_ours<R>(find: impl FnMut(&Session) -> Option<R>) -> Option<R> {
     sessions(|all| {
-        for &address in &*all {
+        let of = |&address: &usize| {
             // SAFETY: it is in the list, so that nobody has closed it.
-            let session = unsafe { &*ptr::with_exposed_provenance::<Session>(address) };
-            if session.is_ours() {
-                call(session);
-            }
-        }
-    });
+            unsafe { &*ptr::with_exposed_provenance::<Session>(address) }
+        };
+        all.iter().map(of).filter(|session| session.is_ours()).find_map(find)
+    })
 }
 
 /// Which file a descriptor is of.
@@ -56,30 +54,20 @@ fn file_of(fd: c_int) -> Done<(u64, u64)> {
 /// The device of the context whose `cmd_fd` this is, or a duplicate of it.
 pub(crate) fn device_of(fd: c_int) -> Done<&'static Device> {
     let wanted = file_of(fd)?;
-    sessions(|all| {
-        all.iter()
-            .map(|&address| {
-                // SAFETY: it is in the list, so that nobody has closed it.
-                unsafe { &*ptr::with_exposed_provenance::<Session>(address) }
-            })
-            .find(|session| file_of(session.command.as_raw_fd()) == Ok(wanted))
-            .map(|session| session.device)
-            .ok_or(libc::EINVAL)
-    })
+    let found = find_in_ours(|session| {
+        let file = session.open().and_then(|open| file_of(open.command.as_raw_fd()));
+        (file == Ok(wanted)).then_some(session.device)
+    });
+    found.ok_or(libc::EINVAL)
 }
 
 /// The object of this number in any context of the same adapter.
-fn numbered<T: crate::session::Object>(session: &Session, number: u32) -> Done<*mut T> {
-    sessions(|all| {
-        all.iter()
-            .map(|&address| {
-                // SAFETY: it is in the list, so that nobody has closed it.
-                unsafe { &*ptr::with_exposed_provenance::<Session>(address) }
-            })
-            .filter(|other| ptr::eq(other.device, session.device))
-            .find_map(|other| other.numbered::<T>(number))
-            .ok_or(libc::EINVAL)
-    })
+fn numbered<T: Object>(session: &Session, number: u32) -> Done<*mut T> {
+    let found = find_in_ours(|other| {
+        let is_same = ptr::eq(other.device, session.device);
+        is_same.then(|| other.numbered::<T>(number)).flatten()
+    });
+    found.ok_or(libc::EINVAL)
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_pd(
@@ -98,7 +86,7 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
 
 pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: the program has imported it.
-    unsafe { drop(Pd::take(pd)) };
+    unsafe { forget::<Pd>(pd) };
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
@@ -113,7 +101,20 @@ pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *
 
 pub(crate) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     // SAFETY: the program has imported it.
-    unsafe { drop(Mr::take(mr)) };
+    unsafe { forget::<Mr>(mr) };
+}
+
+/// Takes an imported object from the program. That of a process that forked stays, as its handle
+/// is of an adapter that is not ours.
+///
+/// # Safety
+/// As [`Object::take`].
+unsafe fn forget<T: Object>(object: *mut T::Public) {
+    // SAFETY: the caller promises it.
+    if unsafe { T::of(object) }.is_ok() {
+        // SAFETY: as above.
+        drop(unsafe { T::take(object) });
+    }
 }
 
 /// Memory of a device there is none.

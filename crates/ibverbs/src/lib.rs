@@ -27,6 +27,7 @@ mod device;
 mod domain;
 mod errno;
 mod events;
+mod exit;
 mod import;
 mod layout;
 mod memory;

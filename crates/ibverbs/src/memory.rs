@@ -21,6 +21,8 @@ use crate::session::{Object, Session, Use};
 pub(crate) struct Mr {
     public: ibv_mr,
     region: Option<ProgramRegion>,
+    /// As the program asked for it: `ibv_access_flags`.
+    access: c_uint,
     domain: Option<Use>,
 }
 
@@ -83,7 +85,7 @@ unsafe fn register(
         };
         let session = Session::of(context)?;
         let domain = Some(domain.users.one_more());
-        let mr = Mr { public, region: Some(region), domain }.publish(session);
+        let mr = Mr { public, region: Some(region), access, domain }.publish(session);
         (*mr).public.handle = session.number_of(mr);
         Ok(mr.cast())
     }
@@ -94,7 +96,8 @@ impl Mr {
     pub(crate) fn import(session: &Session, original: &Self, pd: *mut ibv_pd) -> *mut ibv_mr {
         // SAFETY: the program has made the domain.
         let public = ibv_mr { context: unsafe { (*pd).context }, pd, ..original.public };
-        Self { public, region: None, domain: None }.publish(session).cast()
+        let access = original.access;
+        Self { public, region: None, access, domain: None }.publish(session).cast()
     }
 }
 
@@ -165,7 +168,7 @@ unsafe fn change(
     let wanted = has(IBV_REREG_MR_CHANGE_ACCESS).then(|| rights(access)).transpose()?;
     // SAFETY: the program has made what it names, and registers its memory.
     unsafe {
-        let region = Mr::of(mr)?;
+        let region = Mr::alone(mr)?;
         let domain = match has(IBV_REREG_MR_CHANGE_PD) {
             true => Some(Pd::of(pd)?),
             false => None,
@@ -175,11 +178,16 @@ unsafe fn change(
             ProgramRange { start, len: length as u64, va: start }
         });
         if let Some(range) = range {
+            // What it may do it may still, if nothing else is said.
+            let access = if wanted.is_some() { access } else { region.access };
             check_there(range.start, range.len, access)?;
         }
         let new = domain.as_ref().map(|domain| domain.domain()).transpose()?;
         let changed = region.region.as_mut().ok_or(libc::EIO)?.change(range, new, wanted);
         changed.map_err(errno::of)?;
+        if wanted.is_some() {
+            region.access = access;
+        }
         if range.is_some() {
             (region.public.addr, region.public.length) = (addr, length);
         }
@@ -202,7 +210,7 @@ unsafe fn deregister(mr: *mut ibv_mr) -> Done {
         if Mr::is_inherited(mr) {
             return Ok(());
         }
-        let region = Mr::of(mr)?;
+        let region = Mr::alone(mr)?;
         if let Some(handle) = region.region.take()
             && let Err((handle, error)) = handle.deregister()
         {

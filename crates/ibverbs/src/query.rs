@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::mem::{self, MaybeUninit};
 use std::{fs, ptr, slice};
 
-use roxe_verbs::{GidEntry, GidType, Limits, PortState};
+use roxe_verbs::{Context, GidEntry, GidType, Limits, PortState};
 
 use crate::completion::now_ns;
 use crate::device::{Device, c_text};
@@ -27,10 +27,12 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     attr: *mut ibv_device_attr,
 ) -> c_int {
     // SAFETY: the program has opened it, and has room for the answer.
-    errno::positive(unsafe { Session::of(context).map(|session| attr.write(device_attr(session))) })
+    errno::positive(unsafe {
+        Session::of(context).and_then(device_attr).map(|answer| attr.write(answer))
+    })
 }
 
-fn device_attr(session: &Session) -> ibv_device_attr {
+fn device_attr(session: &Session) -> Done<ibv_device_attr> {
     const FLAGS: c_uint = IBV_DEVICE_CURR_QP_STATE_MOD
         | IBV_DEVICE_PORT_ACTIVE_EVENT
         | IBV_DEVICE_SYS_IMAGE_GUID
@@ -39,8 +41,8 @@ fn device_attr(session: &Session) -> ibv_device_attr {
         | IBV_DEVICE_MEM_WINDOW
         | IBV_DEVICE_MEM_MGT_EXTENSIONS
         | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-    let limits: &Limits = session.context.query_device();
-    ibv_device_attr {
+    let limits: &Limits = session.context()?.query_device();
+    Ok(ibv_device_attr {
         fw_ver: c_text(env!("CARGO_PKG_VERSION")),
         node_guid: session.device.guid,
         sys_image_guid: session.device.guid,
@@ -81,7 +83,7 @@ fn device_attr(session: &Session) -> ibv_device_attr {
         max_pkeys: limits.max_pkeys,
         local_ca_ack_delay: limits.local_ca_ack_delay,
         phys_port_cnt: 1,
-    }
+    })
 }
 
 fn int(limit: u32) -> c_int {
@@ -100,7 +102,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
             return Err(libc::EINVAL);
         }
-        let answer = device_attr_ex(session);
+        let answer = device_attr_ex(session)?;
         // SAFETY: as above.
         unsafe { write_prefix(&answer, attr.cast(), len) };
         Ok(())
@@ -109,13 +111,13 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 }
 
 /// Memory on demand is all there is: nothing is ever pinned.
-fn device_attr_ex(session: &Session) -> ibv_device_attr_ex {
+fn device_attr_ex(session: &Session) -> Done<ibv_device_attr_ex> {
     const DATAGRAMS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     const CONNECTIONS: u32 = DATAGRAMS | IBV_ODP_SUPPORT_WRITE;
     const RELIABLE: u32 = CONNECTIONS | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
     // SAFETY: all of it being zero is a value that it may have.
     let mut answer: ibv_device_attr_ex = unsafe { mem::zeroed() };
-    answer.orig_attr = device_attr(session);
+    answer.orig_attr = device_attr(session)?;
     answer.odp_caps = ibv_odp_caps {
         general_caps: (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT).into(),
         per_transport_caps: [RELIABLE, CONNECTIONS, DATAGRAMS],
@@ -125,7 +127,7 @@ fn device_attr_ex(session: &Session) -> ibv_device_attr_ex {
     answer.hca_core_clock = 1_000_000;
     answer.device_cap_flags_ex = answer.orig_attr.device_cap_flags.into();
     answer.phys_port_cnt_ex = 1;
-    answer
+    Ok(answer)
 }
 
 /// Writes as much of an answer as the program has room for, and zeros where it has more.
@@ -173,25 +175,24 @@ pub(crate) unsafe extern "C" fn query_port(
     len: usize,
 ) -> c_int {
     // SAFETY: the program has opened it, and has room for so much of the answer.
-    let done = unsafe { at_port(context, port.into()) }.map(|session| {
-        let answer = port_attr(session);
+    let done = unsafe { at_port(context, port.into()) }.and_then(port_attr).map(|answer| {
         // SAFETY: as above.
         unsafe { write_prefix(&answer, attr.cast(), len) };
     });
     errno::positive(done)
 }
 
-fn port_attr(session: &Session) -> ibv_port_attr {
+fn port_attr(session: &Session) -> Done<ibv_port_attr> {
     /// Ten gigabits, as far as anybody wants to know.
     const ONE_LANE_OF_10G: (u8, u8) = (1, 4);
     const LINK_UP: u8 = 5;
     const DISABLED: u8 = 3;
-    let port = session.context.query_port();
+    let port = session.context()?.query_port();
     let (state, phys_state) = match port.state {
         PortState::Active => (IBV_PORT_ACTIVE, LINK_UP),
         PortState::Down => (IBV_PORT_DOWN, DISABLED),
     };
-    ibv_port_attr {
+    Ok(ibv_port_attr {
         state: state.cast_signed(),
         max_mtu: IBV_MTU_4096.cast_signed(),
         active_mtu: port.active_mtu.code().into(),
@@ -214,7 +215,7 @@ fn port_attr(session: &Session) -> ibv_port_attr {
         link_layer: IBV_LINK_LAYER_ETHERNET as u8,
         flags: IBV_QPF_GRH_REQUIRED as u8,
         port_cap_flags2: 0,
-    }
+    })
 }
 
 /// The speed of the port in units of 100 Mb/s.
@@ -242,14 +243,14 @@ unsafe fn gid_at<'a>(
     context: *mut ibv_context,
     port: u32,
     index: u32,
-) -> Done<(&'a Session, GidEntry)> {
+) -> Done<(&'a Context, GidEntry)> {
     // SAFETY: the caller promises that the context is open.
-    let session = unsafe { at_port(context, port)? };
-    if index >= session.context.query_port().gid_tbl_len {
+    let context = unsafe { at_port(context, port)? }.context()?;
+    if index >= context.query_port().gid_tbl_len {
         return Err(libc::EINVAL);
     }
-    let entry = session.context.query_gid(index).map_err(|_| libc::ENODATA)?;
-    Ok((session, entry))
+    let entry = context.query_gid(index).map_err(|_| libc::ENODATA)?;
+    Ok((context, entry))
 }
 
 pub(crate) unsafe extern "C" fn ibv_query_gid(
@@ -292,11 +293,11 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
     len: usize,
 ) -> c_int {
     // SAFETY: the program has opened it, and has room for so much of the answer.
-    let done = unsafe { gid_at(context, port, index) }.and_then(|(session, found)| {
+    let done = unsafe { gid_at(context, port, index) }.and_then(|(context, found)| {
         if flags != 0 {
             return Err(libc::EOPNOTSUPP);
         }
-        let answer = gid_entry(session, index, &found);
+        let answer = gid_entry(context, index, &found);
         // SAFETY: as above.
         unsafe { write_prefix(&answer, entry.cast(), len) };
         Ok(())
@@ -312,29 +313,29 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     len: usize,
 ) -> isize {
     // SAFETY: the program has opened it.
-    let session = match unsafe { Session::of(context) } {
+    let context = match unsafe { Session::of(context) }.and_then(Session::context) {
         Ok(_) if flags != 0 => return -(libc::EOPNOTSUPP as isize),
-        Ok(session) => session,
+        Ok(context) => context,
         Err(errno) => return -(errno as isize),
     };
-    let gids = session.context.gids();
+    let gids = context.gids();
     if gids.len() > most {
         return -(libc::EINVAL as isize);
     }
     for (at, (index, found)) in gids.iter().enumerate() {
-        let answer = gid_entry(session, *index, found);
+        let answer = gid_entry(context, *index, found);
         // SAFETY: the program has room for so many of this length.
         unsafe { write_prefix(&answer, entries.cast::<u8>().add(at * len), len) };
     }
     gids.len().cast_signed()
 }
 
-fn gid_entry(session: &Session, gid_index: u32, entry: &GidEntry) -> ibv_gid_entry {
+fn gid_entry(context: &Context, gid_index: u32, entry: &GidEntry) -> ibv_gid_entry {
     let gid_type = match entry.gid_type {
         GidType::RoceV2 => IBV_GID_TYPE_ROCE_V2,
         _ => IBV_GID_TYPE_ROCE_V1,
     };
-    let interface = session.context.interface().and_then(|name| CString::new(name).ok());
+    let interface = context.interface().and_then(|name| CString::new(name).ok());
     // SAFETY: the name ends with a zero.
     let index = |name: CString| unsafe { libc::if_nametoindex(name.as_ptr()) };
     ibv_gid_entry {

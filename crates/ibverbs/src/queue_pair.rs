@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use roxe_verbs::{
     AccessFlags, AckTimeout, AddressVector, Attribute as A, AttributeMask, Mtu, PKey, Psn, QKey,
@@ -34,9 +35,7 @@ pub(crate) struct Qp {
     cap: ibv_qp_cap,
     signal_all: bool,
     /// Where it sends, once it was told.
-    path: Option<AddressVector>,
-    /// Groups that it is in.
-    groups: u32,
+    path: Mutex<Option<AddressVector>>,
     pub(crate) told_async: AtomicU32,
     /// Domain and queues.
     _parts: Vec<Use>,
@@ -62,17 +61,25 @@ impl Qp {
         self.pair.as_ref().ok_or(libc::EIO)
     }
 
+    fn path(&self) -> MutexGuard<'_, Option<AddressVector>> {
+        self.path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether it sends datagrams.
     pub(crate) const fn is_ud(&self) -> bool {
         self.public.qp_base.qp_type == IBV_QPT_UD.cast_signed()
     }
 
-    pub(crate) fn acknowledged(&mut self) -> Acknowledged {
-        let public = &mut self.public.qp_base;
-        Acknowledged {
-            mutex: &raw mut public.mutex,
-            cond: &raw mut public.cond,
-            completed: &raw mut public.events_completed,
+    /// # Safety
+    /// It is there.
+    pub(crate) const unsafe fn acknowledged(qp: *mut ibv_qp) -> Acknowledged {
+        // SAFETY: the caller promises it.
+        unsafe {
+            Acknowledged {
+                mutex: &raw mut (*qp).mutex,
+                cond: &raw mut (*qp).cond,
+                completed: &raw mut (*qp).events_completed,
+            }
         }
     }
 }
@@ -91,16 +98,22 @@ unsafe fn create_short(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Done<*mu
         let short = attr.as_mut().ok_or(libc::EINVAL)?;
         ((*pd).context, short)
     };
-    // SAFETY: all of it being zero is a value that it may have.
-    let mut wanted: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
-    wanted.qp_context = short.qp_context;
-    (wanted.send_cq, wanted.recv_cq, wanted.srq) = (short.send_cq, short.recv_cq, short.srq);
-    (wanted.cap, wanted.qp_type, wanted.sq_sig_all) = (short.cap, short.qp_type, short.sq_sig_all);
+    let mut wanted = extended(short);
     (wanted.comp_mask, wanted.pd) = (IBV_QP_INIT_ATTR_PD, pd);
     // SAFETY: the caller promises it.
     let made = unsafe { create(context, &mut wanted)? };
     short.cap = wanted.cap;
     Ok(made)
+}
+
+/// The same wishes where there is room for more; no domain is among them.
+pub(crate) fn extended(short: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
+    // SAFETY: all of it being zero is a value that it may have.
+    let mut wanted: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+    wanted.qp_context = short.qp_context;
+    (wanted.send_cq, wanted.recv_cq, wanted.srq) = (short.send_cq, short.recv_cq, short.srq);
+    (wanted.cap, wanted.qp_type, wanted.sq_sig_all) = (short.cap, short.qp_type, short.sq_sig_all);
+    wanted
 }
 
 pub(crate) unsafe extern "C" fn create_qp_ex(
@@ -168,7 +181,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &mut ibv_qp_init_attr_ex) ->
     if wanted.sq_sig_all != 0 {
         builder = builder.signal_all();
     }
-    let shared = srq.as_deref().map(Srq::queue).transpose()?;
+    let shared = srq.map(Srq::queue).transpose()?;
     if let Some(shared) = shared {
         builder = builder.srq(shared);
     }
@@ -201,12 +214,11 @@ unsafe fn create(context: *mut ibv_context, wanted: &mut ibv_qp_init_attr_ex) ->
         pair: Some(pair),
         cap: *cap,
         signal_all: wanted.sq_sig_all != 0,
-        path: None,
-        groups: 0,
+        path: Mutex::default(),
         told_async: AtomicU32::new(0),
         _parts: [&domain.users, &send_cq.users, &receive_cq.users]
             .into_iter()
-            .chain(srq.as_deref().map(|srq| &srq.users))
+            .chain(srq.map(|srq| &srq.users))
             .map(Users::one_more)
             .collect(),
         batch,
@@ -235,8 +247,8 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Done {
         if Qp::is_inherited(qp) {
             return Ok(());
         }
-        let ours = Qp::of(qp)?;
-        if ours.groups != 0 {
+        let ours = Qp::alone(qp)?;
+        if ours.pair.as_ref().is_some_and(QueuePair::is_in_a_group) {
             return Err(libc::EBUSY);
         }
         let session = Session::of(ours.context())?;
@@ -244,7 +256,8 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Done {
         if let Some(pair) = ours.pair.take() {
             stories::of_end(session, &pair);
         }
-        ours.acknowledged().wait_for(ours.told_async.load(Ordering::Relaxed));
+        let told = ours.told_async.load(Ordering::Relaxed);
+        Qp::acknowledged(qp).wait_for(told);
         drop(Qp::take(qp));
     }
     Ok(())
@@ -258,14 +271,17 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     // SAFETY: the program has made it, and says how it shall be.
     errno::positive(unsafe {
         match (Qp::of(qp), attr.as_ref()) {
-            (Ok(ours), Some(attr)) => modify(ours, attr, mask.cast_unsigned()),
+            (Ok(ours), Some(attr)) => {
+                modify(ours, attr, mask.cast_unsigned()).map(|to| (*qp).state = number(to))
+            }
             (Err(errno), _) => Err(errno),
             (_, None) => Err(libc::EINVAL),
         }
     })
 }
 
-fn modify(qp: &mut Qp, attr: &ibv_qp_attr, mut mask: c_uint) -> Done {
+/// Says which state it has then.
+fn modify(qp: &Qp, attr: &ibv_qp_attr, mut mask: c_uint) -> Done<QpState> {
     let pair = qp.pair()?;
     let now = pair.query();
     let to = if mask & IBV_QP_STATE != 0 { state(attr.qp_state)? } else { now.state };
@@ -317,9 +333,9 @@ fn modify(qp: &mut Qp, attr: &ibv_qp_attr, mut mask: c_uint) -> Done {
         }
     };
     pair.modify(to, given, &values, vector.as_ref()).map_err(errno::of)?;
-    qp.path = if to == QpState::Reset { None } else { vector.or(qp.path) };
-    qp.public.qp_base.state = number(to);
-    Ok(())
+    let mut path = qp.path();
+    *path = if to == QpState::Reset { None } else { vector.or(*path) };
+    Ok(to)
 }
 
 /// Bytes of inline data that every queue pair takes, as the least of usual adapters.
@@ -369,8 +385,8 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
 
 unsafe fn query(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, init_attr: *mut ibv_qp_init_attr) -> Done {
     // SAFETY: the caller promises it.
-    let qp = unsafe { Qp::of(qp)? };
-    let info = qp.pair()?.query();
+    let ours = unsafe { Qp::of(qp)? };
+    let info = ours.pair()?.query();
     let values = info.attributes;
     // SAFETY: all of it being zero is a value that it may have.
     let no_path: ibv_ah_attr = unsafe { std::mem::zeroed() };
@@ -384,8 +400,8 @@ unsafe fn query(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, init_attr: *mut ibv_qp_
         sq_psn: values.sq_psn.get(),
         dest_qp_num: values.dest_qp.get(),
         qp_access_flags: values.access.bits(),
-        cap: qp.cap,
-        ah_attr: qp.path.as_ref().map_or(no_path, attr_of),
+        cap: ours.cap,
+        ah_attr: ours.path().as_ref().map_or(no_path, attr_of),
         alt_ah_attr: no_path,
         pkey_index: 0,
         alt_pkey_index: 0,
@@ -402,19 +418,19 @@ unsafe fn query(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, init_attr: *mut ibv_qp_
         alt_timeout: 0,
         rate_limit: 0,
     };
-    let public = &mut qp.public.qp_base;
-    public.state = answer.qp_state;
+    let public = &ours.public.qp_base;
     let init = ibv_qp_init_attr {
         qp_context: public.qp_context,
         send_cq: public.send_cq,
         recv_cq: public.recv_cq,
         srq: public.srq,
-        cap: qp.cap,
+        cap: ours.cap,
         qp_type: public.qp_type,
-        sq_sig_all: qp.signal_all.into(),
+        sq_sig_all: ours.signal_all.into(),
     };
     // SAFETY: the caller promises it.
     unsafe {
+        (*qp).state = answer.qp_state;
         attr.write(answer);
         init_attr.write(init);
     }
@@ -427,11 +443,8 @@ pub(crate) unsafe extern "C" fn ibv_attach_mcast(
     _lid: u16,
 ) -> c_int {
     // SAFETY: the program has made it, and names a group.
-    let done = unsafe { Qp::of(qp).map(|ours| (ours, gid_of(&*gid))) }.and_then(|(ours, group)| {
-        ours.pair()?.attach_multicast(group).map_err(errno::of)?;
-        ours.groups += 1;
-        Ok(())
-    });
+    let done = unsafe { Qp::of(qp).map(|ours| (ours, gid_of(&*gid))) }
+        .and_then(|(ours, group)| ours.pair()?.attach_multicast(group).map_err(errno::of));
     errno::positive(done)
 }
 
@@ -441,11 +454,8 @@ pub(crate) unsafe extern "C" fn ibv_detach_mcast(
     _lid: u16,
 ) -> c_int {
     // SAFETY: the program has made it, and names a group.
-    let done = unsafe { Qp::of(qp).map(|ours| (ours, gid_of(&*gid))) }.and_then(|(ours, group)| {
-        ours.pair()?.detach_multicast(group).map_err(errno::of)?;
-        ours.groups -= 1;
-        Ok(())
-    });
+    let done = unsafe { Qp::of(qp).map(|ours| (ours, gid_of(&*gid))) }
+        .and_then(|(ours, group)| ours.pair()?.detach_multicast(group).map_err(errno::of));
     errno::positive(done)
 }
 

@@ -29,13 +29,19 @@ pub(crate) struct Session {
     /// The program has the address of `table.verbs.context`.
     pub(crate) table: verbs_context_of_today,
     pub(crate) device: &'static Device,
+    /// What it has of the adapter, until it is closed.
+    open: Option<Open>,
+    objects: Mutex<Objects>,
+    life: Life,
+}
+
+/// What an open context has of its adapter, and of the kernel.
+pub(crate) struct Open {
     /// With events of its own.
     pub(crate) context: Context,
     pub(crate) events: AsyncEvents,
     /// `cmd_fd`: names the session to whoever imports it.
     pub(crate) command: OwnedFd,
-    objects: Mutex<Objects>,
-    life: Life,
 }
 
 /// Which objects there are.
@@ -102,8 +108,9 @@ impl Session {
         context: Context,
         command: OwnedFd,
     ) -> Box<Self> {
-        let (events, life) = (context.async_events(), Life::now());
-        Box::new(Self { table, device, context, events, command, objects: Mutex::default(), life })
+        let events = context.async_events();
+        let open = Some(Open { context, events, command });
+        Box::new(Self { table, device, open, objects: Mutex::default(), life: Life::now() })
     }
 
     /// The address that the program has.
@@ -129,6 +136,16 @@ impl Session {
         if session.life.goes_on() { Ok(session) } else { Err(libc::EIO) }
     }
 
+    /// What it has while it is open.
+    pub(crate) fn open(&self) -> Done<&Open> {
+        self.open.as_ref().ok_or(libc::EIO)
+    }
+
+    /// The adapter, while it is open.
+    pub(crate) fn context(&self) -> Done<&Context> {
+        self.open().map(|open| &open.context)
+    }
+
     /// Whether it was not opened by a process that forked.
     pub(crate) fn is_ours(&self) -> bool {
         self.life.goes_on()
@@ -138,14 +155,36 @@ impl Session {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the adapter's part out of all objects that are left. Says how many there were.
-    pub(crate) fn abandon(&self) -> usize {
-        let left = std::mem::take(&mut *self.objects()).all;
-        for (&address, entry) in &left {
+    /// Closes it: takes the adapter's part out of it and of all objects that are left. The program
+    /// may still destroy those, and the last one takes what remains of the session with it.
+    ///
+    /// # Safety
+    /// The context is one that was opened and not closed, and nobody else uses it.
+    pub(crate) unsafe fn close(context: *mut ibv_context) {
+        // SAFETY: the caller promises it.
+        let session = unsafe { &mut *Self::around(context) };
+        let objects = session.objects.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (&address, entry) in &objects.all {
             // SAFETY: an object that is in the list is there.
             unsafe { (entry.empty)(with_exposed_provenance_mut(address)) };
         }
-        left.len()
+        session.open = None;
+        // SAFETY: as above.
+        unsafe { Self::end_if_unused(context) };
+    }
+
+    /// A session that is closed ends with the last of its objects.
+    ///
+    /// # Safety
+    /// The session is there; if it is closed and has no objects, nobody uses it any more.
+    unsafe fn end_if_unused(context: *mut ibv_context) {
+        let session = Self::around(context);
+        // SAFETY: the caller promises it.
+        let is_over = unsafe { (*session).open.is_none() && (*session).objects().all.is_empty() };
+        if is_over {
+            // SAFETY: as above; made by `Session::new`.
+            drop(unsafe { Box::from_raw(session) });
+        }
     }
 
     /// By which number an object is imported.
@@ -192,19 +231,31 @@ pub(crate) trait Object: Sized {
         object
     }
 
-    /// The object behind what the program has.
+    /// The object behind what the program has, which other threads may use meanwhile.
     ///
     /// # Safety
     /// It was made and not destroyed.
-    unsafe fn of<'a>(public: *mut Self::Public) -> Done<&'a mut Self> {
+    unsafe fn of<'a>(public: *mut Self::Public) -> Done<&'a Self> {
         if public.is_null() {
             return Err(libc::EINVAL);
         }
         // SAFETY: the caller promises it, and the public struct is the first field of ours.
-        let object = unsafe { &mut *public.cast::<Self>() };
+        let object = unsafe { &*public.cast::<Self>() };
         // SAFETY: a context outlives its objects.
         unsafe { Session::of(object.context())? };
         Ok(object)
+    }
+
+    /// The same for a call beside which there is no other, as one that destroys it.
+    ///
+    /// # Safety
+    /// As [`Object::of`]; nobody else uses it.
+    unsafe fn alone<'a>(public: *mut Self::Public) -> Done<&'a mut Self> {
+        // SAFETY: the caller promises it.
+        unsafe {
+            Self::of(public)?;
+            Ok(&mut *public.cast::<Self>())
+        }
     }
 
     /// Whether it is an object of a process that forked; then destroying it forgets it.
@@ -222,9 +273,13 @@ pub(crate) trait Object: Sized {
     /// As [`Object::of`]; nobody uses it any more.
     unsafe fn take(public: *mut Self::Public) -> Box<Self> {
         let object = public.cast::<Self>();
-        // SAFETY: the caller promises it.
-        if let Ok(session) = unsafe { Session::of((*object).context()) } {
-            session.objects().all.remove(&object.expose_provenance());
+        // SAFETY: the caller promises it, and a session is there as long as its objects.
+        unsafe {
+            let context = (*object).context();
+            if let Ok(session) = Session::of(context) {
+                session.objects().all.remove(&object.expose_provenance());
+                Session::end_if_unused(context);
+            }
         }
         // SAFETY: made by `publish`.
         unsafe { Box::from_raw(object) }

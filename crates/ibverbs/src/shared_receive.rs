@@ -42,11 +42,16 @@ impl Srq {
         self.queue.as_ref().ok_or(libc::EIO)
     }
 
-    pub(crate) fn acknowledged(&mut self) -> Acknowledged {
-        Acknowledged {
-            mutex: &raw mut self.public.mutex,
-            cond: &raw mut self.public.cond,
-            completed: &raw mut self.public.events_completed,
+    /// # Safety
+    /// It is there.
+    pub(crate) const unsafe fn acknowledged(srq: *mut ibv_srq) -> Acknowledged {
+        // SAFETY: the caller promises it.
+        unsafe {
+            Acknowledged {
+                mutex: &raw mut (*srq).mutex,
+                cond: &raw mut (*srq).cond,
+                completed: &raw mut (*srq).events_completed,
+            }
         }
     }
 }
@@ -166,11 +171,12 @@ unsafe fn destroy(srq: *mut ibv_srq) -> Done {
         if Srq::is_inherited(srq) {
             return Ok(());
         }
-        let ours = Srq::of(srq)?;
+        let ours = Srq::alone(srq)?;
         ours.users.none_left()?;
         Session::of(ours.public.context)?.objects().shared_receives.remove(&ours.public.handle);
         ours.queue = None;
-        ours.acknowledged().wait_for(ours.told_async.load(Ordering::Relaxed));
+        let told = ours.told_async.load(Ordering::Relaxed);
+        Srq::acknowledged(srq).wait_for(told);
         drop(Srq::take(srq));
     }
     Ok(())

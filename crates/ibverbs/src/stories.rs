@@ -9,6 +9,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use roxe_verbs::{Completion, CompletionStatus, QueuePair};
 
+use crate::exit;
 use crate::import;
 use crate::layout::{ibv_ah_attr, ibv_context};
 use crate::queue_pair;
@@ -39,14 +40,17 @@ pub(crate) fn begin() {
 
 /// Many programs end without destroying anything.
 extern "C" fn at_exit() {
-    import::each(|session| {
-        let objects = session.objects();
-        for &pair in objects.queue_pairs.values() {
-            // SAFETY: it is in the list, and the list is locked.
-            if let Some(pair) = unsafe { &(*pair).pair } {
-                of_end(session, pair);
+    exit::in_time(|| {
+        let _: Option<()> = import::find_in_ours(|session| {
+            let objects = session.objects();
+            for &pair in objects.queue_pairs.values() {
+                // SAFETY: it is in the list, and the list is locked.
+                if let Some(pair) = unsafe { &(*pair).pair } {
+                    of_end(session, pair);
+                }
             }
-        }
+            None
+        });
     });
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use roxe_verbs::StaticRate;
 
-/// The text at a number, or the last one.
+/// The text at a number, or "unknown".
 fn at(texts: &'static [&'static CStr], number: c_int) -> *const c_char {
     let found = usize::try_from(number).ok().and_then(|number| texts.get(number));
     found.unwrap_or(&c"unknown").as_ptr()

@@ -1,6 +1,7 @@
 //! Work requests of `ibv_wr_start` and what follows: each is built by calls, and all are posted
 //! together.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,12 +26,19 @@ use crate::queue_pair::Qp;
 use crate::session::Object as _;
 use crate::work::target_of;
 
-/// Requests that are being built. It keeps its room.
+/// What `ibv_wr_start` and the calls behind it build.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// A thread builds.
     taken: AtomicBool,
-    requests: Vec<Built>,
+    /// For whoever builds.
+    requests: UnsafeCell<Requests>,
+}
+
+/// Requests that are being built. They keep their room.
+#[derive(Default)]
+struct Requests {
+    all: Vec<Built>,
     sges: Vec<Sge>,
     bytes: Vec<u8>,
     /// The first mistake.
@@ -53,9 +61,6 @@ enum Place {
     Sges(Range<usize>),
     Bytes(Range<usize>),
 }
-
-// SAFETY: whoever builds has the batch for itself, and the windows are the program's.
-unsafe impl Send for Batch {}
 
 /// What queue pairs of a service can be asked for.
 pub(crate) fn operations_of(service: ServiceType) -> u64 {
@@ -102,12 +107,14 @@ pub(crate) fn offer(qp: &mut ibv_qp_ex, operations: u64) {
     qp.wr_abort = Some(abort);
 }
 
-/// The batch that this thread builds, and the fields that the program sets for each request.
-unsafe fn building<'a>(qp: *mut ibv_qp_ex) -> Option<(&'a mut Batch, u64, u32)> {
+/// What this thread builds, and the fields that the program sets for each request.
+unsafe fn building<'a>(qp: *mut ibv_qp_ex) -> Option<(&'a mut Requests, u64, u32)> {
     // SAFETY: the program has made it, and only this thread builds.
-    let ours = unsafe { &mut *qp.cast::<Qp>() };
-    let (wr_id, flags) = (ours.public.wr_id, ours.public.wr_flags);
-    Some((ours.batch.as_deref_mut()?, wr_id, flags))
+    unsafe {
+        let ours = &*qp.cast::<Qp>();
+        let batch = ours.batch.as_deref()?;
+        Some((&mut *batch.requests.get(), (*qp).wr_id, (*qp).wr_flags))
+    }
 }
 
 /// One more request.
@@ -115,16 +122,16 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: SendOperation) {
     // SAFETY: the caller promises it.
     if let Some((batch, wr_id, flags)) = unsafe { building(qp) } {
         let data = Place::Sges(0..0);
-        batch.requests.push(Built { wr_id, flags, operation, data, target: None });
+        batch.all.push(Built { wr_id, flags, operation, data, target: None });
     }
 }
 
 /// What the last request begun is set.
-unsafe fn set(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Batch) -> Option<Place>) {
+unsafe fn set(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Requests) -> Option<Place>) {
     // SAFETY: the caller promises it.
     let Some((batch, ..)) = (unsafe { building(qp) }) else { return };
     let place = change(batch);
-    match (place, batch.requests.last_mut()) {
+    match (place, batch.all.last_mut()) {
         (Some(place), Some(request)) => request.data = place,
         (Some(_), None) => batch.mistake = Some(libc::EINVAL),
         (None, _) => {}
@@ -224,7 +231,7 @@ unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, 
     unsafe {
         let target = target_of(ah, qpn, q_key);
         set(qp, |batch| {
-            batch.requests.last_mut()?.target = target;
+            batch.all.last_mut()?.target = target;
             None
         });
     }
@@ -301,26 +308,27 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
 unsafe fn post(qp: *mut ibv_qp_ex) -> Done {
     // SAFETY: the caller promises it.
     let ours = unsafe { Qp::of(qp.cast())? };
-    let batch = ours.batch.as_deref().ok_or(libc::EINVAL)?;
+    // SAFETY: the program builds.
+    let (batch, ..) = unsafe { building(qp) }.ok_or(libc::EINVAL)?;
     batch.mistake.map_or(Ok(()), Err)?;
-    ours.pair()?.post_sends(|post| {
-        batch.requests.iter().try_for_each(|built| {
-            let has = |flag| built.flags & flag != 0;
-            let request = SendRequest {
-                wr_id: built.wr_id,
-                operation: built.operation,
-                data: match &built.data {
-                    Place::Sges(range) => Data::Regions(&batch.sges[range.clone()]),
-                    Place::Bytes(range) => Data::Inline(&batch.bytes[range.clone()]),
-                },
-                signaled: has(IBV_SEND_SIGNALED),
-                solicited: has(IBV_SEND_SOLICITED),
-                fence: has(IBV_SEND_FENCE),
-                target: built.target,
-            };
-            post(&request).map_err(errno::of_post)
-        })
-    })?;
+    let request = |index: usize| {
+        let built = &batch.all[index];
+        let has = |flag| built.flags & flag != 0;
+        SendRequest {
+            wr_id: built.wr_id,
+            operation: built.operation,
+            data: match &built.data {
+                Place::Sges(range) => Data::Regions(&batch.sges[range.clone()]),
+                Place::Bytes(range) => Data::Inline(&batch.bytes[range.clone()]),
+            },
+            signaled: has(IBV_SEND_SIGNALED),
+            solicited: has(IBV_SEND_SOLICITED),
+            fence: has(IBV_SEND_FENCE),
+            target: built.target,
+        }
+    };
+    let posted = ours.pair()?.post_all(batch.all.len(), request);
+    posted.map_err(|refused| errno::of_post(refused.reason))?;
     for &(mw, key) in &batch.bound {
         // SAFETY: the program has made it. It has its new key from here on.
         unsafe { (*mw).rkey = key };
@@ -332,10 +340,13 @@ unsafe fn post(qp: *mut ibv_qp_ex) -> Done {
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the program builds, and is done with it.
     let Some((batch, ..)) = (unsafe { building(qp) }) else { return };
-    batch.requests.clear();
+    batch.all.clear();
     batch.sges.clear();
     batch.bytes.clear();
     batch.bound.clear();
     batch.mistake = None;
-    batch.taken.store(false, Ordering::Release);
+    // SAFETY: as above; only what all threads may do.
+    if let Some(batch) = unsafe { &(*qp.cast::<Qp>()).batch } {
+        batch.taken.store(false, Ordering::Release);
+    }
 }

@@ -336,16 +336,33 @@ impl QueuePair {
         request: &SendRequest<'_>,
         adapter: &mut impl Adapter,
     ) -> Result<(), PostError> {
-        if !self.state.takes_sends() {
-            return Err(PostError::WrongState);
-        }
-        request.check(self.service)?;
+        self.check_kind(request)?;
         let signaled = request.signaled || self.signal_all;
         self.requester.queue.push(request, signaled)?;
         if matches!(self.state, QpState::Error | QpState::SqError) {
             self.requester.fail(None, &self.attributes, adapter);
         }
         Ok(())
+    }
+
+    /// Whether it would take a send request behind `ahead` more that are to be posted before.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    pub fn check_send(&self, request: &SendRequest<'_>, ahead: usize) -> Result<(), PostError> {
+        self.check_kind(request)?;
+        // What is flushed at once takes no room.
+        let flushes = matches!(self.state, QpState::Error | QpState::SqError);
+        self.requester.queue.check(request, if flushes { 0 } else { ahead }).map(|_| ())
+    }
+
+    /// Whether a request is of a kind that it takes now.
+    fn check_kind(&self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        if self.state.takes_sends() {
+            request.check(self.service)
+        } else {
+            Err(PostError::WrongState)
+        }
     }
 
     /// Takes in a packet that is meant for this queue pair, comes from its peer and has the right

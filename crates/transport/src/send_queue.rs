@@ -117,28 +117,7 @@ impl SendQueue {
         request: &SendRequest<'_>,
         signaled: bool,
     ) -> Result<(), PostError> {
-        let SendCapacity { depth, max_sge, max_inline } = self.capacity;
-        if self.wqes.len() >= depth as usize {
-            return Err(PostError::QueueFull { depth });
-        }
-        match request.data {
-            Data::Regions(sges) if sges.len() > max_sge as usize => {
-                return Err(PostError::TooManySegments { given: sges.len(), max: max_sge });
-            }
-            Data::Inline(bytes) if bytes.len() > max_inline as usize => {
-                return Err(PostError::InlineTooLong { given: bytes.len(), max: max_inline });
-            }
-            Data::Regions(_) | Data::Inline(_) => {}
-        }
-        let len = match request.operation {
-            SendOperation::Flush { len, .. } => u64::from(len),
-            _ => request.data.len(),
-        };
-        let too_long = PostError::MessageTooLong { len };
-        let len = u32::try_from(len).map_err(|_| too_long)?;
-        if len > MAX_MESSAGE_LEN {
-            return Err(too_long);
-        }
+        let len = self.check(request, 0)?;
         let stored = self.store(request.data);
         if let Some(target) = request.target {
             self.beside().targets.push_back(target);
@@ -159,6 +138,30 @@ impl SendQueue {
             done: false,
         });
         Ok(())
+    }
+
+    /// Whether it would take a request behind `ahead` more; says how many bytes the message has.
+    pub(crate) fn check(&self, request: &SendRequest<'_>, ahead: usize) -> Result<u32, PostError> {
+        let SendCapacity { depth, max_sge, max_inline } = self.capacity;
+        if self.wqes.len() + ahead >= depth as usize {
+            return Err(PostError::QueueFull { depth });
+        }
+        match request.data {
+            Data::Regions(sges) if sges.len() > max_sge as usize => {
+                return Err(PostError::TooManySegments { given: sges.len(), max: max_sge });
+            }
+            Data::Inline(bytes) if bytes.len() > max_inline as usize => {
+                return Err(PostError::InlineTooLong { given: bytes.len(), max: max_inline });
+            }
+            Data::Regions(_) | Data::Inline(_) => {}
+        }
+        let len = match request.operation {
+            SendOperation::Flush { len, .. } => u64::from(len),
+            _ => request.data.len(),
+        };
+        let too_long = PostError::MessageTooLong { len };
+        let len = u32::try_from(len).map_err(|_| too_long)?;
+        if len > MAX_MESSAGE_LEN { Err(too_long) } else { Ok(len) }
     }
 
     fn beside(&mut self) -> &mut Beside {

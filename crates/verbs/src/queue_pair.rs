@@ -1,6 +1,6 @@
 //! Queue pairs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use roxe_device::address_handle::AddressVector;
 use roxe_device::{
@@ -38,8 +38,6 @@ struct Inner {
     qpn: Qpn,
     /// The PSN of its first request, unless raw attributes say another.
     psn: Psn,
-    /// The multicast groups that it is in.
-    groups: Mutex<Vec<Gid>>,
 }
 
 /// Posts one request to a send queue.
@@ -202,7 +200,6 @@ impl<'a> QueuePairBuilder<'a> {
             service,
             qpn,
             psn: Psn::new(seed() as u32),
-            groups: Mutex::default(),
         };
         Ok(QueuePair { inner: Arc::new(inner) })
     }
@@ -425,6 +422,30 @@ impl QueuePair {
         self.context().post(|driver| call(&mut |request| driver.device.post_send(qpn, request)))
     }
 
+    /// Posts `count` requests, which `request` makes by their index, in this order, or none of
+    /// them: `ibv_wr_complete`. It is asked for each of several twice, and is to say the same.
+    ///
+    /// # Errors
+    /// [`BadRequest`]: which was refused.
+    pub fn post_all<'a>(
+        &self,
+        count: usize,
+        request: impl Fn(usize) -> SendRequest<'a>,
+    ) -> Result<(), BadRequest> {
+        let qpn = self.qpn();
+        let refused = |index| move |reason| BadRequest { index, reason };
+        self.context().post(|driver| {
+            // One alone is taken or not as it is.
+            for index in (0..count).filter(|_| count > 1) {
+                let checked = driver.device.check_send(qpn, &request(index), index);
+                checked.map_err(refused(index))?;
+            }
+            (0..count).try_for_each(|index| {
+                driver.device.post_send(qpn, &request(index)).map_err(refused(index))
+            })
+        })
+    }
+
     /// Posts receives as `call` makes them, with the adapter in hand once for all.
     pub fn post_receives<R>(&self, call: impl FnOnce(PostReceive<'_>) -> R) -> R {
         let qpn = self.qpn();
@@ -447,10 +468,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Verb`].
     pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
-        self.context().with(|driver| driver.device.attach_multicast(group, self.qpn()))?;
-        let mut groups = self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        groups.push(group);
-        Ok(())
+        Ok(self.context().with(|driver| driver.device.attach_multicast(group, self.qpn()))?)
     }
 
     /// They are no more: `ibv_detach_mcast`.
@@ -458,10 +476,13 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Verb`].
     pub fn detach_multicast(&self, group: Gid) -> Result<(), Error> {
-        self.context().with(|driver| driver.device.detach_multicast(group, self.qpn()))?;
-        let mut groups = self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        groups.retain(|known| *known != group);
-        Ok(())
+        Ok(self.context().with(|driver| driver.device.detach_multicast(group, self.qpn()))?)
+    }
+
+    /// Whether it is in some multicast group.
+    pub fn is_in_a_group(&self) -> bool {
+        let qpn = self.qpn();
+        self.context().with(|driver| driver.device.multicast().check_destroy(qpn).is_err())
     }
 
     /// What is known of it: why it ended, its last frames, what was dropped.
@@ -486,10 +507,12 @@ impl QueuePair {
 impl Drop for Inner {
     fn drop(&mut self) {
         let qpn = self.qpn;
-        let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.domain.context().with(|driver| {
             driver.acknowledge();
-            for &group in &*groups {
+            let groups = driver.device.multicast().iter();
+            let groups = groups.filter(|(_, members)| members.contains(&qpn));
+            let groups: Vec<_> = groups.map(|(group, _)| group).collect();
+            for group in groups {
                 let _ = driver.device.detach_multicast(group, qpn);
             }
             let gone: Result<(), VerbError> = driver.device.destroy_queue_pair(qpn);

@@ -375,6 +375,29 @@ fn requests_that_nobody_took_are_refused_with_their_listener() {
     assert_eq!(again.bind(to).unwrap(), to);
 }
 
+/// Whoever moves a listener to another channel hears there what follows of its requests, too.
+#[test]
+fn requests_that_nobody_took_move_with_their_listener() {
+    let [one, other] = adapters::joined_by_memory();
+    let [here, old, new] = [(); 3].map(|()| EventChannel::new().unwrap());
+    let listener = CmId::new(&other, &old, PortSpace::Tcp);
+    let to = listener.bind(port_of(&other, 0)).unwrap();
+    listener.listen(8).unwrap();
+    let caller = CmId::new(&one, &here, PortSpace::Tcp);
+    caller.resolve_address(None, to, PATIENCE).unwrap();
+    assert_eq!(next(&here).kind, CmEventKind::AddressResolved);
+    let (asking, answering) = (Connection::new(&one).unwrap(), Connection::new(&other).unwrap());
+    caller.connect(&CmParameters::of(asking.queue_pair())).unwrap();
+    let request = next(&old).request().unwrap();
+    listener.migrate(&new);
+    let answer = listener.take(request).unwrap();
+    answer.accept(&CmParameters::of(answering.queue_pair())).unwrap();
+    assert!(matches!(next(&here).kind, CmEventKind::ConnectResponse(_)));
+    caller.establish().unwrap();
+    assert_eq!(next(&new), CmEvent { id: answer.key(), kind: CmEventKind::Established });
+    assert_eq!(old.try_next(), None);
+}
+
 /// Whoever asks and gives up again and again leaves nothing behind.
 #[test]
 fn a_request_that_was_given_up_is_not_told_any_more() {

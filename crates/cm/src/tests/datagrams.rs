@@ -1,13 +1,13 @@
 //! Service ID resolution: SIDR_REQ and SIDR_REP.
 
-use roxe_wire::mad::Message;
-use roxe_wire::mad::cm::{CommId, SidrReply, SidrRequest, SidrStatus};
+use roxe_wire::mad::cm::{CommId, ServiceId, SidrReply, SidrRequest, SidrStatus};
+use roxe_wire::mad::{Mad, Message};
 use roxe_wire::{QKey, Qpn};
 
 use super::pair::{CLIENT, Pair, SERVER, bytes, events, sent, turned};
 use crate::{
     Answer, CallError, Event, GidPair, Ignored, Listen, PortSpace, QuestionId, ResolutionId,
-    Resolve,
+    Resolve, Transmit,
 };
 
 fn path() -> GidPair {
@@ -125,6 +125,79 @@ fn a_question_that_comes_twice_is_one() {
     assert_eq!(pair.server.counters().duplicates, 1);
 }
 
+/// What a client asks, which the server has not heard.
+fn first_request(pair: &mut Pair) -> SidrRequest {
+    pair.client.resolve(pair.now, &Resolve::port(path(), 5, 7174)).unwrap();
+    match &sent(&mut pair.client)[..] {
+        [Transmit { mad: Mad { message: Message::SidrRequest(request), .. }, .. }] => *request,
+        other => panic!("no SIDR_REQ: {other:?}"),
+    }
+}
+
+/// Asks for the service of a port under the same number.
+fn ask(pair: &mut Pair, request: SidrRequest, port: u16) {
+    let service_id = ServiceId::from_port(PortSpace::Udp, port);
+    let message = Message::SidrRequest(SidrRequest { service_id, ..request });
+    pair.server.handle_mad(pair.now, turned(path()), &bytes(&Mad::new(0, message)));
+}
+
+/// Who begins anew uses its numbers again, for another service perhaps.
+#[test]
+fn a_question_for_another_service_is_not_the_old_one_again() {
+    for is_answered in [false, true] {
+        let mut pair = Pair::new();
+        for port in [7174, 7175] {
+            pair.server.listen(Listen::port(PortSpace::Udp, port, 1)).unwrap();
+        }
+        let request = first_request(&mut pair);
+        ask(&mut pair, request, 7174);
+        let mut last = asked(&mut pair);
+        for port in [7175, 7174] {
+            if is_answered {
+                pair.server.answer(pair.now, last, SERVE, &[]).unwrap();
+                sent(&mut pair.server);
+            }
+            ask(&mut pair, request, port);
+            let question = asked(&mut pair);
+            let late = pair.server.answer(pair.now, last, SERVE, &[]);
+            assert_eq!(late, Err(CallError::Gone));
+            assert!(sent(&mut pair.server).is_empty());
+            last = question;
+        }
+        pair.server.answer(pair.now, last, SERVE, &[]).unwrap();
+        ask(&mut pair, request, 7174);
+        assert_eq!(pair.server.counters().duplicates, 1);
+        let replies = sent(&mut pair.server);
+        assert_eq!(replies.len(), 2, "and again");
+        for reply in replies {
+            let Message::SidrReply(reply) = reply.mad.message else { panic!("no SIDR_REP") };
+            assert_eq!(reply.service_id.port(), Some((PortSpace::Udp, 7174)));
+        }
+        pair.settle_but(|_| true);
+        assert_eq!(pair.server.len(), 0);
+    }
+}
+
+/// Who asks for ever other things is not told of without end.
+#[test]
+fn a_question_that_was_given_up_keeps_its_place_until_it_is_answered() {
+    let mut pair = Pair::new();
+    for port in [7174, 7175] {
+        pair.server.listen(Listen::port(PortSpace::Udp, port, 1)).unwrap();
+    }
+    let request = first_request(&mut pair);
+    for port in [7174, 7175, 7174, 7175, 7174] {
+        ask(&mut pair, request, port);
+    }
+    let questions = events(&mut pair.server);
+    let [Event::Question { question: first, .. }, Event::Question { .. }] = &questions[..] else {
+        panic!("more than one of each: {questions:?}")
+    };
+    assert_eq!(pair.server.answer(pair.now, *first, SERVE, &[]), Err(CallError::Gone));
+    ask(&mut pair, request, 7174);
+    asked(&mut pair);
+}
+
 #[test]
 fn a_silent_host_is_given_up() {
     let mut pair = Pair::new();
@@ -175,11 +248,11 @@ fn answers_from_elsewhere_and_questions_from_nobody_are_ignored() {
     let [asked] = &sent(&mut pair.client)[..] else { panic!("no SIDR_REQ") };
     let Message::SidrRequest(request) = asked.mad.message else { panic!("no SIDR_REQ") };
     let reply = SidrReply { request_id: request.request_id, ..SidrReply::default() };
-    let mad = roxe_wire::mad::Mad::new(0, Message::SidrReply(reply));
+    let mad = Mad::new(0, Message::SidrReply(reply));
     pair.client.handle_mad(pair.now, GidPair::new(CLIENT, CLIENT), &bytes(&mad));
     assert_eq!(pair.client.counters().ignored(Ignored::Foreign), 1);
     let nameless = SidrRequest { request_id: CommId(0), ..request };
-    let mad = roxe_wire::mad::Mad::new(0, Message::SidrRequest(nameless));
+    let mad = Mad::new(0, Message::SidrRequest(nameless));
     pair.server.handle_mad(pair.now, turned(path()), &bytes(&mad));
     assert_eq!(pair.server.counters().ignored(Ignored::NoCommId), 1);
     assert_eq!((pair.client.len(), pair.server.len()), (1, 0));

@@ -10,6 +10,7 @@ use crate::congestion::with_ect;
 use crate::device::Device;
 use crate::gid_table::GidEntry;
 use crate::host_memory::HostMemory;
+use crate::multicast::MulticastGroups;
 use crate::path::Path;
 use crate::protection_domain::Pd;
 
@@ -80,5 +81,10 @@ impl<H: HostMemory> Device<H> {
     pub fn detach_multicast(&mut self, group: Gid, qpn: Qpn) -> Result<(), VerbError> {
         self.tables.groups.detach(group, qpn)?;
         Ok(())
+    }
+
+    /// All groups and their members.
+    pub const fn multicast(&self) -> &MulticastGroups {
+        &self.tables.groups
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Adapter {
     pub(crate) verbs: *mut ibv_context,
     /// For who has no protection domain of his own.
     pub(crate) pd: *mut ibv_pd,
-    pub(crate) context: &'static Context,
+    pub(crate) context: Context,
     device: usize,
     life: Life,
 }
@@ -49,10 +49,10 @@ pub(crate) fn all() -> Vec<&'static Adapter> {
         // SAFETY: the device is from the list, and what it makes is not given to anybody else.
         let opened = unsafe {
             let verbs = ibv_open_device(device);
-            Session::of(verbs).map(|session| Adapter {
+            Session::of(verbs).and_then(Session::context).map(|context| Adapter {
                 verbs,
                 pd: ibv_alloc_pd(verbs),
-                context: &session.context,
+                context: context.clone(),
                 device: device.addr(),
                 life: Life::now(),
             })

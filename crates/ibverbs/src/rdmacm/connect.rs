@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::slice;
 
-use roxe_verbs::cm::{CmParameters, RejectReason};
-use roxe_verbs::{QpState, Qpn, ServiceType};
+use roxe_verbs::cm::{CallError, CmError, CmParameters, RejectReason};
+use roxe_verbs::{Error, QpState, Qpn, ServiceType};
 
 use crate::errno::{self, Done};
 use crate::layout::{IBV_EVENT_COMM_EST, IBV_QPT_UC, ibv_ece};
@@ -228,8 +228,12 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
         Private::of(id).and_then(|private| {
             let end = private.end()?;
             queues::move_to_error(id);
-            end.cm.disconnect().map_err(errno::of)?;
-            complete(id)
+            match end.cm.disconnect() {
+                Ok(()) => complete(id),
+                // It is over, or never stood. That is what was asked for, and nothing follows.
+                Err(Error::Cm(CmError::Call(CallError::Gone | CallError::WrongState))) => Ok(()),
+                Err(error) => Err(errno::of(error)),
+            }
         })
     })
 }

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, mpsc};
-use std::time::Duration;
-use std::{mem, ptr, thread};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::{mem, ptr};
 
 use roxe_verbs::Gid;
 use roxe_verbs::cm::{CmId, CmIdKey, CmOptions, PortSpace};
 
 use crate::errno::{self, Done};
+use crate::exit;
 use crate::layout::{IBV_QPT_RC, IBV_QPT_UD, ibv_qp_init_attr};
 use crate::rdmacm::adapter::Adapter;
 use crate::rdmacm::address;
@@ -100,7 +100,7 @@ impl End {
     pub(crate) unsafe fn new(id: *mut rdma_cm_id, adapter: &'static Adapter) -> Done<Arc<Self>> {
         // SAFETY: the caller promises it.
         let (private, channel) = unsafe { (Private::of(id)?, Channel::of((*id).channel)?) };
-        let cm = CmId::new(adapter.context, &channel.events, private.space);
+        let cm = CmId::new(&adapter.context, &channel.events, private.space);
         cm.set_options(private.state().options);
         ids().insert(cm.key(), id.expose_provenance());
         Ok(Arc::new(Self { cm, adapter }))
@@ -157,16 +157,8 @@ pub(crate) fn part_at_exit() {
     extern "C" fn part() {
         let last = *LAST.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_some_and(Life::goes_on) {
-            // Whoever ends may hold a lock: nobody waits for ever.
-            let (done, wait) = mpsc::channel();
-            let parts = thread::Builder::new().spawn(move || {
-                part_from_all();
-                done.send(())
-            });
-            // Without a thread to be had the peers find out by themselves.
-            if parts.is_ok() {
-                let _ = wait.recv_timeout(PARTING);
-            }
+            // Else the peers find out by themselves.
+            exit::in_time(part_from_all);
         }
     }
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Life::now());
@@ -176,9 +168,6 @@ pub(crate) fn part_at_exit() {
         let _ = unsafe { libc::atexit(part) };
     });
 }
-
-/// How long a process that ends takes for it at most.
-const PARTING: Duration = Duration::from_secs(1);
 
 fn part_from_all() {
     sockets::part_from_all();

@@ -17,7 +17,7 @@ use crate::layout::{
     ibv_srq_init_attr_ex,
 };
 use crate::queue_pair::{
-    create_qp_ex, ibv_destroy_qp, ibv_modify_qp, number as number_of, state as state_of,
+    create_qp_ex, extended, ibv_destroy_qp, ibv_modify_qp, number as number_of, state as state_of,
 };
 use crate::rdmacm::id::Private;
 use crate::rdmacm::layout::rdma_cm_id;
@@ -52,12 +52,7 @@ pub(crate) unsafe fn create_short(
     // SAFETY: the caller promises it.
     unsafe {
         let short = attr.as_mut().ok_or(libc::EINVAL)?;
-        // All of it being zero is a value that it may have.
-        let mut wanted: ibv_qp_init_attr_ex = mem::zeroed();
-        wanted.qp_context = short.qp_context;
-        (wanted.send_cq, wanted.recv_cq, wanted.srq) = (short.send_cq, short.recv_cq, short.srq);
-        (wanted.cap, wanted.qp_type) = (short.cap, short.qp_type);
-        wanted.sq_sig_all = short.sq_sig_all;
+        let mut wanted = extended(short);
         if !pd.is_null() {
             (wanted.comp_mask, wanted.pd) = (IBV_QP_INIT_ATTR_PD, pd);
         }

@@ -49,18 +49,49 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, address: SocketAddr) -> Done {
         // Any address of IPv6 is any of IPv4 too, unless the program says otherwise.
         let both = address.is_ipv6() && !private.state().one_family;
         let four = both.then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let (mut port, mut ends) = (address.port(), Vec::new());
-        for adapter in all {
-            for any in [Some(address.ip()), four].into_iter().flatten() {
-                let end = End::new(id, adapter)?;
-                port = end.cm.bind(SocketAddr::new(any, port)).map_err(errno::of)?.port();
-                ends.push(end);
+        let families: Vec<_> = [Some(address.ip()), four].into_iter().flatten().collect();
+        // A port that is free on the first adapter may be taken on another. Those that were in vain
+        // stay bound until one is found, so that none is tried twice.
+        let mut in_vain = Vec::new();
+        let (port, ends) = loop {
+            let mut ends = Vec::new();
+            match bind_to_all(id, &all, &families, address.port(), &mut ends) {
+                Ok(port) => break (port, ends),
+                Err(libc::EADDRINUSE) if address.port() == 0 && in_vain.len() < TRIES => {
+                    in_vain.push(ends);
+                }
+                Err(errno) => return Err(errno),
             }
-        }
+        };
         show_addresses(id, Some(SocketAddr::new(address.ip(), port)), None);
         private.state().ends = ends;
     }
     Ok(())
+}
+
+/// Ports that are tried for whoever does not care.
+const TRIES: usize = 256;
+
+/// Binds new ends at the same port of all adapters; port 0 is any that the first of them has free.
+///
+/// # Safety
+/// The identifier is there.
+unsafe fn bind_to_all(
+    id: *mut rdma_cm_id,
+    adapters: &[&'static Adapter],
+    families: &[IpAddr],
+    mut port: u16,
+    ends: &mut Vec<Arc<End>>,
+) -> Done<u16> {
+    for adapter in adapters {
+        for &any in families {
+            // SAFETY: the caller promises it.
+            let end = unsafe { End::new(id, adapter)? };
+            port = end.cm.bind(SocketAddr::new(any, port)).map_err(errno::of)?.port();
+            ends.push(end);
+        }
+    }
+    Ok(port)
 }
 
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(

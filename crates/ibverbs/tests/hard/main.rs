@@ -8,6 +8,7 @@ mod namespace;
 mod ours;
 mod suite;
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio, id};
 use std::time::{Duration, Instant};
@@ -95,6 +96,59 @@ fn a_program_may_fork_before_it_opens_an_adapter_and_behind_it() {
 }
 
 #[test]
+fn an_adapter_that_is_closed_with_objects_left_can_be_opened_again() {
+    let said = Program::new("closes", include_str!("closes.c")).run("udp:127.0.10.14");
+    assert_eq!(said, "close 0, threads 1, again; of what is left: 16 5 0 0 0 0\n");
+}
+
+#[test]
+fn a_batch_is_posted_as_a_whole_or_not_at_all() {
+    let said = Program::new("batch", include_str!("batch.c")).run("udp:127.0.10.15");
+    let expected = "one too many: 12\n\
+                    a wrong one: 22\n\
+                    behind a window: 12, key 1\n\
+                    as many as fit: 0: 0 1 2 3 4 5 6 7, and 0\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_queue_pair_is_in_a_group_once() {
+    let said = Program::new("groups", include_str!("groups.c")).run("udp:127.0.10.16");
+    let expected = "attach 0 0 0, detach 0 22, destroy 16, detach 0, destroy 0\n";
+    assert_eq!(said, expected);
+}
+
+/// Linux says so in every state of a connection; what has none is no connection.
+#[test]
+fn what_never_stood_or_is_over_can_be_disconnected() {
+    let program = Program::new("over", include_str!("over.c"));
+    let mut command = program.command("udp:127.0.10.17");
+    let said = printed(&command.arg("127.0.10.17").output().expect("it runs"));
+    let expected = "a listener: -1 22\n\
+                    before it stands: 0\n\
+                    the other was first: 0\n\
+                    long over: 0 0\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn any_port_at_any_address_is_free_on_all_adapters() {
+    let program = Program::new("ports", include_str!("ports.c"));
+    let mut command = program.command("udp:127.0.10.18;udp:127.0.10.19");
+    let output = command.args(["127.0.10.18", "127.0.10.19"]).output().expect("it runs");
+    assert_eq!(printed(&output), "any: 1, taken: 0\n");
+}
+
+#[test]
+fn a_child_gives_up_what_it_inherited() {
+    let said = Program::new("inherits", include_str!("inherits.c")).run("udp:127.0.10.20");
+    let expected = "child: 0 0 0 0 0 0\n\
+                    parent: 0 0\n\
+                    to where nothing is: -4 1, on demand: 0\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn two_processes_share_an_adapter_and_its_address() {
     let said = Program::new("share", include_str!("share.c")).run("host:127.0.10.10");
     assert_eq!(said, "both\n");
@@ -154,7 +208,8 @@ fn killed_at_any_moment(start: impl Fn(&mut Command) -> Child, program: &Program
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let mut victim = start(&mut program.command(device));
         thread::sleep(Duration::from_micros(u64::from(random >> 16)));
-        victim.kill().and_then(|()| victim.wait()).expect("it is ours");
+        let ended = victim.kill().and_then(|()| victim.wait()).expect("it is ours");
+        assert_eq!(ended.signal(), Some(libc::SIGKILL), "round {round}: it ended by itself");
         let next = start(program.command(device).arg("once"));
         let said = printed(&next.wait_with_output().expect("it runs"));
         assert_eq!(said, "all of it\n", "round {round}");

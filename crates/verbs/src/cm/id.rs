@@ -138,16 +138,25 @@ impl CmId {
         self.with(|record, _| record.options = options);
     }
 
-    /// Events go there from now on, also those that wait: `rdma_migrate_id`.
+    /// Events go there from now on, also those that wait, and those of requests that nobody has
+    /// taken yet: `rdma_migrate_id`.
     pub fn migrate(&self, channel: &EventChannel) {
-        self.with(|record, _| {
-            let old = std::mem::replace(&mut record.channel, Arc::clone(&channel.0));
+        self.shared().with(|state, _| {
+            let State { ids, .. } = state;
+            let is_moved = |id: CmIdKey, record: &Record| {
+                id == self.key || record.untaken_of == Some(self.key)
+            };
             let mut moved = Vec::new();
+            // All of them have the same channel.
+            let old = &ids.get(&self.key).expect("it lives as long as its handle").channel;
             old.retain(|event| {
-                let stays = event.id != self.key;
+                let stays = !ids.get(&event.id).is_some_and(|record| is_moved(event.id, record));
                 moved.extend((!stays).then(|| event.clone()));
                 stays
             });
+            for (_, record) in ids.iter_mut().filter(|(id, record)| is_moved(**id, record)) {
+                record.channel = Arc::clone(&channel.0);
+            }
             moved.into_iter().for_each(|event| channel.0.put(event));
         });
     }
