@@ -161,7 +161,8 @@ impl Agent {
     /// Answers a question. Up to 136 bytes of private data.
     ///
     /// # Errors
-    /// [`CallError::Gone`] also when it is answered already or nobody waits for it, [`CallError::PrivateDataTooLong`].
+    /// [`CallError::Gone`] also when it is answered already or nobody waits for it,
+    /// [`CallError::PrivateDataTooLong`].
     //= M10
     pub fn answer(
         &mut self,

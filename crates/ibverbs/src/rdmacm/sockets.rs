@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::{mem, ptr};
 
 use libc::{sockaddr, socklen_t};
-use roxe_verbs::Context;
 use roxe_verbs::sockets::{How, Patience, Socket, SocketError, Stream, StreamListener};
 
 use crate::errno::{self, Done};
@@ -221,8 +220,7 @@ fn of_adapters(adapters: Vec<&'static Adapter>) -> Done<Socket> {
     if adapters.is_empty() {
         return Err(libc::ENODEV);
     }
-    let contexts = adapters.into_iter().map(|adapter| -> &Context { adapter.context });
-    Socket::new(contexts).map_err(errno::of)
+    Socket::new(adapters.into_iter().map(|adapter| &adapter.context)).map_err(errno::of)
 }
 
 fn last_errno() -> c_int {
