@@ -120,6 +120,9 @@ impl Column {
             return Verdict::Absent(why.to_owned());
         }
         let cable = Cable::new(4500);
+        if row.is_ipv6 {
+            cable.wait_for_ipv6();
+        }
         let end = |namespace, interface, number| {
             let addresses = [format!("192.0.2.{number}"), format!("fd00::{number}")];
             let place = match self.port {

@@ -5,9 +5,12 @@
 #![allow(unsafe_code, reason = "a thread leaves its namespace")]
 
 use std::fs::File;
+use std::io;
+use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
@@ -87,6 +90,27 @@ impl Cable {
             end.ip(&format!("link set {name} up"));
         }
         cable
+    }
+
+    /// Waits until one end has found the other over IPv6. An interface that has just come up does
+    /// not hear yet that it is asked for, and who asks asks again a second later.
+    ///
+    /// # Panics
+    /// If it has not in ten seconds.
+    pub(crate) fn wait_for_ipv6(&self) {
+        let finds = || -> io::Result<bool> {
+            let socket = UdpSocket::bind("[fd00::1]:0")?;
+            socket.connect("[fd00::2]:9")?;
+            socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+            // Nobody has that port, which only the other end can say.
+            let is_refused = |_| {
+                let asked = socket.send(&[0]).and_then(|_| socket.recv(&mut [0]));
+                asked.is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
+            };
+            Ok((0..500).any(is_refused))
+        };
+        let found = self.a.run(finds);
+        assert!(matches!(found, Ok(true)), "fd00::2 is not found: {found:?}");
     }
 }
 
