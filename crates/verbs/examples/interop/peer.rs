@@ -1,7 +1,7 @@
 //! A peer that is there: a host on which `tests/interop/kit.sh` serves, be it a guest of ours or
 //! not.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
@@ -227,7 +227,11 @@ impl<'g> Peer<'g> {
             Ok(String::from_utf8_lossy(&said).into_owned())
         };
         let said = asked().map_err(|why| {
-            format!("{at} grants no wish: {line}: {why}: is kit.sh running there?")
+            let hint = match why.kind() {
+                ErrorKind::ConnectionRefused => "; is kit.sh running there?",
+                _ => "",
+            };
+            format!("{at} grants no wish: {line}: {why}{hint}")
         })?;
         guest::ended(&said, line)
     }

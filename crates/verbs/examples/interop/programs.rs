@@ -81,10 +81,15 @@ const PATIENCE: Duration = Duration::from_secs(160);
 
 /// Whether a program of the two only waited for what never came.
 pub(crate) fn waited_in_vain(why: &str) -> bool {
-    // That of `timeout`, at either end; or what roxe says then.
-    ["exit status 124", "exit status: 124", "UC and UD lose what the network does"]
-        .iter()
-        .any(|it| why.contains(it))
+    const SIGNS: [&str; 4] = [
+        // Of `timeout`: of coreutils at either end, and of busybox, whose program is terminated.
+        "exit status 124",
+        "exit status: 124",
+        "exit status 143",
+        // What roxe says then.
+        "UC and UD lose what the network does",
+    ];
+    SIGNS.iter().any(|it| why.contains(it))
 }
 
 impl Program {
@@ -227,4 +232,24 @@ fn wait_for_listener(roxe: &mut Child, port: u16) -> Outcome {
 
 fn last(text: &str) -> &str {
     text.trim_end().lines().last().unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest;
+
+    #[test]
+    fn who_got_wrong_data_did_not_wait_in_vain() {
+        let peer = |status: u8, said: &str| {
+            let ended = guest::ended(&format!("{said}\nstatus {status}\n"), "run ibv_uc_pingpong");
+            waited_in_vain(&ended.expect_err("it failed").to_string())
+        };
+        assert!(peer(143, "Terminated") && peer(124, ""));
+        assert!(!peer(1, "invalid data in page 0"));
+        assert!(!waited_in_vain("roxe: exit status: 1: roxe: invalid data in page 0"));
+        let roxe = "nothing more came within 10 s after 7 messages: do packets get through? UC and \
+                    UD lose what the network does";
+        assert!(waited_in_vain(&format!("roxe: exit status: 1: roxe: {roxe}")));
+    }
 }
