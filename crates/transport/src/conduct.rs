@@ -31,6 +31,9 @@ pub struct Conduct {
     pub obeys_credits: bool,
     /// The ACK timer runs so long at the least, whatever the attribute says.
     pub least_timeout: Duration,
+    /// So many packets at the most are under way after the ACK timer ran out, until an answer comes.
+    /// A receiver that is behind finds what was sent before it was slow, and not all of it again.
+    pub window_after_timeout: u32,
     /// A request behind one that found no receive buffer is refused with a sequence NAK of its own.
     pub nak_after_rnr: bool,
     /// What refuses a message that does not fit its receive buffer.
@@ -69,6 +72,7 @@ impl Conduct {
         grants_credits: false,
         obeys_credits: true,
         least_timeout: Duration::ZERO,
+        window_after_timeout: u32::MAX,
         nak_after_rnr: false,
         too_long: NakCode::InvalidRequest,
         resumes_reads: false,
@@ -85,8 +89,11 @@ impl Conduct {
         ..Self::DEFAULT
     };
 
-    /// Ours where messages are posted many at a time: one acknowledgement answers them.
-    pub const ADAPTER: Self = Self { asks_for_each_message: false, ..Self::DEFAULT };
+    /// Ours where messages are posted many at a time, so that one acknowledgement answers them, and
+    /// where hosts are kept from their work and lose what they have no room for: whoever does not
+    /// answer is asked for less.
+    pub const ADAPTER: Self =
+        Self { asks_for_each_message: false, window_after_timeout: 16, ..Self::DEFAULT };
 
     /// As Linux rxe behaves. 06-6.1
     pub const RXE: Self = Self {

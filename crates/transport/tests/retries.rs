@@ -9,10 +9,11 @@ mod world;
 use std::time::Duration;
 
 use peer::{
-    NOW, REMOTE, Sent, ack, at_deadline, count, nak, psns, request, requester, response, with,
-    writes,
+    NOW, REMOTE, Sent, ack, at_deadline, behaving, count, nak, psns, request, requester, response,
+    with, writes,
 };
 use roxe_transport::adapter::Count;
+use roxe_transport::conduct::Conduct;
 use roxe_transport::qp_state::QpState;
 use roxe_transport::work::{CompletionStatus, Data, SendOperation};
 use roxe_wire::{AckTimeout, Instant, NakCode, RnrTimer, Syndrome};
@@ -65,6 +66,21 @@ fn with_retry_0_the_first_timeout_is_the_end() {
     writes(&mut end, 1);
     assert_eq!(at_deadline(&mut end).1, [0; 0]);
     assert_eq!(end.sent(), [(0, RetryExceeded)]);
+}
+
+//= Q01, BC-121 test
+#[test]
+fn who_does_not_answer_an_adapter_gets_few_packets_until_it_does() {
+    let mut end = behaving(Conduct::ADAPTER, |_| {});
+    writes(&mut end, 40);
+    let few: Vec<u32> = (1000..1016).collect();
+    assert_eq!(at_deadline(&mut end).1, few);
+    let (at, sent) = at_deadline(&mut end);
+    assert_eq!(sent, few);
+    end.take_at(at, ack(1003));
+    assert_eq!(psns(&mut end, at), (1016..1040).collect::<Vec<_>>());
+    end.take_at(at, ack(1039));
+    assert_eq!(end.sent().len(), 40);
 }
 
 //= Q03, BC-022, 04-4.9 test

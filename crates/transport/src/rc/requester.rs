@@ -66,7 +66,7 @@ impl Reliability {
         *self = Self {
             window: self.window,
             limits: self.limits,
-            retry: Retry::new(attributes, conduct.least_timeout),
+            retry: Retry::new(attributes, conduct),
             ..Self::default()
         };
     }
@@ -82,10 +82,14 @@ impl Reliability {
         self.limits = limits;
     }
 
-    /// How many packets may be unacknowledged now. Congestion control has no say while PSNs under
-    /// way are those of answers.
+    /// How many packets may be unacknowledged now. Neither congestion control nor a timeout has a
+    /// say while PSNs under way are those of answers.
     fn window_now(&self) -> u32 {
-        if self.outstanding == 0 { self.window.min(self.limits.window) } else { self.window }
+        if self.outstanding == 0 {
+            self.window.min(self.limits.window).min(self.retry.window())
+        } else {
+            self.window
+        }
     }
 
     /// Whether the last packet asked for an acknowledgement, and nothing but that is awaited.

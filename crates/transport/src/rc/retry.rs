@@ -7,6 +7,7 @@ use core::time::Duration;
 use roxe_wire::{Instant, Psn, RnrTimer};
 
 use crate::adapter::{Adapter, Count};
+use crate::conduct::Conduct;
 use crate::failure::{Failure, Why};
 use crate::requester::Requester;
 use crate::work::Attributes;
@@ -33,10 +34,12 @@ pub(crate) struct Retry {
     not_ready_at: Option<Psn>,
     /// The ACK timer runs so long at the least.
     least_timeout: Duration,
+    /// So many packets are under way until what was timed out is answered.
+    window_after_timeout: u32,
 }
 
 impl Retry {
-    pub(super) const fn new(attributes: &Attributes, least_timeout: Duration) -> Self {
+    pub(super) const fn new(attributes: &Attributes, conduct: &Conduct) -> Self {
         Self {
             tries: attributes.retry_cnt,
             rnr_tries: attributes.rnr_retry,
@@ -45,7 +48,8 @@ impl Retry {
             rnr_until: None,
             going_back_to: None,
             not_ready_at: None,
-            least_timeout,
+            least_timeout: conduct.least_timeout,
+            window_after_timeout: conduct.window_after_timeout,
         }
     }
 
@@ -66,6 +70,11 @@ impl Retry {
     fn restart(&mut self, now: Instant, attributes: &Attributes) {
         let wait = attributes.timeout.duration();
         self.ack_deadline = wait.map(|wait| now + wait.max(self.least_timeout));
+    }
+
+    /// How many packets may be under way: after a timeout few, until there is an answer.
+    pub(super) const fn window(&self) -> u32 {
+        if self.timeouts == 0 { u32::MAX } else { self.window_after_timeout }
     }
 
     /// When something is to be done, if ever.
