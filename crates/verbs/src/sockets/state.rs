@@ -329,7 +329,10 @@ impl State {
             ) => {
                 // The last word may have come with it.
                 self.poll();
-                self.end(Some(SocketError::Reset));
+                self.peer_gone = true;
+                // With both shut down only an acknowledgement may be missing, which is lost then.
+                let in_order = self.peer_done && !self.writes;
+                self.end((!in_order).then_some(SocketError::Reset));
                 Ok(())
             }
             (Phase::Open, CmEventKind::Established) => Ok(()),
