@@ -191,7 +191,7 @@ fn what_both_sent_arrives_when_both_shut_down_at_once() {
     let pair = [("lossy", device(",fault=drop 10%")), ("sound", device(""))]
         .map(|(name, device)| Context::open_device(name, &device).unwrap());
     let sent = bytes(20_000, 4);
-    for _ in 0..10 {
+    for _ in 0..4 {
         let streams = joined(&pair);
         thread::scope(|scope| {
             for stream in streams {
@@ -234,6 +234,20 @@ fn who_sleeps_is_woken_by_who_only_asks() {
         done.store(true, Ordering::SeqCst);
         one.shutdown(How::Both, PATIENCE).unwrap();
         assert_eq!(all, Ok(()));
+    });
+}
+
+#[test]
+fn a_listener_that_is_closed_holds_nobody_up() {
+    let [one, _] = adapters::joined_by_memory();
+    let (listener, _) = listening(&one, StreamOptions::default());
+    thread::scope(|scope| {
+        let accept = || listener.accept(PATIENCE).err();
+        let waiting = [scope.spawn(accept), scope.spawn(accept)];
+        listener.close();
+        for waits in waiting {
+            assert_eq!(waits.join().unwrap(), Some(SocketError::ShutDown));
+        }
     });
 }
 

@@ -197,7 +197,12 @@ impl Rsocket {
             Role::Listener(listener) => Arc::clone(listener),
             _ => return Err(libc::EINVAL),
         };
-        let stream = listener.accept(patience(self.waits(0))).map_err(of_socket)?;
+        let accepted = listener.accept(patience(self.waits(0)));
+        let stream = accepted.map_err(|error| match error {
+            // Another thread has closed it.
+            SocketError::ShutDown => libc::EBADF,
+            error => of_socket(error),
+        })?;
         let peer = stream.peer_address();
         let settings = self.settings().clone();
         let made = Self::make(self.is_ipv6, Role::Stream(Arc::new(stream)), settings)?;
@@ -369,9 +374,11 @@ fn close(number: c_int) -> Done {
     }
     let closed = found.closed();
     let role = mem::replace(&mut *found.role(), closed);
-    if let Role::Stream(stream) = role {
+    match role {
+        Role::Listener(listener) => listener.close(),
         // A connection that does not stand ends with the stream.
-        let _ = stream.close(STALL);
+        Role::Stream(stream) => drop(stream.close(STALL)),
+        _ => {}
     }
     Ok(())
 }
