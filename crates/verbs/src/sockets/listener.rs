@@ -65,7 +65,8 @@ impl StreamListener {
     /// Who asks and is no rsocket is refused, and the next one taken.
     ///
     /// # Errors
-    /// [`SocketError::WouldBlock`] and the like; [`SocketError::ShutDown`]; the adapter has no room for another stream.
+    /// [`SocketError::WouldBlock`] and the like; [`SocketError::ShutDown`] when it is closed; the
+    /// adapter has no room for another stream.
     pub fn accept(&self, patience: Patience<'_>) -> Result<Stream, SocketError> {
         let deadline = match patience {
             Patience::For(time) => Clock::now().checked_add(time),

@@ -223,8 +223,7 @@ impl Stream {
     /// [`SocketError::NotConnected`]; [`SocketError::WouldBlock`] and the like: the direction is
     /// closed all the same.
     pub fn shutdown(&self, how: How, patience: Patience<'_>) -> Result<(), SocketError> {
-        // One that was accepted stands when the peer says so, or as soon as it sends: perhaps nobody
-        // has looked yet.
+        // One that was accepted stands when the peer says so, and perhaps nobody has looked yet.
         self.readiness();
         self.until(patience, |state| (!state.answers_still()).then_some(()))?;
         let message = {
