@@ -442,9 +442,12 @@ pub(crate) unsafe extern "C" fn ibv_attach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: the program has made it, and names a group.
-    let done = unsafe { Qp::of(qp).map(|ours| (ours, gid_of(&*gid))) }
-        .and_then(|(ours, group)| ours.pair()?.attach_multicast(group).map_err(errno::of));
+    // SAFETY: the program has made it, and names a group, or none.
+    let (ours, group) = unsafe { (Qp::of(qp), gid.as_ref()) };
+    let done = ours.and_then(|ours| {
+        let group = gid_of(group.ok_or(libc::EINVAL)?);
+        ours.pair()?.attach_multicast(group).map_err(errno::of)
+    });
     errno::positive(done)
 }
 
@@ -453,9 +456,12 @@ pub(crate) unsafe extern "C" fn ibv_detach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: the program has made it, and names a group.
-    let done = unsafe { Qp::of(qp).map(|ours| (ours, gid_of(&*gid))) }
-        .and_then(|(ours, group)| ours.pair()?.detach_multicast(group).map_err(errno::of));
+    // SAFETY: the program has made it, and names a group, or none.
+    let (ours, group) = unsafe { (Qp::of(qp), gid.as_ref()) };
+    let done = ours.and_then(|ours| {
+        let group = gid_of(group.ok_or(libc::EINVAL)?);
+        ours.pair()?.detach_multicast(group).map_err(errno::of)
+    });
     errno::positive(done)
 }
 

@@ -161,6 +161,121 @@ fn what_was_sent_is_read_after_the_peer_is_gone() {
     assert_eq!(other.send(b"x", PATIENCE), Err(SocketError::Closed));
 }
 
+/// Streams that nobody has called anything of since they were accepted.
+fn just_accepted(then: impl FnOnce(Stream) + Send) {
+    let [one, other] = adapters::joined_by_memory();
+    let (listener, to) = listening(&other, StreamOptions::default());
+    let asking = connecting(&one, to, StreamOptions::default());
+    thread::scope(|scope| {
+        scope.spawn(|| then(listener.accept(PATIENCE).unwrap()));
+        asking.wait_connected(PATIENCE).unwrap();
+        assert_eq!(read_to_end(&asking), b"");
+        asking.shutdown(How::Both, PATIENCE).unwrap();
+    });
+}
+
+#[test]
+fn a_stream_that_was_just_accepted_ends_in_order() {
+    just_accepted(drop);
+    just_accepted(|stream| stream.close(LONG).unwrap());
+    just_accepted(|stream| {
+        stream.shutdown(How::Write, PATIENCE).unwrap();
+        assert_eq!(read_to_end(&stream), b"");
+    });
+}
+
+#[test]
+fn what_both_sent_arrives_when_both_shut_down_at_once() {
+    let name = format!("memory:shut-{}", std::process::id());
+    let device = |faults| format!("{name}{faults}").parse::<DeviceString>().unwrap();
+    let pair = [("lossy", device(",fault=drop 10%")), ("sound", device(""))]
+        .map(|(name, device)| Context::open_device(name, &device).unwrap());
+    let sent = bytes(20_000, 4);
+    for _ in 0..4 {
+        let streams = joined(&pair);
+        thread::scope(|scope| {
+            for stream in streams {
+                let sent = &sent;
+                scope.spawn(move || {
+                    assert_eq!(stream.send(sent, PATIENCE).unwrap(), sent.len());
+                    stream.shutdown(How::Write, PATIENCE).unwrap();
+                    assert!(read_to_end(&stream) == *sent);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn who_sleeps_is_woken_by_who_only_asks() {
+    let [one, other] = joined(&adapters::joined_by_memory());
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut room = [0; 1];
+            for _ in 0..300 {
+                other.recv(&mut room, Reading::SOME, PATIENCE).unwrap();
+                other.send(&room, PATIENCE).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                other.readiness();
+                thread::yield_now();
+            }
+        });
+        // Who is not woken looks only when it asks whether the peer is there.
+        let soon = Patience::For(Stream::PROBE_EVERY / 2);
+        let mut room = [0; 1];
+        let all = (0..300).try_for_each(|_| {
+            one.send(b"x", PATIENCE)?;
+            one.recv(&mut room, Reading::SOME, soon).map(drop)
+        });
+        done.store(true, Ordering::SeqCst);
+        one.shutdown(How::Both, PATIENCE).unwrap();
+        assert_eq!(all, Ok(()));
+    });
+}
+
+#[test]
+fn a_listener_that_is_closed_holds_nobody_up() {
+    let [one, _] = adapters::joined_by_memory();
+    let (listener, _) = listening(&one, StreamOptions::default());
+    thread::scope(|scope| {
+        let accept = || listener.accept(PATIENCE).err();
+        let waiting = [scope.spawn(accept), scope.spawn(accept)];
+        listener.close();
+        for waits in waiting {
+            assert_eq!(waits.join().unwrap(), Some(SocketError::ShutDown));
+        }
+    });
+}
+
+#[test]
+fn a_look_at_all_of_it_waits_for_all_of_it() {
+    let [one, other] = joined(&adapters::joined_by_memory());
+    one.send(b"ab", PATIENCE).unwrap();
+    let look = Reading { peek: true, all: true };
+    let mut room = [0; 4];
+    let short = Patience::For(Duration::from_millis(50));
+    assert_eq!(other.recv(&mut room, look, short), Ok(2));
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| other.recv(&mut [0; 4], look, PATIENCE));
+        one.send(b"cd", PATIENCE).unwrap();
+        assert_eq!(looks.join().unwrap(), Ok(4));
+    });
+    // What can never be there at once is not waited for.
+    thread::scope(|scope| {
+        let much = bytes(1 << 20, 6);
+        let mut room = vec![0; much.len()];
+        let sends = scope.spawn(move || one.send(&much, PATIENCE).unwrap());
+        let most = other.options().receive_buffer as usize;
+        assert_eq!(other.recv(&mut room, look, PATIENCE), Ok(most));
+        other.shutdown(How::Both, PATIENCE).unwrap();
+        assert!(sends.join().unwrap() < room.len());
+    });
+}
+
 #[test]
 fn who_does_not_wait_is_told_so() {
     let pair = adapters::joined_by_memory();
@@ -359,7 +474,9 @@ fn who_waits_for_long_asks_whether_the_peer_is_there() {
         let mut room = [0; 1];
         let read = stream.recv(&mut room, Reading::SOME, Patience::None);
         assert_eq!(read, Err(SocketError::WouldBlock));
+        // So it does when it was not heard for long.
         stream.probe();
+        thread::sleep(Duration::from_millis(10));
         while let Some(completion) = raw.end.try_next() {
             match completion.extra {
                 roxe_verbs::Extra::Imm(imm) => told.push(imm.0),
@@ -368,6 +485,17 @@ fn who_waits_for_long_asks_whether_the_peer_is_there() {
         }
     }
     assert_eq!(told[..3], [0x8000_0180, 1, 0xe000_0001]);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_holds_nobody_up() {
+    // It has said that it takes as many messages as there may be.
+    let (_raw, stream) = Raw::joined(&adapters::joined_by_memory(), |hello| hello[2..4].fill(0x7f));
+    for _ in 0..100 {
+        stream.send(b"x", PATIENCE).unwrap();
+    }
+    let stall = Duration::from_millis(300);
+    assert_eq!(stream.close(stall), Err(SocketError::TimedOut));
 }
 
 #[test]

@@ -17,10 +17,11 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 use std::{mem, ptr};
 
 use libc::{sockaddr, socklen_t};
-use roxe_verbs::sockets::{How, Patience, Socket, SocketError, Stream, StreamListener};
+use roxe_verbs::sockets::{Bell, How, Patience, Socket, SocketError, Stream, StreamListener};
 
 use crate::errno::{self, Done};
 use crate::rdmacm::adapter::{self, Adapter};
@@ -52,6 +53,8 @@ enum Role {
     Bare(Option<Socket>),
     Listener(Arc<StreamListener>),
     Stream(Arc<Stream>),
+    /// Nothing any more. The bell rings at its number for those that wait there.
+    Closed(Bell),
 }
 
 static ALL: RwLock<BTreeMap<c_int, Arc<Rsocket>>> = RwLock::new(BTreeMap::new());
@@ -133,6 +136,15 @@ impl Rsocket {
         }
     }
 
+    /// What it is when it is closed: whoever sleeps at its number wakes.
+    fn closed(&self) -> Role {
+        let Ok(bell) = Bell::new() else { return Role::Bare(None) };
+        bell.ring();
+        // Without room for it they find out when something else wakes them.
+        let _ = self.add(bell.as_fd());
+        Role::Closed(bell)
+    }
+
     /// Whether calls with these flags wait.
     fn waits(&self, flags: c_int) -> bool {
         flags & libc::MSG_DONTWAIT == 0 && self.settings().status_flags & libc::O_NONBLOCK == 0
@@ -185,7 +197,12 @@ impl Rsocket {
             Role::Listener(listener) => Arc::clone(listener),
             _ => return Err(libc::EINVAL),
         };
-        let stream = listener.accept(patience(self.waits(0))).map_err(of_socket)?;
+        let accepted = listener.accept(patience(self.waits(0)));
+        let stream = accepted.map_err(|error| match error {
+            // Another thread has closed it.
+            SocketError::ShutDown => libc::EBADF,
+            error => of_socket(error),
+        })?;
         let peer = stream.peer_address();
         let settings = self.settings().clone();
         let made = Self::make(self.is_ipv6, Role::Stream(Arc::new(stream)), settings)?;
@@ -195,6 +212,7 @@ impl Rsocket {
     fn connect(&self, destination: SocketAddr) -> Done {
         let stream = match &mut *self.role() {
             Role::Listener(_) => return Err(libc::EINVAL),
+            Role::Closed(_) => return Err(libc::EBADF),
             Role::Stream(stream) => Arc::clone(stream),
             role @ Role::Bare(_) => {
                 let Role::Bare(bound) = role else { return Err(libc::EINVAL) };
@@ -335,6 +353,9 @@ pub(crate) extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     }))
 }
 
+/// How long `rclose` waits for a peer that takes nothing of what was sent.
+const STALL: Duration = Duration::from_secs(10);
+
 pub(crate) extern "C" fn rclose(socket: c_int) -> c_int {
     errno::negative(close(socket))
 }
@@ -351,10 +372,13 @@ fn close(number: c_int) -> Done {
         mem::forget(found);
         return Ok(());
     }
-    let role = mem::replace(&mut *found.role(), Role::Bare(None));
-    if let Role::Stream(stream) = role {
+    let closed = found.closed();
+    let role = mem::replace(&mut *found.role(), closed);
+    match role {
+        Role::Listener(listener) => listener.close(),
         // A connection that does not stand ends with the stream.
-        let _ = stream.shutdown(How::Both, patience(true));
+        Role::Stream(stream) => drop(stream.close(STALL)),
+        _ => {}
     }
     Ok(())
 }
@@ -363,6 +387,11 @@ fn close(number: c_int) -> Done {
 pub(crate) fn part_from_all() {
     let all = mem::take(&mut *ALL.write().unwrap_or_else(PoisonError::into_inner));
     for socket in all.into_values() {
+        if !socket.life.goes_on() {
+            // It is the parent's, which still uses it.
+            mem::forget(socket);
+            continue;
+        }
         let role = mem::replace(&mut *socket.role(), Role::Bare(None));
         drop(role);
     }
@@ -389,6 +418,7 @@ pub(crate) unsafe extern "C" fn rgetsockname(
             Role::Bare(bound) => bound.as_ref().and_then(Socket::local_address),
             Role::Listener(listener) => Some(listener.local_address()),
             Role::Stream(stream) => stream.local_address(),
+            Role::Closed(_) => return Err(libc::EBADF),
         };
         let known = known.unwrap_or_else(|| socket.any_address());
         // SAFETY: as above.

@@ -14,7 +14,9 @@ int main(void) {
     printf("attach %d", ibv_attach_mcast(qp, &one, 0));
     printf(" %d", ibv_attach_mcast(qp, &one, 0));
     printf(" %d", ibv_attach_mcast(qp, &other, 0));
-    printf(", detach %d", ibv_detach_mcast(qp, &one, 0));
+    printf(" none %d", ibv_attach_mcast(qp, NULL, 0));
+    printf(", detach none %d", ibv_detach_mcast(qp, NULL, 0));
+    printf(" %d", ibv_detach_mcast(qp, &one, 0));
     printf(" %d", ibv_detach_mcast(qp, &one, 0));
     printf(", destroy %d", ibv_destroy_qp(qp));
     printf(", detach %d", ibv_detach_mcast(qp, &other, 0));

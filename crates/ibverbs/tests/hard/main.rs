@@ -114,7 +114,7 @@ fn a_batch_is_posted_as_a_whole_or_not_at_all() {
 #[test]
 fn a_queue_pair_is_in_a_group_once() {
     let said = Program::new("groups", include_str!("groups.c")).run("udp:127.0.10.16");
-    let expected = "attach 0 0 0, detach 0 22, destroy 16, detach 0, destroy 0\n";
+    let expected = "attach 0 0 0 none 22, detach none 22 0 22, destroy 16, detach 0, destroy 0\n";
     assert_eq!(said, expected);
 }
 
@@ -241,7 +241,7 @@ fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
     fs::write(&stories, "").expect("there is room");
     let mut command = program.command("udp:127.0.10.7");
     let output = command.env("ROXE_STORIES", &stories).output().expect("it runs");
-    assert_eq!(printed(&output), "rtr: 22, ah: 0\nsocket: -1 1\ninline: 1\n");
+    assert_eq!(printed(&output), "rtr: 22, ah: 0\nsocket: -1 1, rpoll: 1 1\ninline: 1\n");
     let told = fs::read_to_string(&stories).expect("it is there");
     let lines: Vec<_> = told.lines().collect();
     assert_eq!(lines.len(), 3, "{told}");

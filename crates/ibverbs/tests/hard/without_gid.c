@@ -1,4 +1,5 @@
 /* Names its peers without a GID, as ibv_rc_pingpong does without -g. */
+#include <poll.h>
 #include <rdma/rsocket.h>
 
 int main(void) {
@@ -15,7 +16,11 @@ int main(void) {
     printf(", ah: %d\n", ibv_create_ah(pd, &to.ah_attr) != NULL);
     errno = 0;
     printf("socket: %d", rsocket(AF_INET, SOCK_DGRAM, 0));
-    printf(" %d\n", errno == EOPNOTSUPP);
+    printf(" %d", errno == EOPNOTSUPP);
+    must(rpoll(NULL, 3, 0) == -1, "rpoll");
+    printf(", rpoll: %d", errno == EFAULT);
+    must(rpoll(&(struct pollfd){.fd = -1}, -1, 0) == -1, "rpoll");
+    printf(" %d\n", errno == EINVAL);
     struct ibv_qp_init_attr made;
     struct ibv_qp_attr known;
     must(!ibv_query_qp(qp, &known, IBV_QP_CAP, &made), "ibv_query_qp");

@@ -186,6 +186,11 @@ impl EventChannel {
         self.0.try_take()
     }
 
+    /// Whoever waits for an event gets one that is nobody's.
+    pub(crate) fn nudge(&self) {
+        self.0.put(CmEvent { id: CmIdKey::next(), kind: CmEventKind::TimewaitExit });
+    }
+
     /// Whether there is one.
     pub(crate) fn has_next(&self) -> bool {
         !self.0.is_empty()

@@ -82,6 +82,11 @@ impl Incoming {
         self.unread
     }
 
+    /// Whether the peer may send nothing more before some of it is read.
+    pub(super) fn is_full(&self) -> bool {
+        self.granted == 0 || self.messages.len() >= self.most.into()
+    }
+
     /// Where up to `len` bytes are that can be read: begin and length, of each of two pieces.
     pub(super) fn look(&self, len: usize) -> [(u32, u32); 2] {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.unread);

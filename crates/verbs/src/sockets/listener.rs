@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant as Clock};
 
@@ -22,6 +23,7 @@ pub struct StreamListener {
     channel: EventChannel,
     address: SocketAddr,
     options: Mutex<StreamOptions>,
+    closed: AtomicBool,
 }
 
 impl StreamListener {
@@ -33,7 +35,13 @@ impl StreamListener {
         options: StreamOptions,
     ) -> Result<Self, Error> {
         ids.iter().try_for_each(|id| id.listen(backlog))?;
-        Ok(Self { ids, channel, address, options: Mutex::new(options) })
+        Ok(Self {
+            ids,
+            channel,
+            address,
+            options: Mutex::new(options),
+            closed: AtomicBool::new(false),
+        })
     }
 
     /// Where it listens.
@@ -46,12 +54,19 @@ impl StreamListener {
         *self.options.lock().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
+    /// Takes no stream from now on: who waits for one waits no longer.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.channel.nudge();
+    }
+
     /// Takes the next stream. It may not stand yet: calls of it wait for that.
     ///
     /// Who asks and is no rsocket is refused, and the next one taken.
     ///
     /// # Errors
-    /// [`SocketError::WouldBlock`] and the like; the adapter has no room for another stream.
+    /// [`SocketError::WouldBlock`] and the like; [`SocketError::ShutDown`] when it is closed; the
+    /// adapter has no room for another stream.
     pub fn accept(&self, patience: Patience<'_>) -> Result<Stream, SocketError> {
         let deadline = match patience {
             Patience::For(time) => Clock::now().checked_add(time),
@@ -70,6 +85,11 @@ impl StreamListener {
                     next.ok_or(SocketError::TimedOut)?
                 }
             };
+            if self.closed.load(Ordering::SeqCst) {
+                // The next that waits.
+                self.channel.nudge();
+                return Err(SocketError::ShutDown);
+            }
             let answered = self.answer(event);
             if let Some(stream) = answered.map_err(|error| SocketError::no_connection(&error))? {
                 return Ok(stream);

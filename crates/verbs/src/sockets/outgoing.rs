@@ -184,9 +184,14 @@ impl Outgoing {
         self.controls.give_back();
     }
 
+    /// How many requests are under way.
+    pub(super) const fn under_way(&self) -> u32 {
+        self.requests.all - self.requests.left + self.controls.all - self.controls.left
+    }
+
     /// Whether everything that was posted is done.
     pub(super) const fn is_idle(&self) -> bool {
-        self.requests.left == self.requests.all && self.controls.left == self.controls.all
+        self.under_way() == 0
     }
 }
 

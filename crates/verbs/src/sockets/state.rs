@@ -1,6 +1,8 @@
 //! How a stream begins, goes on and ends. Nothing here waits.
 
 use std::any::Any;
+use std::collections::VecDeque;
+use std::time::Instant as Clock;
 
 use roxe_cm::RejectReason;
 use roxe_transport::qp_state::QpState;
@@ -15,7 +17,7 @@ use crate::sockets::incoming::Incoming;
 use crate::sockets::options::StreamOptions;
 use crate::sockets::outgoing::Outgoing;
 use crate::sockets::post::{Post, Work};
-use crate::sockets::stream::Waiters;
+use crate::sockets::stream::{Stream, Waiters};
 use crate::sockets::wire::{Hello, Mapped, Message, Place};
 
 /// How far a stream has come.
@@ -84,8 +86,6 @@ impl Exposed {
 struct Opened {
     exposed: Exposed,
     offset: u64,
-    /// The peer is still to be told.
-    untold: bool,
 }
 
 /// A stream.
@@ -109,12 +109,18 @@ pub(super) struct State {
     closed_write: bool,
     /// The peer was told that all is over.
     parted: bool,
+    /// The peer is gone, and acknowledges nothing more.
+    peer_gone: bool,
+    /// When the peer was last heard, or asked whether it is there.
+    heard: Clock,
     /// Why it ended, unless in order.
     trouble: Option<SocketError>,
     /// The program was not told yet.
     untold: bool,
     /// Memory that is open to the peer, by its entry there.
     opened: Vec<Option<Opened>>,
+    /// Entries of which the peer is still to be told, in order.
+    untold_places: VecDeque<u16>,
     /// The peer's.
     mapped: Vec<Mapped>,
     pub(super) waiters: Waiters,
@@ -173,9 +179,12 @@ impl State {
             closed_read: false,
             closed_write: false,
             parted: false,
+            peer_gone: false,
+            heard: Clock::now(),
             trouble: None,
             untold: false,
             opened: Vec::new(),
+            untold_places: VecDeque::new(),
             mapped: vec![Mapped::default(); options.maps as usize],
             waiters: Waiters::default(),
         })
@@ -197,6 +206,9 @@ impl State {
         while let Some(event) = self.link.try_event() {
             changed = true;
             self.happened(event);
+        }
+        if changed {
+            self.heard = Clock::now();
         }
         self.speak();
         changed
@@ -222,7 +234,7 @@ impl State {
                 self.completed(work, completion);
             }
             if received != 0
-                && self.phase != Phase::Over
+                && self.trouble.is_none()
                 && let Err(error) = self.post.receive(received)
             {
                 self.refused(error);
@@ -285,7 +297,10 @@ impl State {
                 let entry = entry.ok_or("it opens more memory than there are places for")?;
                 *entry = self.post.mapped(index);
             }
-            Message::Disconnect => self.end(None),
+            Message::Disconnect => {
+                self.peer_gone = true;
+                self.end(None);
+            }
             Message::Shutdown => {
                 self.peer_done = true;
                 if !self.writes {
@@ -300,7 +315,11 @@ impl State {
     /// Something happened to the connection.
     fn happened(&mut self, kind: CmEventKind) {
         let done = match (self.phase, kind) {
-            (Phase::Over, _) => Ok(()),
+            (Phase::Over, kind) => {
+                self.peer_gone |=
+                    matches!(kind, CmEventKind::Disconnected | CmEventKind::TimewaitExit);
+                Ok(())
+            }
             (Phase::Resolving, CmEventKind::AddressResolved) => self.ask(),
             (Phase::Connecting, CmEventKind::ConnectResponse(offer)) => self.answered(&offer),
             (Phase::Accepting, CmEventKind::Established) => self.established(),
@@ -310,7 +329,10 @@ impl State {
             ) => {
                 // The last word may have come with it.
                 self.poll();
-                self.end(Some(SocketError::Reset));
+                self.peer_gone = true;
+                // With both shut down only an acknowledgement may be missing, which is lost then.
+                let in_order = self.peer_done && !self.writes;
+                self.end((!in_order).then_some(SocketError::Reset));
                 Ok(())
             }
             (Phase::Open, CmEventKind::Established) => Ok(()),
@@ -357,7 +379,6 @@ impl State {
         self.outgoing.begin(&peer);
         // The first entry is that of the greeting.
         self.entry = 1 % peer.table.len;
-        self.opened.resize_with(peer.maps.get() as usize, || None);
         self.peer = Some(peer);
     }
 
@@ -414,9 +435,9 @@ impl State {
             && self.writes
             && self.outgoing.may_tell()
             && let Some(peer) = self.peer
-            && let Some((index, opened)) = next_untold(&mut self.opened)
+            && let Some(index) = self.untold_places.pop_front()
         {
-            opened.untold = false;
+            let Some(opened) = &self.opened[usize::from(index)] else { continue };
             let mapped = Mapped { offset: opened.offset, place: opened.exposed.place };
             let to = Remote { va: peer.map(index), r_key: peer.table.key };
             let bytes = mapped.to_bytes(peer.order);
@@ -447,9 +468,9 @@ impl State {
             return None;
         }
         // What the peer is told of memory comes before what is sent then.
-        if next_untold(&mut self.opened).is_some() {
+        if !self.untold_places.is_empty() {
             self.speak();
-            next_untold(&mut self.opened).is_none().then_some(())?;
+            self.untold_places.is_empty().then_some(())?;
         }
         let room = self.outgoing.room() as usize;
         let (now, _) = bytes.split_at(bytes.len().min(room));
@@ -541,6 +562,11 @@ impl State {
         Some(Ok(read))
     }
 
+    /// Whether so many bytes are there, or no more can come before some are read.
+    pub(super) fn has(&self, len: usize) -> bool {
+        self.incoming.unread() as usize >= len || self.incoming.is_full() || !self.reads()
+    }
+
     /// Whether more can come.
     const fn reads(&self) -> bool {
         !self.peer_done && !self.closed_read
@@ -584,7 +610,7 @@ impl State {
 
     /// Tells the peer what it is to be told; nothing if that has to wait.
     pub(super) fn try_say(&mut self, message: Message) -> Option<()> {
-        if self.phase == Phase::Open {
+        if self.is_heard() {
             self.outgoing.may_control().then_some(())?;
             self.outgoing.control();
             let work =
@@ -595,16 +621,36 @@ impl State {
         Some(())
     }
 
-    /// Asks whether the peer is there, unless something under way does.
+    /// Asks whether the peer is there, if it was not heard for long, and nothing under way does.
     pub(super) fn probe(&mut self) {
-        if self.phase == Phase::Open && self.outgoing.is_idle() {
+        if self.phase == Phase::Open
+            && self.outgoing.is_idle()
+            && self.heard.elapsed() >= Stream::PROBE_EVERY
+        {
+            self.heard = Clock::now();
             self.try_say(Message::KeepAlive);
         }
     }
 
+    /// Whether the peer was answered, and is not ready yet.
+    pub(super) fn answers_still(&self) -> bool {
+        self.phase == Phase::Accepting
+    }
+
+    /// Whether the peer takes what it is sent. Both may have shut down before all has arrived.
+    fn is_heard(&self) -> bool {
+        let in_order = self.trouble.is_none() && !self.peer_gone;
+        self.phase == Phase::Open || self.phase == Phase::Over && in_order
+    }
+
     /// Whether all that was posted is done, or will never be.
     pub(super) fn is_idle(&self) -> bool {
-        self.phase != Phase::Open || self.outgoing.is_idle()
+        !self.is_heard() || self.outgoing.is_idle()
+    }
+
+    /// How many requests are under way.
+    pub(super) const fn under_way(&self) -> u32 {
+        self.outgoing.under_way()
     }
 
     /// Why it ended, once.
@@ -614,25 +660,31 @@ impl State {
 
     /// Opens memory to the peer, who hears of it before what is sent then.
     pub(super) fn open(&mut self, exposed: Exposed, offset: u64) -> Result<(), SocketError> {
-        if self.peer.is_none() || self.phase == Phase::Over {
-            return Err(SocketError::NotConnected);
+        let peer = self.peer.filter(|_| self.phase != Phase::Over);
+        let most = peer.ok_or(SocketError::NotConnected)?.maps.get() as usize;
+        let free = self.opened.iter().position(Option::is_none).unwrap_or(self.opened.len());
+        let index = u16::try_from(free).ok().filter(|_| free < most).ok_or(SocketError::NoPlace)?;
+        if free == self.opened.len() {
+            self.opened.push(None);
         }
-        let free = self.opened.iter_mut().find(|place| place.is_none());
-        let place = free.ok_or(SocketError::NoPlace)?;
-        *place = Some(Opened { exposed, offset, untold: true });
+        self.opened[free] = Some(Opened { exposed, offset });
+        self.untold_places.push_back(index);
         self.speak();
         Ok(())
     }
 
     /// Closes memory that begins there and has so many bytes to the peer.
     pub(super) fn shut(&mut self, address: u64, len: u64) -> bool {
-        let is_it = |opened: &&mut Option<Opened>| {
+        let is_it = |opened: &Option<Opened>| {
             opened.as_ref().is_some_and(|opened| {
                 let place = opened.exposed.place;
                 (place.address, u64::from(place.len)) == (address, len)
             })
         };
-        self.opened.iter_mut().find(is_it).and_then(Option::take).is_some()
+        let Some(at) = self.opened.iter().position(is_it) else { return false };
+        self.opened[at] = None;
+        self.untold_places.retain(|&index| usize::from(index) != at);
+        true
     }
 }
 
@@ -641,12 +693,6 @@ impl Drop for State {
         // Before the connection manager parts from the peer. One that is gone is in error already.
         let _ = self.link.end();
     }
-}
-
-/// Memory of which the peer was not told.
-fn next_untold(opened: &mut [Option<Opened>]) -> Option<(u16, &mut Opened)> {
-    let mut numbered = (0..).zip(opened);
-    numbered.find_map(|(index, opened)| Some((index, opened.as_mut().filter(|it| it.untold)?)))
 }
 
 /// As rdma-core asks and answers.

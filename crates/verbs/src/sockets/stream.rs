@@ -72,7 +72,8 @@ impl Bell {
         while self.0.try_take().is_some() {}
     }
 
-    fn ring(&self) {
+    /// It rings until it is hushed.
+    pub fn ring(&self) {
         self.0.put_among(1, ());
     }
 }
@@ -193,6 +194,13 @@ impl Stream {
         patience: Patience<'_>,
     ) -> Result<usize, SocketError> {
         let _turn = turn(&self.reading, patience)?;
+        if reading.peek && reading.all {
+            match self.until(patience, |state| state.has(into.len()).then_some(())) {
+                // What is there is told all the same.
+                Ok(()) | Err(SocketError::WouldBlock | SocketError::TimedOut) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut read = 0;
         while read < into.len() {
             let rest = &mut into[read..];
@@ -215,8 +223,16 @@ impl Stream {
     /// [`SocketError::NotConnected`]; [`SocketError::WouldBlock`] and the like: the direction is
     /// closed all the same.
     pub fn shutdown(&self, how: How, patience: Patience<'_>) -> Result<(), SocketError> {
-        let message = self.lock().close(how)?;
-        self.wake();
+        // One that was accepted stands when the peer says so, and perhaps nobody has looked yet.
+        self.readiness();
+        self.until(patience, |state| (!state.answers_still()).then_some(()))?;
+        let message = {
+            let mut state = self.lock();
+            let message = state.close(how)?;
+            // Everybody looks again, for the program has done something.
+            self.tell(&state);
+            message
+        };
         if let Some(message) = message {
             self.until(patience, |state| state.try_say(message))?;
         }
@@ -226,11 +242,35 @@ impl Stream {
         }
     }
 
+    /// Shuts it down in both directions, and waits for what was sent as long as the peer takes some
+    /// of it within `stall`, and a second for a connection that does not stand yet.
+    ///
+    /// # Errors
+    /// As [`shutdown`](Self::shutdown).
+    pub fn close(&self, stall: Duration) -> Result<(), SocketError> {
+        let stands = |state: &mut State| (!state.answers_still()).then_some(());
+        self.until(Patience::For(PARTING), stands)?;
+        // And the last word.
+        let mut before = self.lock().under_way() + 1;
+        let mut closed = self.shutdown(How::Both, Patience::For(stall));
+        while closed == Err(SocketError::TimedOut) {
+            let left = self.lock().under_way();
+            if left >= before {
+                break;
+            }
+            before = left;
+            closed = self.shutdown(How::Both, Patience::For(stall));
+        }
+        closed
+    }
+
     /// What can be done without waiting. If it is not what the caller waits for, the descriptor
     /// will be readable when something happens.
     pub fn readiness(&self) -> Readiness {
         let mut state = self.lock();
-        self.rouse.hush();
+        if !state.waiters.attended {
+            self.rouse.hush();
+        }
         loop {
             while self.completions.shared.fired.try_take().is_some() {
                 state.waiters.armed = false;
@@ -248,8 +288,9 @@ impl Stream {
     /// used up, and nothing under way that would tell.
     pub const PROBE_EVERY: Duration = Duration::from_secs(10);
 
-    /// Asks whether the peer is there, unless something under way does. The stream fails when it
-    /// does not answer. Calls of the stream that wait do so by themselves.
+    /// Asks whether the peer is there, if it was not heard for [`PROBE_EVERY`](Self::PROBE_EVERY)
+    /// and nothing under way does. The stream fails when it does not answer. Calls of the stream
+    /// that wait do so by themselves.
     pub fn probe(&self) {
         self.lock().probe();
     }
@@ -342,18 +383,16 @@ impl Stream {
             let woken = self.sleep(left.min(Self::PROBE_EVERY), patience, &interrupted);
             state = self.lock();
             state.waiters.attended = false;
+            self.rouse.hush();
             if woken == Some(Woken::ByCompletion) {
                 state.waiters.armed = false;
             }
             // Others may have relied on this one.
             self.tell(&state);
-            match woken {
-                None if interrupted.get() => {
-                    return look(&mut state).ok_or(SocketError::Interrupted);
-                }
-                None => state.probe(),
-                Some(_) => {}
+            if woken.is_none() && interrupted.get() {
+                return look(&mut state).ok_or(SocketError::Interrupted);
             }
+            state.probe();
         }
     }
 
@@ -385,16 +424,11 @@ impl Stream {
         self.context.wait_for(take, self.ready.as_fd(), timeout, interrupts)
     }
 
-    /// Others that wait look again.
+    /// Others that wait look again: also who sleeps at the descriptor, which may be readable no
+    /// more.
     fn tell(&self, state: &State) {
         self.changed.notify_all();
         state.waiters.bells.iter().for_each(Bell::ring);
-    }
-
-    /// Everybody looks again, for the program has done something.
-    fn wake(&self) {
-        let state = self.lock();
-        self.tell(&state);
         if state.waiters.attended {
             self.rouse.ring();
         }

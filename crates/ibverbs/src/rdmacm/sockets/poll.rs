@@ -7,7 +7,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, fd_set, nfds_t, pollfd, timeval};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, fd_set, nfds_t, pollfd, timeval};
 use roxe_verbs::sockets::{Bell, Stream};
 
 use crate::errno::Done;
@@ -23,8 +23,13 @@ const WRITES: c_short = POLLOUT | libc::POLLWRNORM;
 impl Rsocket {
     /// What has happened of what the program wants to know.
     fn happened(&self, wanted: c_short) -> c_short {
+        if !self.life.goes_on() {
+            // It is the parent's.
+            return POLLNVAL;
+        }
         match &*self.role() {
             Role::Bare(_) => 0,
+            Role::Closed(_) => POLLNVAL,
             Role::Listener(listener) => {
                 if listener.is_ready() {
                     READS & wanted
@@ -33,6 +38,8 @@ impl Rsocket {
                 }
             }
             Role::Stream(stream) => {
+                // However busy the program is with others, one that is gone is to be found.
+                stream.probe();
                 let ready = stream.readiness();
                 let mut happened = 0;
                 for (is, events) in [
@@ -116,20 +123,23 @@ fn wait(fds: &mut [pollfd], timeout: c_int) -> Done<c_int> {
         // A part of a millisecond is one.
         let left = left.unwrap_or(Duration::MAX).min(Stream::PROBE_EVERY);
         let timeout = left.as_nanos().div_ceil(1_000_000).try_into().unwrap_or(c_int::MAX);
-        if look(&mut all, timeout)? == 0 {
-            streams.iter().for_each(|stream| stream.probe());
-        }
+        look(&mut all, timeout)?;
         drop(watches);
     }
 }
 
+/// No process has more descriptors, whatever it asks for.
+const MOST: usize = 1 << 30;
+
 pub(crate) unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
-    let fds = match nfds {
-        0 => &mut [],
+    let fds = match usize::try_from(nfds) {
+        Ok(0) => Ok(Default::default()),
+        Ok(1..=MOST) if fds.is_null() => Err(libc::EFAULT),
         // SAFETY: the program has so many.
-        _ => unsafe { slice::from_raw_parts_mut(fds, nfds as usize) },
+        Ok(len @ 1..=MOST) => Ok(unsafe { slice::from_raw_parts_mut(fds, len) }),
+        _ => Err(libc::EINVAL),
     };
-    number(wait(fds, timeout))
+    number(fds.and_then(|fds| wait(fds, timeout)))
 }
 
 /// A set of descriptors that a program has, or none.
@@ -210,7 +220,7 @@ unsafe fn select(
         }
     }
     wait(&mut fds, timeout)?;
-    if fds.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
+    if fds.iter().any(|fd| fd.revents & POLLNVAL != 0) {
         return Err(libc::EBADF);
     }
     let mut told = 0;
