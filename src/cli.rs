@@ -628,10 +628,10 @@ pub(crate) struct DoctorArguments {
 /// library, an interface or the program is missing.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which adapters, separated by `;`: device strings such as `xdp:eth1`, or NAME=STRING; without
-    /// it those of --config, ROXE_DEVICES or ROXE_CONFIG, else each interface that is up, as
-    /// `auto:`, which may take a link down when a program opens it
-    #[arg(short, long, value_name = "DEVICES", conflicts_with = "config")]
+    /// Which adapters, separated by `;`: device strings such as `xdp:eth1`, or NAME=STRING; or the
+    /// name of one that is known; without it those of --config, ROXE_DEVICES or ROXE_CONFIG, else
+    /// each interface that is up, as `auto:`, which may take a link down when a program opens it
+    #[arg(short, long, value_name = "DEVICES")]
     pub(crate) devices: Option<String>,
     #[command(flatten)]
     pub(crate) config: ConfigArgument,

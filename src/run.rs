@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
         Ok(entries) => entries,
         Err(error) => return Ok(Outcome::usage(error)),
     };
-    let read = if arguments.devices.is_some() { None } else { arguments.config.file() };
+    let read = arguments.config.file();
     for index in 0..entries.len() {
         if let Some(capture) = &arguments.capture {
             capture::overwrites_none(&numbered(capture, index), read.as_deref())?;
@@ -86,6 +86,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
 /// The adapters that the program shall have, each with a name.
 fn devices(arguments: &RunArguments) -> Result<Vec<DeviceEntry>, Error> {
     let entries = match &arguments.devices {
+        // The name of one that is known.
+        Some(name) if !name.contains(':') => match arguments.config.find(name) {
+            Ok(entry) => vec![entry],
+            Err(Error::NoSuchDevice { .. }) => roxe_verbs::devices_named(name)?,
+            Err(error) => return Err(error),
+        },
         Some(named) => roxe_verbs::devices_named(named)?,
         None => arguments.config.devices()?,
     };
