@@ -67,8 +67,8 @@ impl Adapter {
         Ok(Open { adapters, silent })
     }
 
-    /// Those of this name, process number, or `PID/NAME`; all, if none is asked for. Says what is
-    /// wrong when there are none.
+    /// Those of this name, process number, `PID/NAME` or address; all, if none is asked for. Says
+    /// what is wrong when there are none.
     pub(crate) fn find(wanted: Option<&str>) -> Result<Vec<Self>, Outcome> {
         let Open { adapters: all, silent } = Self::all().map_err(|error| {
             complain(format_args!("cannot see which adapters are open: {error}"));
@@ -107,7 +107,9 @@ impl Adapter {
     pub(crate) fn is(&self, wanted: &str) -> bool {
         let (process, named) = (self.info.pid.to_string(), self.name());
         let is_of_process = wanted.split_once('/') == Some((&process, &named));
-        [&self.info.name, &named, &process].map(String::as_str).contains(&wanted) || is_of_process
+        has_address(wanted, &self.info.addresses)
+            || is_of_process
+            || [&self.info.name, &named, &process].map(String::as_str).contains(&wanted)
     }
 
     /// Whether its name is a device string with the same port, whatever options stand behind.
@@ -122,9 +124,14 @@ impl Adapter {
 
     /// For people: which it is.
     pub(crate) fn title(&self) -> String {
-        let Info { pid, command, .. } = &self.info;
+        let Info { pid, command, addresses, .. } = &self.info;
         let program = command.rsplit('/').next().unwrap_or_default();
-        visible(&format!("{} ({program}, process {pid})", self.name()), |_| false)
+        let address = match addresses.first() {
+            // Its name has it already.
+            Some(address) if !has_address(&self.info.name, addresses) => format!("{address}, "),
+            _ => String::new(),
+        };
+        visible(&format!("{} ({address}{program}, process {pid})", self.name()), |_| false)
     }
 
     /// How it is now, with or without its queue pairs.
@@ -181,6 +188,13 @@ pub(crate) fn why_not_open(error: &Error) -> String {
         Some(few) => format!("{error}; {few}"),
         None => error.to_string(),
     }
+}
+
+/// Whether an address, or a device string with one, is among these.
+fn has_address(wanted: &str, addresses: &[IpAddr]) -> bool {
+    let port = wanted.split_once(',').map_or(wanted, |(port, _)| port);
+    let address = ["udp:", "host:"].iter().find_map(|kind| port.strip_prefix(kind));
+    address.unwrap_or(port).parse().is_ok_and(|address| addresses.contains(&address))
 }
 
 /// Whether two names are device strings that differ by their options at the most.
@@ -350,6 +364,17 @@ mod tests {
             ("roxe0,x", "roxe0"),
         ] {
             assert!(!have_same_port(one, other), "{one}, {other}");
+        }
+    }
+
+    #[test]
+    fn an_adapter_is_known_by_its_address() {
+        let addresses = ["127.0.0.3", "fd00::3"].map(|address| address.parse().unwrap());
+        for wanted in ["127.0.0.3", "udp:127.0.0.3", "udp:127.0.0.3,gso=off", "host:fd00:0::3"] {
+            assert!(has_address(wanted, &addresses), "{wanted}");
+        }
+        for wanted in ["127.0.0.30", "udp:127.0.0.4", "roxe0", "auto:127.0.0.3", ""] {
+            assert!(!has_address(wanted, &addresses), "{wanted}");
         }
     }
 

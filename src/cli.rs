@@ -628,15 +628,18 @@ pub(crate) struct DoctorArguments {
 /// library, an interface or the program is missing.
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Which adapters, separated by `;`: device strings such as `xdp:eth1`, or NAME=STRING
-    #[arg(short, long, value_name = "DEVICES", conflicts_with = "config")]
+    /// Which adapters, separated by `;`: device strings such as `xdp:eth1`, or NAME=STRING; or the
+    /// name of one that is known; without it those of --config, ROXE_DEVICES or ROXE_CONFIG, else
+    /// each interface that is up, as `auto:`, which may take a link down when a program opens it
+    #[arg(short, long, value_name = "DEVICES")]
     pub(crate) devices: Option<String>,
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Record what the adapters send and receive, as pcapng; of several the others get a number
+    /// Record what the adapters send and receive, as pcapng; of several adapters, or processes at
+    /// a time, the others get a number
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
-    /// Make the network a bad one, such as `drop 1%`
+    /// Make the network a bad one, such as `drop 1%`; `drop` alone loses everything
     #[arg(long, value_name = "RULES")]
     pub(crate) fault: Option<String>,
     /// Say nothing of queue pairs that ended

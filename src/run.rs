@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, exit, id};
 use std::thread;
 
 use anyhow::{Context as _, Result};
+use roxe_net::capture::numbered;
 use roxe_verbs::{DeviceEntry, DeviceString, Error};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::retry_on_intr;
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
         Ok(entries) => entries,
         Err(error) => return Ok(Outcome::usage(error)),
     };
-    let read = if arguments.devices.is_some() { None } else { arguments.config.file() };
+    let read = arguments.config.file();
     for index in 0..entries.len() {
         if let Some(capture) = &arguments.capture {
             capture::overwrites_none(&numbered(capture, index), read.as_deref())?;
@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
     if program::libraries()?.is_none() {
         complain(format_args!(
             "{} is neither in ../lib/roxe nor in lib beside this program: \
-             `cargo build -p roxe-ibverbs` makes it",
+             README.md says how it is built, docs/library.md how it is installed \
+             (`cargo install` brings the program alone)",
             program::LIBRARY
         ));
         return Ok(Outcome::Lacking);
@@ -85,6 +86,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
 /// The adapters that the program shall have, each with a name.
 fn devices(arguments: &RunArguments) -> Result<Vec<DeviceEntry>, Error> {
     let entries = match &arguments.devices {
+        // The name of one that is known.
+        Some(name) if !name.contains(':') => match arguments.config.find(name) {
+            Ok(entry) => vec![entry],
+            Err(Error::NoSuchDevice { .. }) => roxe_verbs::devices_named(name)?,
+            Err(error) => return Err(error),
+        },
         Some(named) => roxe_verbs::devices_named(named)?,
         None => arguments.config.devices()?,
     };
@@ -101,20 +108,6 @@ fn devices(arguments: &RunArguments) -> Result<Vec<DeviceEntry>, Error> {
         Ok(DeviceEntry { name, device, interface: entry.interface })
     };
     entries.into_iter().enumerate().map(changed).collect()
-}
-
-/// The recording of the first adapter is the file; others have their number in it.
-fn numbered(file: &Path, index: usize) -> PathBuf {
-    if index == 0 {
-        return file.to_owned();
-    }
-    let mut name = file.file_stem().unwrap_or_default().to_owned();
-    name.push(format!("_{index}"));
-    if let Some(extension) = file.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    file.with_file_name(name)
 }
 
 fn in_variable(entries: &[DeviceEntry]) -> String {
@@ -172,14 +165,3 @@ fn end_of(program: Pid) -> io::Result<ExitStatus> {
 
 /// What the program shall get that is sent to us.
 const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_adapter_has_a_recording_of_its_own() {
-        let names = [0, 1].map(|index| numbered(Path::new("dir/x.pcapng"), index));
-        assert_eq!(names, ["dir/x.pcapng", "dir/x_1.pcapng"].map(PathBuf::from));
-    }
-}

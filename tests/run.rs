@@ -87,6 +87,20 @@ fn the_file_of_devices_is_not_recorded_over() {
 }
 
 #[test]
+fn a_device_of_a_file_is_named_alone() {
+    let roxe = Installed::new("named").with_library();
+    let file = roxe.0.join("devices.toml");
+    let devices = "[a]\nport = \"udp:127.0.0.7\"\n[b]\nport = \"udp:127.0.0.8\"\n";
+    fs::write(&file, devices).expect("there is room");
+    let file = file.to_str().expect("text");
+    let asks = "echo \"$ROXE_DEVICES\"";
+    let output = roxe.run(&["-d", "b", "--config", file, "--", "sh", "-c", asks]);
+    assert_eq!(text(&output.stdout), "b=udp:127.0.0.8\n", "{output:?}");
+    let output = roxe.run(&["-d", "127.0.0.8", "--", "true"]);
+    assert!(text(&output.stderr).contains("is `udp:127.0.0.8` meant?"), "{output:?}");
+}
+
+#[test]
 fn signals_go_to_the_program() {
     let roxe = Installed::new("signals").with_library();
     let trap = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done";

@@ -4,6 +4,7 @@
 //! after the queue pair ended, until it is reset or destroyed.
 
 use core::fmt;
+use core::net::IpAddr;
 
 use roxe_transport::ending::{Cause, Ending, Field, RequestFailure};
 use roxe_transport::history::Record;
@@ -22,6 +23,8 @@ pub struct QueuePairStory {
     pub qpn: Qpn,
     /// The peer's, for connected services.
     pub peer: Qpn,
+    /// The peer's address, for connected services that were told it.
+    pub peer_address: Option<IpAddr>,
     /// Its service.
     pub service: ServiceType,
     /// Its state.
@@ -47,9 +50,12 @@ impl<H: HostMemory> Device<H> {
         let dropped = QP_DROPS.iter().map(|&name| (name, slot.counters.value(Of::Drop(name))));
         let strange = DropReason::NAMES.iter().filter(|name| !QP_DROPS.contains(name));
         let strange = strange.map(|&name| (name, self.tables.counters.value(Of::Drop(name))));
+        let path = slot.path.filter(|_| qp.service() != ServiceType::Ud);
+        let path = path.and_then(|path| self.tables.paths.get(path));
         Some(QueuePairStory {
             qpn,
             peer: qp.attributes().dest_qp,
+            peer_address: path.map(|path| path.addressing.destination),
             service: qp.service(),
             state: qp.state(),
             ending: qp.ending().copied(),
@@ -88,12 +94,15 @@ impl<H: HostMemory> Device<H> {
 }
 
 impl QueuePairStory {
-    /// Why it ended, in a sentence. For a peer that was not heard of, frames that came and were
-    /// dropped belong to it.
+    /// Why it ended, in a sentence. For a peer that was not heard of, who it is and frames that
+    /// came and were dropped belong to it.
     pub fn sentence(&self) -> String {
         let Some(ending) = &self.ending else { return format!("in state {}", self.state) };
         let mut sentence = ending.to_string();
         if let Cause::Request(_, RequestFailure::NoAnswer { .. }) = ending.cause {
+            if let Some(address) = self.peer_address {
+                sentence += &format!("; the peer is {address}, queue pair {}", self.peer);
+            }
             for (what, drops) in [
                 ("; frames for this queue pair were dropped here", &self.dropped),
                 ("; frames were dropped before it was known for whom", &self.dropped_by_device),

@@ -27,7 +27,7 @@ fn give_up(end: &mut End) {
 //= W01 test
 #[test]
 fn status_12_says_why_and_what_is_flushed_behind_it_says_the_same() {
-    let (mut a, qa, _, qb) = pair(ServiceType::Rc, Mtu::B1024);
+    let (mut a, qa, b, qb) = pair(ServiceType::Rc, Mtu::B1024);
     let from = a.sge(0, 5);
     a.post(qa, 1, SendOperation::Send, from);
     a.post(qa, 2, SendOperation::Send, from);
@@ -39,7 +39,8 @@ fn status_12_says_why_and_what_is_flushed_behind_it_says_the_same() {
     let psn = qa.get();
     let sentence = format!(
         "retry exceeded: SEND of 5 bytes (id 1): PSN {psn} was sent 7 times, timed out 7 times \
-         after 67.1ms; the peer never answered any frame"
+         after 67.1ms; the peer never answered any frame; the peer is {}, queue pair {qb}",
+        b.address
     );
     assert_eq!(story.sentence(), sentence);
     assert_eq!(story.explain(CompletionStatus::RetryExceeded), sentence);

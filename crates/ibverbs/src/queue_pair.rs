@@ -332,7 +332,11 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mut mask: c_uint) -> Done<QpState> {
             return Err(errno);
         }
     };
-    pair.modify(to, given, &values, vector.as_ref()).map_err(errno::of)?;
+    pair.modify(to, given, &values, vector.as_ref()).map_err(|error| {
+        // SAFETY: as above.
+        unsafe { stories::of_step(qp.context(), pair.qpn().get(), to, &error) };
+        errno::of(error)
+    })?;
     let mut path = qp.path();
     *path = if to == QpState::Reset { None } else { vector.or(*path) };
     Ok(to)

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::{Mutex, Once, PoisonError};
 
-use roxe_verbs::{Completion, CompletionStatus, QueuePair};
+use roxe_verbs::{Completion, CompletionStatus, Error, QpState, QueuePair};
 
 use crate::exit;
 use crate::import;
@@ -67,6 +68,16 @@ pub(crate) fn of_what_is_missing(sentence: &str) {
     }
 }
 
+/// Nobody answers the connection manager of an adapter at this address.
+pub(crate) fn of_silence(adapter: &str, peer: Option<SocketAddr>) {
+    if let Some(peer) = peer {
+        of_what_is_missing(&format!(
+            "{adapter}: no adapter answered at {peer}: rdma_cm wants the address of the server's \
+             adapter (of its `-d udp:…`, say), and not where TCP meets"
+        ));
+    }
+}
+
 /// The story of a queue pair, once.
 fn tell(session: &Session, qpn: u32, sentence: &str) {
     if let Some(Stories { file, told }) = &mut *stories()
@@ -111,6 +122,16 @@ pub(crate) unsafe fn of_address(context: *mut ibv_context, attr: &ibv_ah_attr, q
     let Ok(session) = (unsafe { Session::of(context) }) else { return };
     // An address handle has no number: one is told of.
     tell(session, qpn.unwrap_or(NO_QUEUE_PAIR), NO_GID);
+}
+
+/// A queue pair may not go to a state, with these values.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn of_step(context: *mut ibv_context, qpn: u32, to: QpState, error: &Error) {
+    // SAFETY: the caller promises it.
+    let Ok(session) = (unsafe { Session::of(context) }) else { return };
+    tell(session, qpn, &format!("ibv_modify_qp to {to}: {error}"));
 }
 
 /// What is told of no queue pair.

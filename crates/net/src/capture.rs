@@ -169,8 +169,28 @@ impl Recorder {
     }
 }
 
+/// The file of the recording with this number of several that were given one name: `x.pcapng`,
+/// `x_1.pcapng`, `x_2.pcapng` and so on.
+pub fn numbered(file: &Path, index: usize) -> PathBuf {
+    if index == 0 {
+        return file.to_owned();
+    }
+    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("_{index}"));
+    if let Some(extension) = file.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    file.with_file_name(name)
+}
+
+/// How many files are tried, after the one that was named.
+const LAST: usize = 1000;
+
 impl<P: FramePort> Capture<P> {
-    /// Records a port to a file, in which the port's interface has this name.
+    /// Records a port to a file, in which the port's interface has this name; to the next by number
+    /// ([`numbered`]) while another recording, of this process or another, writes the file. Which
+    /// one it is, the port's summary says.
     ///
     /// # Errors
     /// When the file cannot be created or written.
@@ -180,7 +200,6 @@ impl<P: FramePort> Capture<P> {
         name: &str,
         settings: Settings,
     ) -> Result<Self, OpenError> {
-        let path = path.as_ref();
         let mut capabilities = inner.capabilities().clone();
         let link_type = match capabilities.headers {
             HeadersOf::Path => LinkType::ETHERNET,
@@ -192,8 +211,17 @@ impl<P: FramePort> Capture<P> {
             link_type,
             longest: capabilities.path_mtu.bytes() as usize + crate::framing::MAX_AROUND_PAYLOAD,
         };
-        let tape = Tape::begin(path, shown, &settings)
-            .map_err(|source| OpenError { path: path.to_owned(), source })?;
+        let mut index = 0;
+        let (path, tape) = loop {
+            let path = numbered(path.as_ref(), index);
+            match Tape::begin(&path, shown.clone(), &settings) {
+                Ok(tape) => break (path, tape),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && index < LAST => {
+                    index += 1;
+                }
+                Err(source) => return Err(OpenError { path, source }),
+            }
+        };
         capabilities.summary += &format!(", recorded to {}", path.display());
         let shared = Arc::default();
         Ok(Self { inner, capabilities, epoch: settings.epoch, last: None, tape, shared })

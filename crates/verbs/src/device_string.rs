@@ -124,6 +124,19 @@ fn read(text: &str) -> Result<DeviceString, String> {
     assemble(port, options, text).map_err(|wrong| wrong.what)
 }
 
+/// The IPv6 address in brackets.
+fn bracketed(text: &str) -> Option<&str> {
+    let bare = text.strip_prefix('[')?.strip_suffix(']')?;
+    bare.parse::<std::net::Ipv6Addr>().ok().map(|_| bare)
+}
+
+/// What is wrong with a port that is an address or a name alone.
+fn no_port(port: &str) -> String {
+    let kind = if port.parse::<IpAddr>().is_ok() { "udp" } else { "auto" };
+    let ports = PORTS.join(", ");
+    format!("it begins with none of {ports}, and a colon: is `{kind}:{port}` meant?")
+}
+
 /// What is wrong, and with which option, if it is one of them.
 pub(crate) struct Wrong {
     #[cfg_attr(not(feature = "config"), expect(dead_code, reason = "files tell it"))]
@@ -149,9 +162,7 @@ pub(crate) fn assemble(
     mut options: Options<'_>,
     text: &str,
 ) -> Result<DeviceString, Wrong> {
-    let (kind, argument) = port
-        .split_once(':')
-        .ok_or_else(|| format!("it begins with none of {}, and a colon", PORTS.join(", ")))?;
+    let (kind, argument) = port.split_once(':').ok_or_else(|| no_port(port))?;
     if argument.is_empty() {
         return Err(format!("what stands behind `{kind}:` is missing").into());
     }
@@ -166,7 +177,10 @@ pub(crate) fn assemble(
     let port = match kind {
         "xdp" => xdp(argument, &mut options)?,
         "udp" => {
-            let address = argument.parse().map_err(|_| format!("`{argument}` is no IP address"))?;
+            let address = argument.parse().map_err(|_| match bracketed(argument) {
+                Some(bare) => format!("`{argument}`: without brackets, `udp:{bare}`"),
+                None => format!("`{argument}` is no IP address"),
+            })?;
             let mut settings = udp::Settings::default();
             let gso = [("auto", udp::Gso::Auto), ("on", udp::Gso::On), ("off", udp::Gso::Off)];
             options.choose("gso", &gso, &mut settings.gso)?;
@@ -183,6 +197,8 @@ pub(crate) fn assemble(
             PortString::Host(address.ok_or_else(|| format!("`{argument}` is no host's address"))?)
         }
         "memory" => PortString::Memory(argument.to_owned()),
+        // An IPv6 address has colons, too.
+        _ if port.parse::<IpAddr>().is_ok() => return Err(no_port(port).into()),
         _ => return Err(format!("`{kind}` is none of {}", PORTS.join(", ")).into()),
     };
     match options.0.first() {
@@ -572,7 +588,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        assert_eq!(why("eth0"), "it begins with none of xdp, udp, auto, host, memory, and a colon");
+        for (text, meant) in [("eth0", "auto:eth0"), ("::1", "udp:::1")] {
+            let none = "it begins with none of xdp, udp, auto, host, memory, and a colon";
+            assert_eq!(why(text), format!("{none}: is `{meant}` meant?"));
+        }
+        assert_eq!(why("udp:[::1]"), "`[::1]`: without brackets, `udp:::1`");
         assert_eq!(why("tap:x"), "`tap` is none of xdp, udp, auto, host, memory");
         assert_eq!(why("udp:"), "what stands behind `udp:` is missing");
         assert_eq!(why("udp:host"), "`host` is no IP address");

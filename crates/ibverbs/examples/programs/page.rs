@@ -79,10 +79,10 @@ Programs of Debian 12, unchanged, on our `libibverbs.so.1` and `librdmacm.so.1`.
 programs --page` runs them (as root, with apt) and writes this page. Two hosts, which are network
 namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both where one packet
 of a hundred is lost, each way (`fault=drop 1%` of one end's port), or five where a program sends
-few. In the last four columns the other is Linux's own adapter, `rdma_rxe`, in a guest, with the
-same programs on its own libraries, as the client (it asks) and as the server; ours is over
-AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is 20, 10 and 5; `-6`
-is IPv6.
+few. In the last four columns the other is Linux's own adapter, `rdma_rxe`, in a virtual machine
+(the guest), with the same programs on its own libraries, as the client (it asks) and as the
+server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is
+20, 10 where packets are lost, 5 with the guest; `-6` is IPv6.
 
 A cell is ok when both sides end with 0, and more than that, since many programs do not look:
 both were seen with the library; none of our queue pairs ended by itself; no side complained of

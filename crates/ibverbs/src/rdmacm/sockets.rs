@@ -54,7 +54,9 @@ enum Role {
     Listener(Arc<StreamListener>),
     Stream(Arc<Stream>),
     /// Nothing any more. The bell rings at its number for those that wait there.
-    Closed(Bell),
+    Closed {
+        _bell: Bell,
+    },
 }
 
 static ALL: RwLock<BTreeMap<c_int, Arc<Rsocket>>> = RwLock::new(BTreeMap::new());
@@ -142,7 +144,7 @@ impl Rsocket {
         bell.ring();
         // Without room for it they find out when something else wakes them.
         let _ = self.add(bell.as_fd());
-        Role::Closed(bell)
+        Role::Closed { _bell: bell }
     }
 
     /// Whether calls with these flags wait.
@@ -212,7 +214,7 @@ impl Rsocket {
     fn connect(&self, destination: SocketAddr) -> Done {
         let stream = match &mut *self.role() {
             Role::Listener(_) => return Err(libc::EINVAL),
-            Role::Closed(_) => return Err(libc::EBADF),
+            Role::Closed { .. } => return Err(libc::EBADF),
             Role::Stream(stream) => Arc::clone(stream),
             role @ Role::Bare(_) => {
                 let Role::Bare(bound) = role else { return Err(libc::EINVAL) };
@@ -418,7 +420,7 @@ pub(crate) unsafe extern "C" fn rgetsockname(
             Role::Bare(bound) => bound.as_ref().and_then(Socket::local_address),
             Role::Listener(listener) => Some(listener.local_address()),
             Role::Stream(stream) => stream.local_address(),
-            Role::Closed(_) => return Err(libc::EBADF),
+            Role::Closed { .. } => return Err(libc::EBADF),
         };
         let known = known.unwrap_or_else(|| socket.any_address());
         // SAFETY: as above.

@@ -244,11 +244,12 @@ fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
     assert_eq!(printed(&output), "rtr: 22, ah: 0\nsocket: -1 1, rpoll: 1 1\ninline: 1\n");
     let told = fs::read_to_string(&stories).expect("it is there");
     let lines: Vec<_> = told.lines().collect();
-    assert_eq!(lines.len(), 3, "{told}");
+    assert_eq!(lines.len(), 4, "{told}");
     assert!(lines[0].starts_with("roxe0: queue pair 0x"), "{told}");
     assert!(lines[1].starts_with("roxe0: an address handle: "), "{told}");
     assert!(lines[..2].iter().all(|line| line.contains("without a GID")), "{told}");
-    assert!(lines[2].starts_with("datagram sockets over RDMA (rsocket"), "{told}");
+    assert!(lines[2].ends_with("attributes 0x80 are missing"), "{told}");
+    assert!(lines[3].starts_with("datagram sockets over RDMA (rsocket"), "{told}");
 }
 
 /// A disk that is full, by way of a limit for files.

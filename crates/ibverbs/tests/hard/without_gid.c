@@ -1,4 +1,4 @@
-/* Names its peers without a GID, as ibv_rc_pingpong does without -g. */
+/* Names its peers without a GID, as ibv_rc_pingpong does without -g, or not at all. */
 #include <poll.h>
 #include <rdma/rsocket.h>
 
@@ -14,6 +14,13 @@ int main(void) {
     printf("rtr: %d", ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
     printf(", ah: %d\n", ibv_create_ah(pd, &to.ah_attr) != NULL);
+    struct ibv_qp *alone = make();
+    to.qp_state = IBV_QPS_INIT;
+    must(!ibv_modify_qp(alone, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+         IBV_QP_ACCESS_FLAGS), "init");
+    to.qp_state = IBV_QPS_RTR;
+    must(ibv_modify_qp(alone, &to, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == EINVAL, "no AV");
     errno = 0;
     printf("socket: %d", rsocket(AF_INET, SOCK_DGRAM, 0));
     printf(" %d", errno == EOPNOTSUPP);

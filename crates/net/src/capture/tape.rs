@@ -24,6 +24,7 @@ pub(super) struct Counts {
 }
 
 /// How the recorded interface is described.
+#[derive(Clone)]
 pub(super) struct Shown {
     pub(super) name: String,
     pub(super) description: String,
@@ -375,6 +376,7 @@ fn most(record: &Record<'_>) -> usize {
 fn system(error: WriteError) -> io::Error {
     match error {
         WriteError::Output(error) => error,
+        WriteError::Busy => io::Error::new(io::ErrorKind::ResourceBusy, error),
         error => io::Error::other(error),
     }
 }

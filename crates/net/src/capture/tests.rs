@@ -9,7 +9,7 @@ use roxe_wire::{
 };
 
 use super::*;
-use crate::capture_file::{CaptureReader, Interface, Record as FileRecord};
+use crate::capture_file::{CaptureReader, CaptureWriter, Interface, Record as FileRecord};
 use crate::fault::FaultPort;
 use crate::memory::{self, MemoryPort};
 use crate::udp::{self, Udp};
@@ -575,6 +575,29 @@ fn trouble_with_what_is_kept_is_told_to_the_end() {
     assert_eq!(keeper.flush(), Err(trouble.clone()));
     assert_eq!(keeper.keep(&record), Err(trouble.clone()));
     assert_eq!(keeper.finish(), Err(trouble));
+}
+
+/// Two adapters that were told the same file: neither loses a frame to the other.
+#[test]
+fn a_file_that_is_being_written_is_left_alone() {
+    let folder = Folder::new();
+    let file = folder.file("x.pcapng");
+    let [a, b] = memory::pair(Mtu::B256).expect("a pair");
+    let (mut a, mut b) = (open(a, &file, Keep::All), open(b, &file, Keep::All));
+    let busy = CaptureWriter::create(&file).err().expect("it is locked").to_string();
+    assert!(busy.ends_with("is writing this file: name another one"), "{busy}");
+    assert!(b.capabilities().summary.ends_with("x_1.pcapng"), "{}", b.capabilities().summary);
+    send(&mut a, at(0), &path(false, false), &[20]);
+    send(&mut b, at(0), &path(false, false), &[20, 20]);
+    drop((a, b));
+    assert_eq!((read(&file).len(), read(folder.file("x_1.pcapng")).len()), (1, 2));
+    CaptureWriter::create(&file).expect("it is free again");
+}
+
+#[test]
+fn each_recording_has_a_file_of_its_own() {
+    let names = [0, 1].map(|index| numbered(Path::new("dir/x.pcapng"), index));
+    assert_eq!(names, ["dir/x.pcapng", "dir/x_1.pcapng"].map(PathBuf::from));
 }
 
 #[test]

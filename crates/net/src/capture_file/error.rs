@@ -110,6 +110,10 @@ pub enum WriteError {
     #[error("cannot write the capture: {0}")]
     Output(#[from] io::Error),
 
+    /// Another writer has the file.
+    #[error("another adapter or program is writing this file: name another one")]
+    Busy,
+
     /// The record's interface was never added.
     #[error("interface {interface} was never added to the capture")]
     NoSuchInterface { interface: u32 },

@@ -2,7 +2,7 @@
 //! know nothing else.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions, TryLockError},
     io::{self, BufWriter, Write},
     path::Path,
 };
@@ -51,12 +51,20 @@ pub struct NewRecord<'a> {
 }
 
 impl CaptureWriter<File> {
-    /// Creates a capture file, over one that may be there.
+    /// Creates a capture file, over one that may be there, and locks it until it is closed.
     ///
     /// # Errors
-    /// Where the file cannot be created or written.
+    /// Where the file cannot be created or written, or another writer has it.
     pub fn create(path: impl AsRef<Path>) -> Result<Self, WriteError> {
-        Self::new(File::create(path)?)
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        // Pipes and terminals are nobody's. A file system without locks has none to respect.
+        if file.metadata()?.is_file() {
+            if let Err(TryLockError::WouldBlock) = file.try_lock() {
+                return Err(WriteError::Busy);
+            }
+            file.set_len(0)?;
+        }
+        Self::new(file)
     }
 }
 

@@ -25,7 +25,9 @@ pub enum OpenError {
     #[error(
         "another program has UDP port 4791 on {address}: `ss -lunp sport = :4791` names it, and \
          where it names none the kernel's own RoCE does (`rdma link`, `modprobe -r rdma_rxe`); a \
-         port is never shared, as each packet would go to just one of those who share it"
+         port is never shared, as each packet would go to just one of those who share it: give \
+         this adapter another address (127.0.0.0/8 are all this host's), or let both be \
+         `host:{address}`, joined on this host"
     )]
     PortInUse {
         /// The address asked for.

@@ -29,7 +29,7 @@ impl Rsocket {
         }
         match &*self.role() {
             Role::Bare(_) => 0,
-            Role::Closed(_) => POLLNVAL,
+            Role::Closed { .. } => POLLNVAL,
             Role::Listener(listener) => {
                 if listener.is_ready() {
                     READS & wanted
