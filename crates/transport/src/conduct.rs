@@ -32,7 +32,8 @@ pub struct Conduct {
     /// The ACK timer runs so long at the least, whatever the attribute says.
     pub least_timeout: Duration,
     /// So many packets at the most are under way after the ACK timer ran out, until an answer
-    /// comes. A receiver that is behind finds what was sent before it was slow, and not all of it again.
+    /// comes. A receiver that is behind finds what was sent before it was slow, and not all of it
+    /// again.
     pub window_after_timeout: u32,
     /// A request behind one that found no receive buffer is refused with a sequence NAK of its own.
     pub nak_after_rnr: bool,
