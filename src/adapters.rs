@@ -90,7 +90,7 @@ impl Adapter {
             // Why it does not answer was said.
             Some(wanted) if silent.iter().any(|(endpoint, _)| may_be(endpoint, wanted)) => {}
             Some(wanted) if !others.is_empty() => {
-                let others: Vec<_> = others.iter().map(Self::title).collect();
+                let others: Vec<_> = others.iter().map(Self::title_and_address).collect();
                 let others = others.join(", ");
                 complain(format_args!("no open adapter is {wanted}; there are: {others}"));
             }
@@ -124,14 +124,19 @@ impl Adapter {
 
     /// For people: which it is.
     pub(crate) fn title(&self) -> String {
-        let Info { pid, command, addresses, .. } = &self.info;
+        let Info { pid, command, .. } = &self.info;
         let program = command.rsplit('/').next().unwrap_or_default();
-        let address = match addresses.first() {
-            // Its name has it already.
-            Some(address) if !has_address(&self.info.name, addresses) => format!("{address}, "),
-            _ => String::new(),
-        };
-        visible(&format!("{} ({address}{program}, process {pid})", self.name()), |_| false)
+        visible(&format!("{} ({program}, process {pid})", self.name()), |_| false)
+    }
+
+    /// The same, with its address, unless its name has it already.
+    fn title_and_address(&self) -> String {
+        match self.info.addresses.first() {
+            Some(address) if !has_address(&self.info.name, &self.info.addresses) => {
+                format!("{} at {address}", self.title())
+            }
+            _ => self.title(),
+        }
     }
 
     /// How it is now, with or without its queue pairs.

@@ -71,7 +71,7 @@ fn each_fault_of_an_interface_is_found_and_said_what_to_do() {
     let adapter = cable.a.run(|| Context::open_xdp("va", settings)).expect("an adapter");
     let (status, [level, found, advice]) = check(&cable.a, "XDP program", &["va"]);
     assert_eq!((status, level.as_str()), (0, "warn"), "{found}: {advice}");
-    let own = "of the open adapter va (192.0.2.1, doctor-";
+    let own = "of the open adapter va (doctor-";
     let process = format!(", process {})", std::process::id());
     assert!(found.starts_with(own) && found.ends_with(&process), "{found}");
     // Whoever opens it too learns the same.
@@ -79,10 +79,7 @@ fn each_fault_of_an_interface_is_found_and_said_what_to_do() {
     second.args(["devinfo", "-d", "xdp:va"]);
     let second = cable.a.run(|| second.output()).expect("roxe runs");
     let said = String::from_utf8(second.stderr).expect("text");
-    assert!(
-        said.starts_with("roxe: va belongs to the open adapter va (192.0.2.1, doctor-"),
-        "{said}"
-    );
+    assert!(said.starts_with("roxe: va belongs to the open adapter va (doctor-"), "{said}");
     assert!(said.contains(&process), "{said}");
     let (_, [_, open, _]) = check(&cable.a, "open adapters", &["va"]);
     assert!(open.starts_with("va (doctor-") && open.contains("native XDP"), "{open}");
