@@ -288,7 +288,8 @@ fn go_once(row: &Row, ends: [&End<'_>; 2], effort: Effort) -> Result<(), Failure
         let ended = ended.map(|how| how.unwrap_or_else(|| Err("did not end".into())));
         judge(row, ended)?;
         if !running.iter().all(Running::has_library) {
-            return Err("a program was not seen with our library".into());
+            let why = "a program was not seen with our library".to_owned();
+            return Err(Failure { why, excused: true });
         }
         match loss > 0 && running.iter().all(|side| side.lost() == 0) {
             true => Err(Failure { why: NOTHING_LOST.to_owned(), excused: true }),

@@ -102,6 +102,7 @@ for these reasons only:
 - perftest with `-R` makes one connection to agree on another. For that its server begins to listen
   in the same moment in which its client asks; refused, the client tries again with memory that it
   has freed, and fails or crashes;
+- a program ended before it was seen with our library;
 - the guest's kernel crashed, or hangs;
 - of packets that were to be lost none was seen to be, at the moments at which the adapter was
   asked: the next go loses twice as many.
