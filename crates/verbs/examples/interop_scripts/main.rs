@@ -60,8 +60,7 @@ fn run() -> Outcome {
         }
         let script = || {
             let mut script = guest::mortal(&roxe);
-            script.args(["script", "--peer", "rxe", "--json", "--slack", SLACK]);
-            script.args(["--silence", SILENCE]).args(options);
+            script.args(["script", "--peer", "rxe", "--json", "--slack", SLACK]).args(options);
             script
         };
         std::fs::create_dir_all(folder.join("captures"))?;
@@ -101,9 +100,6 @@ const GOES: &str = "3";
 
 /// Patience with an emulated host, in milliseconds.
 const SLACK: &str = "1000";
-
-/// How long such a host has for what it should not do, in milliseconds.
-const SILENCE: &str = "150";
 
 /// The addresses of scripts: the device's, its second one, and its peers'.
 const THEIRS: [&str; 3] = ["192.0.2.1/24", "192.0.2.9/24", "2001:db8::1/64 nodad"];
