@@ -121,7 +121,7 @@ fn a_queue_pair_is_in_a_group_once() {
 /// Linux says so in every state of a connection; what has none is no connection.
 #[test]
 fn what_never_stood_or_is_over_can_be_disconnected() {
-    let program = Program::new("over", include_str!("over.c"));
+    let program = Program::new("over", concat!(include_str!("events.h"), include_str!("over.c")));
     let mut command = program.command("udp:127.0.10.17");
     let said = printed(&command.arg("127.0.10.17").output().expect("it runs"));
     let expected = "a listener: -1 22\n\
@@ -170,7 +170,7 @@ fn programs_of_two_processes_connect_at_one_address() {
 
 #[test]
 fn a_child_parts_from_its_peers_when_it_ends() {
-    let program = Program::new("parts", include_str!("parts.c"));
+    let program = Program::new("parts", concat!(include_str!("events.h"), include_str!("parts.c")));
     let mut command = program.command("host:127.0.10.13");
     assert_eq!(printed(&command.arg("127.0.10.13").output().expect("it runs")), "parted\n");
 }

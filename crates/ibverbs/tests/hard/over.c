@@ -1,24 +1,4 @@
 /* Disconnects what never stood, and what has long been over. */
-#include <arpa/inet.h>
-#include <rdma/rdma_cma.h>
-
-static struct rdma_event_channel *channel;
-
-static struct rdma_cm_id *identifier(void) {
-    struct rdma_cm_id *id;
-    must(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
-    return id;
-}
-
-static struct rdma_cm_id *next(enum rdma_cm_event_type wanted) {
-    struct rdma_cm_event *event;
-    must(!rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
-    must(event->event == wanted, rdma_event_str(event->event));
-    struct rdma_cm_id *id = event->id;
-    must(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
-    return id;
-}
-
 static struct rdma_conn_param with(struct ibv_qp *qp) {
     return (struct rdma_conn_param){.qp_num = qp->qp_num, .retry_count = 7};
 }

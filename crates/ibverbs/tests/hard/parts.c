@@ -1,24 +1,4 @@
 /* A child of a process with an identifier connects to it, and ends without a word. */
-#include <arpa/inet.h>
-#include <rdma/rdma_cma.h>
-
-static struct rdma_event_channel *channel;
-
-static struct rdma_cm_id *identifier(void) {
-    struct rdma_cm_id *id;
-    must(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
-    return id;
-}
-
-static struct rdma_cm_id *next(enum rdma_cm_event_type wanted) {
-    struct rdma_cm_event *event;
-    must(!rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
-    must(event->event == wanted, rdma_event_str(event->event));
-    struct rdma_cm_id *id = event->id;
-    must(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
-    return id;
-}
-
 static void queue_pair(struct rdma_cm_id *id) {
     struct ibv_qp_init_attr wanted = {
         .qp_type = IBV_QPT_RC,

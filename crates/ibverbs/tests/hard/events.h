@@ -1,0 +1,20 @@
+/* What programs of the connection manager have in common, behind `hard.h`. */
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+
+static struct rdma_event_channel *channel;
+
+static struct rdma_cm_id *identifier(void) {
+    struct rdma_cm_id *id;
+    must(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
+    return id;
+}
+
+static struct rdma_cm_id *next(enum rdma_cm_event_type wanted) {
+    struct rdma_cm_event *event;
+    must(!rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
+    must(event->event == wanted, rdma_event_str(event->event));
+    struct rdma_cm_id *id = event->id;
+    must(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
+    return id;
+}
