@@ -315,14 +315,14 @@ fn faults(runs: &[(String, Vec<Row>)], consoles: &[String]) -> String {
         }
     }
     if !text.is_empty() {
-        text = format!("The guest's kernel failed by itself in these batches:\n\n{text}");
+        text = format!("The guest's kernel failed by itself in these batches:\n\n{text}\n");
     }
     if !consoles.is_empty() {
         let links: Vec<String> = consoles.iter().map(|it| format!("[{it}](rxe/{it})")).collect();
         text +=
-            &format!("\nWhat guests' kernels said of their own faults: {}.\n", links.join(", "));
+            &format!("What guests' kernels said of their own faults: {}.\n\n", links.join(", "));
     }
-    if text.is_empty() { text } else { text + "\n" }
+    text
 }
 
 /// The page's matrix with another section on where rxe differs.
