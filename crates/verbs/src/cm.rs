@@ -54,6 +54,7 @@ pub use id::{CmId, CmOptions, CmParameters};
 pub(crate) use listener::why;
 pub use listener::{Connected, ConnectionRequest, Listener, connect};
 pub(crate) use manager::{Audience, Manager, Notice};
+pub use ports::at_one_port;
 
 pub use roxe_cm::{CallError, Counters, Ignored, PortSpace, RejectReason, SidrStatus, Timing};
 pub use roxe_wire::mad::cm::{Bits, CmTimeout};

@@ -237,8 +237,8 @@ impl Driver {
 
     /// The same as [`drive`](Self::drive) for an application that polls: packets out first, those
     /// that what came in the last time asks for. So nothing stands between what comes in and what
-    /// the application does with it; it has as long as a poll takes to answer before the adapter
-    /// acknowledges.
+    /// the application does with it; it has until its next poll to answer before the adapter
+    /// acknowledges, or until the engine's thread takes over where it polls no more.
     pub(crate) fn drive_for_poll(&mut self) {
         self.handed_out = false;
         let sends = self.device.has_to_send() || self.port.due().is_some();

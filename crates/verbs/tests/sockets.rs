@@ -580,3 +580,20 @@ fn an_answer_that_is_none_of_an_rsocket_is_an_error() {
         assert!(matches!(error, SocketError::Violation(_)), "{error}");
     });
 }
+
+/// A port that the first adapter would give next, and the second one has no more.
+#[test]
+fn any_port_is_one_that_is_free_on_all_adapters() {
+    let [one, other] = adapters::joined_by_memory();
+    let any: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let bound = |contexts: &[&Context], to: SocketAddr| {
+        let mut socket = Socket::new(contexts.iter().copied()).unwrap();
+        socket.bind(to, false).map(|()| socket)
+    };
+    let last = bound(&[&one], any).unwrap().local_address().unwrap().port();
+    let behind = (1..=3).map(|more| 32768 + (last - 32768 + more) % (61000 - 32768));
+    let taken: Vec<_> = behind.map(|port| bound(&[&other], (any.ip(), port).into())).collect();
+    assert!(taken.iter().all(Result::is_ok));
+    let both = bound(&[&one, &other], any).unwrap().local_address().unwrap();
+    assert!(taken.iter().flatten().all(|it| it.local_address() != Some(both)), "{both}");
+}

@@ -111,7 +111,8 @@ const QUESTION: Duration = Duration::from_secs(10);
 /// its adapter.
 const OPENED_TO_JOINED: Duration = Duration::from_millis(400);
 
-fn listens_here(meet: Meet, pid: u32) -> bool {
+/// Whether a server of this namespace waits for its client.
+pub(crate) fn listens_here(meet: Meet, pid: u32) -> bool {
     match meet {
         Meet::Tcp => {
             const PORT_18515: &str = ":4853 ";

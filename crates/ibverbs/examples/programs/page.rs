@@ -84,13 +84,14 @@ few. In the last four columns the other is Linux's own adapter, `rdma_rxe`, in a
 server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is
 20, 10 where packets are lost, 5 with the guest; `-6` is IPv6.
 
-A cell is ok when both sides end with 0, and more than that, since many programs do not look:
-both were seen with the library; none of our queue pairs ended by itself; no side complained of
-data (the server of a pingpong with `-c` looks at the first byte of each page, rping's client
-with `-V` at each byte); perftest's report is of messages; a program that lists adapters names
-ours; and where packets are to be lost, some were. A server that goes on for ever (`rping -P`,
-`cmtime`) serves two clients, and ends because we end it. A cell has two minutes (with the guest
-two and a half) and in them three goes, a pingpong that loses packets and perftest with `-R` ten;
+A cell is ok when both sides end with 0, and more than that, since many programs do not look: each
+of ours that meets another was seen with the library; none of our queue pairs ended by itself; no
+side complained of data (the server of a pingpong with `-c` looks at the first byte of each page,
+rping's client with `-V` at each byte); perftest's report is of messages; a program that lists
+adapters names ours; and where packets are to be lost, some were. A server that goes on for ever
+(`rping -P`, `cmtime`, `rcopy`, `udaddy -C 0`) serves two clients, and ends because we end it. A
+cell has two minutes (with the guest two and a half) and in them three goes, a pingpong that loses
+packets and perftest with `-R` ten;
 where it took more than one, that and what went wrong before is said below. There is another go
 for these reasons only:
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libc::sockaddr;
-use roxe_verbs::cm::{CmOptions, CmTimeout, Timing};
+use roxe_verbs::cm::{self, CmOptions, CmTimeout, Timing};
 use roxe_verbs::{Gid, PKey};
 
 use crate::errno::{self, Done};
@@ -50,48 +50,22 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, address: SocketAddr) -> Done {
         let both = address.is_ipv6() && !private.state().one_family;
         let four = both.then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let families: Vec<_> = [Some(address.ip()), four].into_iter().flatten().collect();
-        // A port that is free on the first adapter may be taken on another. Those that were in vain
-        // stay bound until one is found, so that none is tried twice.
-        let mut in_vain = Vec::new();
-        let (port, ends) = loop {
-            let mut ends = Vec::new();
-            match bind_to_all(id, &all, &families, address.port(), &mut ends) {
-                Ok(port) => break (port, ends),
-                Err(libc::EADDRINUSE) if address.port() == 0 && in_vain.len() < TRIES => {
-                    in_vain.push(ends);
+        let is_taken = |errno: &c_int| *errno == libc::EADDRINUSE;
+        let (port, ends) = cm::at_one_port(address.port(), is_taken, |ends| {
+            let mut port = address.port();
+            for adapter in &all {
+                for &any in &families {
+                    let end = End::new(id, adapter)?;
+                    port = end.cm.bind(SocketAddr::new(any, port)).map_err(errno::of)?.port();
+                    ends.push(end);
                 }
-                Err(errno) => return Err(errno),
             }
-        };
+            Ok(port)
+        })?;
         show_addresses(id, Some(SocketAddr::new(address.ip(), port)), None);
         private.state().ends = ends;
     }
     Ok(())
-}
-
-/// Ports that are tried for whoever does not care.
-const TRIES: usize = 256;
-
-/// Binds new ends at the same port of all adapters; port 0 is any that the first of them has free.
-///
-/// # Safety
-/// The identifier is there.
-unsafe fn bind_to_all(
-    id: *mut rdma_cm_id,
-    adapters: &[&'static Adapter],
-    families: &[IpAddr],
-    mut port: u16,
-    ends: &mut Vec<Arc<End>>,
-) -> Done<u16> {
-    for adapter in adapters {
-        for &any in families {
-            // SAFETY: the caller promises it.
-            let end = unsafe { End::new(id, adapter)? };
-            port = end.cm.bind(SocketAddr::new(any, port)).map_err(errno::of)?.port();
-            ends.push(end);
-        }
-    }
-    Ok(port)
 }
 
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(

@@ -29,9 +29,9 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use cell::{COLUMNS, Column, Peer, Verdict};
-use end::program_on;
+use end::{listens_here, program_on};
 use namespace::{Cable, is_root};
-use rows::Row;
+use rows::{Meet, Row};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -123,12 +123,13 @@ fn a_file_is_copied_byte_by_byte() {
     let cable = Cable::new(4500);
     let mut server = cable.a.run(|| program_on("rcopy", "xdp:va").spawn()).expect("rdmacm-utils");
     let line = format!("rcopy {} 192.0.2.1:{}", source.display(), copy.display());
-    // Nothing tells from outside when it listens.
-    let copied = (0..20).any(|_| {
-        thread::sleep(Duration::from_millis(500));
-        let output = cable.b.run(|| program_on(&line, "udp:192.0.2.2").output());
-        output.expect("rdmacm-utils").status.success()
-    });
+    let pid = server.id();
+    let listens = || cable.a.run(|| listens_here(Meet::Cm, pid));
+    while !listens() && server.try_wait().is_ok_and(|ended| ended.is_none()) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let output = cable.b.run(|| program_on(&line, "udp:192.0.2.2").output());
+    let copied = output.expect("rdmacm-utils").status.success();
     let _ = server.kill();
     let _ = server.wait();
     let same = fs::read(&copy).is_ok_and(|copy| copy == bytes);

@@ -18,6 +18,8 @@ use crate::end::{Card, DEPTH, Done, End, MEMORY, Q_KEY, Setup, Work, pattern};
 
 /// An adapter of ours.
 pub(crate) struct Ours {
+    /// Goes before its memory: who asks meanwhile is answered by nobody, as by a host that fell.
+    qp: Option<QueuePair>,
     context: Context,
     channel: CompletionChannel,
     cq: CompletionQueue,
@@ -26,7 +28,6 @@ pub(crate) struct Ours {
     read_only: Option<MemoryRegion>,
     source: u32,
     address: IpAddr,
-    qp: Option<QueuePair>,
     srq: Option<SharedReceiveQueue>,
     window: Option<MemoryWindow>,
     target: Option<(AddressHandle, DatagramTarget)>,

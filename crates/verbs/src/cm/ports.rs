@@ -61,6 +61,33 @@ impl Ports {
 /// What Linux gives to those that do not care: from, and up to without it.
 const EPHEMERAL: (u16, u16) = (32_768, 61_000);
 
+/// Binds several ends at one port, as `bind` does, which says the port that it was. Where any will
+/// do, one that is free on the first adapter may be taken on another: then it is asked again. The
+/// ends of those that were in vain stay bound until one is found, so that none is tried twice.
+///
+/// # Errors
+/// The first of `bind` that is not [taken](CmError::AddressInUse) at `port` 0, or the last.
+pub fn at_one_port<T, E>(
+    port: u16,
+    is_taken: impl Fn(&E) -> bool,
+    mut bind: impl FnMut(&mut Vec<T>) -> Result<u16, E>,
+) -> Result<(u16, Vec<T>), E> {
+    let mut in_vain = Vec::new();
+    loop {
+        let mut ends = Vec::new();
+        match bind(&mut ends) {
+            Ok(port) => return Ok((port, ends)),
+            Err(error) if port == 0 && is_taken(&error) && in_vain.len() < TRIES => {
+                in_vain.push(ends);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Ports that are tried for whoever does not care.
+const TRIES: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;

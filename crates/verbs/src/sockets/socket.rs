@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roxe_cm::PortSpace;
 
-use crate::cm::{CmError, CmId, CmOptions, EventChannel};
+use crate::cm::{self, CmError, CmId, CmOptions, EventChannel};
 use crate::context::Context;
 use crate::error::Error;
 use crate::sockets::listener::StreamListener;
@@ -50,17 +50,21 @@ impl Socket {
         let any = ip.is_unspecified();
         let both = any && ip.is_ipv6() && !one_family;
         let four = both.then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let (mut port, mut ids) = (address.port(), Vec::new());
-        for context in &self.contexts {
-            if !any && !context.addresses().any(|own| own == ip) {
-                continue;
+        let is_taken = |error: &Error| matches!(error, Error::Cm(CmError::AddressInUse(_)));
+        let (port, ids) = cm::at_one_port(address.port(), is_taken, |ids| {
+            let mut port = address.port();
+            for context in &self.contexts {
+                if !any && !context.addresses().any(|own| own == ip) {
+                    continue;
+                }
+                for ip in [Some(ip), four].into_iter().flatten() {
+                    let id = CmId::new(context, &self.channel, PortSpace::Tcp);
+                    port = id.bind(SocketAddr::new(ip, port))?.port();
+                    ids.push(id);
+                }
             }
-            for ip in [Some(ip), four].into_iter().flatten() {
-                let id = CmId::new(context, &self.channel, PortSpace::Tcp);
-                port = id.bind(SocketAddr::new(ip, port))?.port();
-                ids.push(id);
-            }
-        }
+            Ok::<_, Error>(port)
+        })?;
         if ids.is_empty() {
             return Err(CmError::NotOurs(ip).into());
         }

@@ -5,13 +5,13 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 
-use super::CAPTURES;
+use super::{CAPTURES, folder_of};
 use crate::workspace;
 
 /// Keeps the traces of a run with a kernel, in the place of those of the last run of its kind; of a
 /// run without any, nothing is kept.
 pub(super) fn keep(series: &str, of: &str) -> Result<()> {
-    let folder = workspace::target().join("interop/runs").join(series);
+    let folder = folder_of(series);
     // What the console showed outlives a panic; the kernel's own buffer has the warnings.
     let said = ["console.log", "dmesg"].map(|name| fs::read(folder.join(name)).unwrap_or_default());
     let mut seen = BTreeSet::new();

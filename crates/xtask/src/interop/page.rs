@@ -151,7 +151,8 @@ pub(crate) fn render(runs: &[(String, Vec<Row>)], beside: &Beside) -> String {
 /// The part about a peer that is no guest.
 pub(crate) fn render_peer(day: &str, rows: &[Row]) -> String {
     let name = rows.first().map_or("", |row| &row.kernel);
-    let mut part = format!("{PEER}{name}\n\n{day}, {:.1} minutes\n", minutes(rows));
+    let sum = line(&format!("Peer {name}"), day, &format!("{:.1}", minutes(rows)), &Sum::of(rows));
+    let mut part = format!("{PEER}{name}\n\n{COLUMNS}{sum}");
     for ([_, port, table], cells) in tables(rows.iter()) {
         part += &format!("\n### {port}: {table}\n{}\n", cells.markdown().trim_end());
     }
@@ -239,22 +240,6 @@ impl Sum {
             _ => self.wrong += 1,
         }
     }
-
-    /// Of the tables of a part of the page.
-    fn read(part: &str) -> Self {
-        let mut sum = Self::default();
-        for line in part.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| |")) {
-            let cells = line.trim_matches('|').split('|').skip(1).map(str::trim);
-            for cell in cells.filter(|cell| !cell.is_empty()) {
-                let what = cell.split(" [").next().unwrap_or_default();
-                match what.parse() {
-                    Ok(cells) => sum.add("right", cells),
-                    Err(_) => sum.add(what.trim_matches('*'), 0),
-                }
-            }
-        }
-        sum
-    }
 }
 
 /// A matrix in a line.
@@ -263,18 +248,9 @@ fn line(name: &str, day: &str, minutes: &str, sum: &Sum) -> String {
     format!("| {name} | {day} | {minutes} | {right} | {wrong} | {none} | {cells} |\n")
 }
 
-/// The lines of peers, by their parts.
+/// The lines of peers, as their parts have them.
 fn peer_lines(peers: &str) -> String {
-    let lines = peers.split(PEER).skip(1).map(|part| {
-        let mut said = part.lines();
-        let name = said.next().unwrap_or_default();
-        let when = said.find(|line| !line.is_empty()).unwrap_or_default();
-        let day = when.split([',', ':']).next().unwrap_or_default();
-        let mut words = when.split_whitespace().rev();
-        let minutes = words.nth(1).unwrap_or_default();
-        line(&format!("Peer {name}"), day, minutes, &Sum::read(part))
-    });
-    lines.collect()
+    peers.split_inclusive('\n').filter(|line| line.starts_with(LINE_OF_PEER)).collect()
 }
 
 /// A page's matrix with the lines of its peers as they are now.
@@ -496,13 +472,16 @@ mod tests {
         let kernels = || vec![("today".to_owned(), row("6.1", 10))];
         let empty = render(&kernels(), &beside(""));
         let one = with_peer(&empty, &render_peer("monday", &row("mlx5_0", 1)));
-        let part = "\n## Peer mlx5_0\n\nmonday, 0.1 minutes\n\n\
-                    ### AF_XDP: IPv4\n\n| | both 256 |\n|---|:---:|\n| RC SEND | 1 |\n";
+        let (line, table) = (
+            "| Peer mlx5_0 | monday | 0.1 | 1 | 0 | 0 | 1 |",
+            "### AF_XDP: IPv4\n\n| | both 256 |\n|---|:---:|\n| RC SEND | 1 |",
+        );
+        let part = format!("\n## Peer mlx5_0\n\n{COLUMNS}{line}\n\n{table}\n");
         assert_eq!(one, format!("{empty}{part}"));
         let two = with_peer(&one, &render_peer("tuesday", &row("irdma0", 2)));
         let three = with_peer(&two, &render_peer("friday", &row("mlx5_0", 3)));
         assert_eq!([one.matches(PEER).count(), three.matches(PEER).count()], [1, 2]);
-        assert!(three.contains("\ntuesday, ") && three.contains("\nfriday, "), "{three}");
+        assert!(three.contains("| tuesday |") && three.contains("| friday |"), "{three}");
         assert!(!three.contains("monday"), "{three}");
         let three = with_peers_summed(&three);
         let lines = "|\n| Peer irdma0 | tuesday | 0.1 | 1 | 0 | 0 | 2 |\n\
@@ -516,13 +495,21 @@ mod tests {
 
     #[test]
     fn a_batch_of_a_peer_is_counted_as_one_of_a_kernel() {
-        let part = "mlx5_0\n\n2026-11-30: 3 right, 1 batches wrong, in 10.2 minutes\n\n\
-                    ### AF_XDP: IPv4\n\n\
-                    | | both 256 | both 512 |\n|---|:---:|:---:|\n\
-                    | RC SEND | 10 [1] | **wrong** [2] |\n\
-                    | RC READ | n/a [3] | 7 |\n| RC CAS |  | 1 |\n\n[1] right, but | late\n";
-        let lines = peer_lines(&format!("{PEER}{part}"));
-        assert_eq!(lines, "| Peer mlx5_0 | 2026-11-30 | 10.2 | 3 | 1 | 1 | 18 |\n");
+        let row = |verdict: &str, table: &str, cells: u64| {
+            let line = serde_json::json!({
+                "kernel": "mlx5_0", "port": "AF_XDP", "table": table, "row": "RC SEND",
+                "column": "both 256", "cells": cells, "seconds": 6.0, "verdict": verdict, "why": "",
+            });
+            Row::read(&line.to_string()).unwrap()
+        };
+        let rows = [
+            row("right", "IPv4", 10),
+            row("wrong", "IPv4", 0),
+            row("n/a", "VLAN", 0),
+            row("right", "soak", 70_000),
+        ];
+        let lines = peer_lines(&render_peer("monday", &rows));
+        assert_eq!(lines, "| Peer mlx5_0 | monday | 0.4 | 2 | 1 | 1 | 11 |\n");
     }
 
     #[test]

@@ -129,7 +129,6 @@ fn write_page(kernels: &[Run], list: &Differences) -> Result<()> {
         rules: trace::ledger()?,
         versions: kernels.iter().map(|run| image::version(&run.kernel)).collect(),
         rdma_core: image::package("libibverbs1"),
-        consoles: console::kept(),
     };
     let part = render(kernels, list, &sources);
     let before = matrix::with_differs(before, &differs_in(&part, list));

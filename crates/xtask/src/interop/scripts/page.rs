@@ -15,8 +15,6 @@ pub(super) struct Sources {
     /// Debian's version of each kernel that ran, and of the guests' rdma-core, where it is known.
     pub(super) versions: Vec<Option<String>>,
     pub(super) rdma_core: Option<String>,
-    /// Names of files with what kernels said of their own faults.
-    pub(super) consoles: Vec<String>,
 }
 
 /// The page's part about scripts.
@@ -31,7 +29,6 @@ pub(super) fn render(kernels: &[Run], list: &Differences, sources: &Sources) -> 
     if let Some(version) = &sources.rdma_core {
         page += &format!("\nThe verbs that scripts call are those of rdma-core {version}.\n");
     }
-    page += &told_by_kernels(&sources.consoles);
     for (right, title) in RIGHT {
         let reasons = by_reason(list, right);
         if reasons.is_empty() {
@@ -98,15 +95,6 @@ fn broken(rules: &str, ibta: &str, sources: &Sources) -> String {
         text += &format!(" IBTA {ibta}.");
     }
     text
-}
-
-/// Where kernels' own words are, if there are any.
-pub(super) fn told_by_kernels(consoles: &[String]) -> String {
-    if consoles.is_empty() {
-        return String::new();
-    }
-    let links: Vec<String> = consoles.iter().map(|it| format!("[{it}](rxe/{it})")).collect();
-    format!("\nWhat the guests' kernels said of their own faults: {}.\n", links.join(", "))
 }
 
 /// The page's section on where rxe differs: in how many scripts, by a part about scripts, and the
@@ -229,12 +217,10 @@ mod tests {
             rules: BTreeMap::from([("R9".to_owned(), rule)]),
             versions: vec![Some("6.1.42-1".into()), None],
             rdma_core: Some("44.0-2".into()),
-            consoles: vec!["console-6.1-matrix.txt".into()],
         };
         let page = render(&[sample(), other], &list, &sources);
         assert!(page.contains("| 6.1.0 | 6.1.42-1 | 1 | 3 | 1 |\n| 6.1.0 |  | 1 |"), "{page}");
         assert!(page.contains("are those of rdma-core 44.0-2.\n"), "{page}");
-        assert!(page.contains("[console-6.1-matrix.txt](rxe/console-6.1-matrix.txt)"), "{page}");
         let came = "line 3: expected > q1 NAK psn 1; instead > q1 ACK psn 1 (msn is 1)";
         let of_ours = format!(
             "- Late. In `rxe` or `rdma-core`. \
