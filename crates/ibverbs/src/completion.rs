@@ -355,11 +355,12 @@ unsafe fn next_of(channel: *mut ibv_comp_channel) -> Done<*mut ibv_cq> {
     let ours = unsafe { Channel::of(channel)? };
     // SAFETY: as above.
     let session = unsafe { Session::of(ours.public.context)? };
-    let events = ours.channel.as_ref().ok_or(libc::EIO)?;
+    // A clone: who destroys the channel meanwhile leaves the wait what it waits for.
+    let (events, fd) = (ours.channel.clone().ok_or(libc::EIO)?, ours.public.fd);
     loop {
         let next = match events.wait(Duration::ZERO) {
             Some(next) => next,
-            None if !waits(ours.public.fd) => return Err(libc::EAGAIN),
+            None if !waits(fd) => return Err(libc::EAGAIN),
             None => events.wait_unless(signals::end_waits).ok_or(libc::EINTR)?,
         };
         let id = next.id().0;

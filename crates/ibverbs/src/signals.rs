@@ -18,5 +18,16 @@ pub(crate) fn end_waits() -> bool {
     })
 }
 
+/// Waits for a signal that ends a wait; says how the wait ended.
+pub(crate) fn wait() -> c_int {
+    loop {
+        // SAFETY: there is nothing to promise.
+        unsafe { libc::pause() };
+        if end_waits() {
+            return libc::EINTR;
+        }
+    }
+}
+
 /// Signals that are not sent, but happen, and not while a thread sleeps.
 const HAPPEN: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];

@@ -53,6 +53,8 @@ pub(crate) struct Terms {
     pub(crate) patience: Duration,
     /// Packets of a hundred that an end loses that loses some.
     pub(crate) loss: u32,
+    /// What our connection manager says comes late.
+    pub(crate) is_late: bool,
 }
 
 /// What begins with this was ended by us, and nothing was wrong with it.
@@ -104,6 +106,9 @@ impl End<'_> {
     }
 }
 
+/// In this time an emulated host has done what it does when a message was acknowledged.
+const LATE: &str = "300ms";
+
 /// How long a guest takes to answer a question.
 const QUESTION: Duration = Duration::from_secs(10);
 
@@ -151,8 +156,12 @@ pub(crate) fn program_on(line: &str, devices: &str) -> Command {
 }
 
 fn run_here(line: &str, devices: &str, terms: Terms, running: &Running) -> Ended {
-    let Terms { patience, loss } = terms;
-    let faults = if loss == 0 { String::new() } else { format!(",fault=drop {loss}%") };
+    let Terms { patience, loss, is_late } = terms;
+    let faults = match (loss, is_late) {
+        (0, false) => String::new(),
+        (0, true) => format!(",fault=delay {LATE} of qp 1"),
+        (loss, _) => format!(",fault=drop {loss}%"),
+    };
     let stories = Stories::new().map_err(|error| error.to_string())?;
     let mut words = line.split_whitespace();
     let mut command = mortal(words.next().unwrap_or_default());

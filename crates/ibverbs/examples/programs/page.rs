@@ -102,7 +102,8 @@ for these reasons only:
   `ibv_srq_pingpong` has sixteen queue pairs for that;
 - perftest with `-R` makes one connection to agree on another. For that its server begins to listen
   in the same moment in which its client asks; refused, the client tries again with memory that it
-  has freed, and fails or crashes;
+  has freed, and fails or crashes. An emulated server is never fast enough: there (rxe serves,
+  nothing lost) what the connection manager says comes 300 ms late (`fault=delay 300ms of qp 1`);
 - a program ended before it was seen with our library;
 - the guest's kernel crashed, or hangs;
 - of packets that were to be lost none was seen to be, at the moments at which the adapter was

@@ -1,7 +1,9 @@
 //! Channels, events, and what follows from an event before the program hears of it.
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
 use roxe_verbs::QpState;
@@ -31,9 +33,17 @@ use crate::stories;
 #[repr(C)]
 pub(crate) struct Channel {
     public: rdma_event_channel,
-    pub(crate) events: EventChannel,
+    /// `None` once it is destroyed.
+    events: Mutex<Option<EventChannel>>,
     life: Life,
 }
+
+/// The last that were destroyed. A program that ends seldom waits for the thread that fetches its
+/// events: what that thread may still ask for stays where it was.
+static DESTROYED: Mutex<VecDeque<Box<Channel>>> = Mutex::new(VecDeque::new());
+
+/// How many are kept so.
+const KEPT: usize = 64;
 
 impl Channel {
     pub(crate) fn make() -> Done<*mut rdma_event_channel> {
@@ -41,6 +51,7 @@ impl Channel {
         let events = made.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let public = rdma_event_channel { fd: events.as_fd().as_raw_fd() };
         Life::watch_forks();
+        let events = Mutex::new(Some(events));
         Ok(Box::into_raw(Box::new(Self { public, events, life: Life::now() })).cast())
     }
 
@@ -53,21 +64,41 @@ impl Channel {
     }
 
     /// # Safety
-    /// It was made, not destroyed, and nobody uses it.
+    /// It was made, not destroyed, and nobody but who asks for its next event uses it.
     pub(crate) unsafe fn discard(channel: *mut rdma_event_channel) {
-        if !channel.is_null() {
-            // SAFETY: the caller promises it.
-            drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
+        if channel.is_null() {
+            return;
+        }
+        // SAFETY: the caller promises it.
+        let channel = unsafe { Box::from_raw(channel.cast::<Self>()) };
+        drop(channel.lock().take());
+        let mut destroyed = DESTROYED.lock().unwrap_or_else(PoisonError::into_inner);
+        destroyed.push_back(channel);
+        if destroyed.len() > KEPT {
+            destroyed.pop_front();
         }
     }
 
-    /// The next event; whether it is waited for the program says on the descriptor.
+    /// What its events come through.
+    pub(crate) fn events(&self) -> Done<EventChannel> {
+        self.lock().clone().ok_or(libc::EBADF)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<EventChannel>> {
+        // Nothing in it can panic half way.
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next event; whether it is waited for the program says on the descriptor. Who asks when
+    /// the channel has just been destroyed waits on, like one who asked just before.
     pub(crate) fn next(&self) -> Done<*mut rdma_cm_event> {
+        let fd = self.public.fd;
+        let Ok(events) = self.events() else { return Err(signals::wait()) };
         loop {
-            let CmEvent { id: key, kind } = match self.events.try_next() {
+            let CmEvent { id: key, kind } = match events.try_next() {
                 Some(next) => next,
-                None if !waits(self.public.fd) => return Err(libc::EAGAIN),
-                None => self.events.next_unless(signals::end_waits).ok_or(libc::EINTR)?,
+                None if !waits(fd) => return Err(libc::EAGAIN),
+                None => events.next_unless(signals::end_waits).ok_or(libc::EINTR)?,
             };
             // What is not his any more nobody hears.
             let Some(id) = owner(key) else { continue };

@@ -100,7 +100,7 @@ impl End {
     pub(crate) unsafe fn new(id: *mut rdma_cm_id, adapter: &'static Adapter) -> Done<Arc<Self>> {
         // SAFETY: the caller promises it.
         let (private, channel) = unsafe { (Private::of(id)?, Channel::of((*id).channel)?) };
-        let cm = CmId::new(&adapter.context, &channel.events, private.space);
+        let cm = CmId::new(&adapter.context, &channel.events()?, private.space);
         cm.set_options(private.state().options);
         ids().insert(cm.key(), id.expose_provenance());
         Ok(Arc::new(Self { cm, adapter }))
@@ -391,7 +391,7 @@ pub(crate) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         let old = mem::replace(&mut (*id).channel, channel);
         give_back_own(id);
         for end in &private.state().ends {
-            end.cm.migrate(&to.events);
+            end.cm.migrate(&to.events()?);
         }
         // Those that the program has are of the old channel.
         private.wait_for_all();

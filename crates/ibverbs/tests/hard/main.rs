@@ -132,6 +132,12 @@ fn what_never_stood_or_is_over_can_be_disconnected() {
 }
 
 #[test]
+fn who_asks_for_events_of_a_channel_that_is_destroyed_waits() {
+    let program = Program::new("late", concat!(include_str!("events.h"), include_str!("late.c")));
+    assert_eq!(program.run("udp:127.0.10.21"), "they wait\n");
+}
+
+#[test]
 fn any_port_at_any_address_is_free_on_all_adapters() {
     let program = Program::new("ports", include_str!("ports.c"));
     let mut command = program.command("udp:127.0.10.18;udp:127.0.10.19");

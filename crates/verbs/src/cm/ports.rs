@@ -66,7 +66,7 @@ const EPHEMERAL: (u16, u16) = (32_768, 61_000);
 /// ends of those that were in vain stay bound until one is found, so that none is tried twice.
 ///
 /// # Errors
-/// The first of `bind` that is not [taken](CmError::AddressInUse) at `port` 0, or the last.
+/// The first of `bind` that is not `is_taken` at `port` 0, or the last.
 pub fn at_one_port<T, E>(
     port: u16,
     is_taken: impl Fn(&E) -> bool,
