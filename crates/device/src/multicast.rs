@@ -68,6 +68,14 @@ impl MulticastGroups {
         Ok(is_last)
     }
 
+    /// A queue pair is a member of no group any more.
+    pub fn detach_all(&mut self, qpn: Qpn) {
+        self.groups.retain(|_, members| {
+            members.retain(|member| *member != qpn);
+            !members.is_empty()
+        });
+    }
+
     /// The queue pairs that a datagram to this group is for, always in the same order.
     pub fn members(&self, mgid: Gid) -> &[Qpn] {
         self.groups.get(&mgid).map_or(&[], Vec::as_slice)
@@ -175,6 +183,19 @@ mod tests {
         assert_eq!(groups.check_destroy(b), Ok(()));
         groups.detach(group(1), a).unwrap();
         groups.detach(group(2), a).unwrap();
+        assert_eq!(groups.check_destroy(a), Ok(()));
+    }
+
+    #[test]
+    fn a_member_of_many_groups_leaves_them_at_once() {
+        let mut groups = MulticastGroups::new(8, 8);
+        let [a, b, c] = qpns([100, 200, 300]);
+        for (last, qpn) in [(1, b), (1, a), (1, c), (2, a), (3, c)] {
+            groups.attach(group(last), qpn).unwrap();
+        }
+        groups.detach_all(a);
+        let left: Vec<_> = groups.iter().collect();
+        assert_eq!(left, [(group(1), &[b, c][..]), (group(3), &[c][..])]);
         assert_eq!(groups.check_destroy(a), Ok(()));
     }
 }

@@ -509,11 +509,8 @@ impl Drop for Inner {
         let qpn = self.qpn;
         self.domain.context().with(|driver| {
             driver.acknowledge();
-            let groups = driver.device.multicast().iter();
-            let groups = groups.filter(|(_, members)| members.contains(&qpn));
-            let groups: Vec<_> = groups.map(|(group, _)| group).collect();
-            for group in groups {
-                let _ = driver.device.detach_multicast(group, qpn);
+            if self.service == ServiceType::Ud {
+                driver.device.detach_multicasts(qpn);
             }
             let gone: Result<(), VerbError> = driver.device.destroy_queue_pair(qpn);
             debug_assert!(gone.is_ok(), "it has left its groups");

@@ -83,6 +83,11 @@ impl<H: HostMemory> Device<H> {
         Ok(())
     }
 
+    /// Takes a queue pair out of all its groups, so that it can be destroyed.
+    pub fn detach_multicasts(&mut self, qpn: Qpn) {
+        self.tables.groups.detach_all(qpn);
+    }
+
     /// All groups and their members.
     pub const fn multicast(&self) -> &MulticastGroups {
         &self.tables.groups
