@@ -82,7 +82,7 @@ pub enum Answer {
 pub(crate) struct Sidr {
     resolutions: BTreeMap<CommId, Resolution>,
     questions: BTreeMap<CommId, Question>,
-    /// Who asked, and its name for the question.
+    /// Who asked, and its name for the question, until it is given up.
     by_asker: BTreeMap<(GidPair, CommId), CommId>,
 }
 
@@ -102,8 +102,6 @@ struct Question {
     listener: ListenerId,
     /// What was answered.
     answer: Option<Box<Mad>>,
-    /// Who asked asks for something else by now.
-    is_given_up: bool,
 }
 
 impl Sidr {
@@ -174,10 +172,10 @@ impl Agent {
         let private_data = private_data(bytes)?;
         let question = self.sidr.questions.get_mut(&id.0).filter(|it| it.answer.is_none());
         let question = question.ok_or(CallError::Gone)?;
-        if question.is_given_up {
-            let listener = question.listener;
+        self.listeners.dequeue(question.listener);
+        let (from, request_id) = (question.from, question.request_id);
+        if self.sidr.by_asker.get(&(from, request_id)) != Some(&id.0) {
             self.sidr.questions.remove(&id.0);
-            self.listeners.dequeue(listener);
             return Err(CallError::Gone);
         }
         let (status, qpn, q_key) = match answer {
@@ -187,7 +185,7 @@ impl Agent {
             Answer::Refuse(status) => (status, Qpn::default(), QKey::default()),
         };
         let reply = SidrReply {
-            request_id: question.request_id,
+            request_id,
             status,
             qpn,
             service_id: question.service,
@@ -197,8 +195,6 @@ impl Agent {
         };
         let mad = Mad::new(question.transaction_id, Message::SidrReply(reply));
         question.answer = Some(Box::new(mad));
-        let (from, listener) = (question.from, question.listener);
-        self.listeners.dequeue(listener);
         self.timers.set(id.0, now + ANSWER_KEPT);
         self.send(from, 0, mad);
         Ok(())
@@ -243,15 +239,8 @@ impl Agent {
             Ok(listener) => {
                 let id = self.new_id();
                 let service = request.service_id;
-                let question = Question {
-                    from,
-                    request_id,
-                    transaction_id,
-                    service,
-                    listener,
-                    answer: None,
-                    is_given_up: false,
-                };
+                let question =
+                    Question { from, request_id, transaction_id, service, listener, answer: None };
                 self.sidr.questions.insert(id, question);
                 self.sidr.by_asker.insert((from, request_id), id);
                 let (question, request) = (QuestionId(id), Box::new(*request));
@@ -269,9 +258,8 @@ impl Agent {
     /// Nobody waits for the answer to a question any more. One that the application has yet to
     /// answer keeps its place in the backlog until then: so many are told at once, and no more.
     fn give_up_question(&mut self, id: CommId) {
-        let Some(question) = self.sidr.questions.get_mut(&id) else { return };
+        let Some(question) = self.sidr.questions.get(&id) else { return };
         self.sidr.by_asker.remove(&(question.from, question.request_id));
-        question.is_given_up = true;
         if question.answer.is_some() {
             self.sidr.questions.remove(&id);
             self.timers.clear(id);
