@@ -175,8 +175,10 @@ impl Context {
             mode: capabilities.summary.clone(),
             active_mtu: capabilities.path_mtu.bytes(),
         };
+        let manager = Arc::clone(cm.shared());
+        let listeners = Box::new(move || manager.listeners());
         // Who cannot be looked at can work all the same.
-        let status = status::Server::open(about, Arc::clone(&engine), tap);
+        let status = status::Server::open(about, Arc::clone(&engine), listeners, tap);
         let inner = Inner {
             name: name.to_owned(),
             engine,

@@ -65,8 +65,6 @@ pub(crate) struct Engine {
     active: AtomicBool,
     /// The interface is gone.
     gone: AtomicBool,
-    /// For how many services the connection manager takes requests.
-    listeners: AtomicU32,
     /// Its name, if there is one.
     interface: Option<String>,
 }
@@ -91,7 +89,6 @@ impl Engine {
             closing: AtomicBool::new(false),
             active: AtomicBool::new(active),
             gone: AtomicBool::new(false),
-            listeners: AtomicU32::new(0),
             interface,
         })
     }
@@ -268,16 +265,6 @@ impl Engine {
     /// Whether packets can come and go.
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire) && !self.is_gone()
-    }
-
-    /// For how many services the connection manager takes requests.
-    pub(crate) fn listeners(&self) -> u32 {
-        self.listeners.load(Ordering::Acquire)
-    }
-
-    /// For so many it does from now on.
-    pub(crate) fn listens(&self, listeners: usize) {
-        self.listeners.store(u32::try_from(listeners).unwrap_or(u32::MAX), Ordering::Release);
     }
 
     /// A sentence about a queue pair, behind what became of the port, if that is why.

@@ -184,7 +184,7 @@ impl Manager {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 }
@@ -203,7 +203,6 @@ impl Shared {
     pub(super) fn with<R>(&self, call: impl FnOnce(&mut State, Instant) -> R) -> R {
         let mut state = self.lock();
         let result = call(&mut state, self.now());
-        self.engine.listens(state.whose.listeners.len());
         self.follow(&mut state);
         let due = state.due(self.now());
         if due.is_some_and(|due| state.alarm.is_none_or(|alarm| due < alarm)) {
@@ -215,6 +214,11 @@ impl Shared {
     /// Looks without moving anything.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
         look(&self.lock())
+    }
+
+    /// For how many services requests are taken.
+    pub(crate) fn listeners(&self) -> u32 {
+        self.look(|state| state.whose.listeners.len() as u32)
     }
 
     pub(super) fn now(&self) -> Instant {

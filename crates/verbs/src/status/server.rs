@@ -46,12 +46,17 @@ pub(crate) struct Server {
 
 impl Server {
     /// Makes the endpoint, in the calling thread's network namespace.
-    pub(crate) fn open(about: About, engine: Arc<Engine>, tap: Tap) -> io::Result<Self> {
+    pub(crate) fn open(
+        about: About,
+        engine: Arc<Engine>,
+        listeners: Box<dyn Fn() -> u32 + Send>,
+        tap: Tap,
+    ) -> io::Result<Self> {
         let listener = bind(&about.name)?;
         listener.set_nonblocking(true)?;
         let closing = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let until = Arc::clone(&closing);
-        let service = Service { about, engine, tap };
+        let service = Service { about, engine, listeners, tap };
         let thread = std::thread::Builder::new()
             .name("roxe-status".to_owned())
             .stack_size(STACK)
@@ -91,6 +96,8 @@ fn bind(name: &str) -> io::Result<UnixListener> {
 struct Service {
     about: About,
     engine: Arc<Engine>,
+    /// For how many services the connection manager takes requests.
+    listeners: Box<dyn Fn() -> u32 + Send>,
     tap: Tap,
 }
 
@@ -403,7 +410,7 @@ impl Service {
             active: self.engine.is_active(),
             active_mtu,
             addresses: self.engine.with(addresses),
-            listeners: self.engine.listeners(),
+            listeners: (self.listeners)(),
             link_type: self.tap.link_type().0,
         }
     }

@@ -170,7 +170,7 @@ fn a_turn_ends_though_there_are_more_requests() {
     let driver = Driver::new(device, Box::new(port)).unwrap();
     let engine = Arc::new(Engine::new(driver, true, None).unwrap());
     let about = About { name: "roxe0".to_owned(), mode: String::new(), active_mtu: 1024 };
-    let service = Service { about, engine, tap };
+    let service = Service { about, engine, listeners: Box::new(|| 0), tap };
 
     let (mut asker, stream) = UnixStream::pair().unwrap();
     let mut client = Client::new(stream).unwrap();
