@@ -73,48 +73,71 @@ impl AsFd for AsyncEvents {
     }
 }
 
-/// A queue between threads with a descriptor that is readable exactly while something is in it.
+/// A queue between threads with a descriptor that is readable exactly while something is in it, or
+/// it is closed.
 pub(crate) struct Mailbox<T> {
-    /// Its count is 1 while the queue holds something, else 0. Changed with the queue locked.
-    /// Nobody else reads it, so that whether it blocks is the application's to say.
+    /// Its count is 1 while that is so, else 0. Changed with the queue locked. Nobody else reads
+    /// it, so that whether it blocks is the application's to say.
     event: OwnedFd,
-    queue: Mutex<VecDeque<T>>,
+    queue: Mutex<Queue<T>>,
+}
+
+struct Queue<T> {
+    waiting: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    fn is_ready(&self) -> bool {
+        self.closed || !self.waiting.is_empty()
+    }
 }
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        Ok(Self { event, queue: Mutex::default() })
+        let queue = Queue { waiting: VecDeque::new(), closed: false };
+        Ok(Self { event, queue: Mutex::new(queue) })
     }
 
     pub(crate) fn put(&self, what: T) {
-        self.change(|queue| queue.push_back(what));
+        self.change(|queue| queue.waiting.push_back(what));
     }
 
     /// The same, where the oldest goes if there are `most` already.
     pub(crate) fn put_among(&self, most: usize, what: T) {
         self.change(|queue| {
-            if queue.len() >= most {
-                queue.pop_front();
+            if queue.waiting.len() >= most {
+                queue.waiting.pop_front();
             }
-            queue.push_back(what);
+            queue.waiting.push_back(what);
         });
     }
 
     pub(crate) fn try_take(&self) -> Option<T> {
-        self.change(VecDeque::pop_front)
+        self.change(|queue| queue.waiting.pop_front())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+    /// Whoever waits, or will, waits no longer.
+    pub(crate) fn close(&self) {
+        self.change(|queue| queue.closed = true);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Whether [`take`](Self::take) does not wait.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.lock().is_ready()
     }
 
     /// Takes out what is not to be kept.
     pub(crate) fn retain(&self, keep: impl FnMut(&T) -> bool) {
-        self.change(|queue| queue.retain(keep));
+        self.change(|queue| queue.waiting.retain(keep));
     }
 
-    /// Waits at most `timeout`, and no longer where a signal `interrupts`.
+    /// Waits at most `timeout`, and no longer where a signal `interrupts` or it is closed.
     pub(crate) fn take(&self, timeout: Duration, interrupts: impl Fn() -> bool) -> Option<T> {
         let deadline = Clock::now().checked_add(timeout);
         loop {
@@ -122,7 +145,7 @@ impl<T> Mailbox<T> {
                 return Some(what);
             }
             let left = deadline.map(|at| at.saturating_duration_since(Clock::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            if left.is_some_and(|left| left.is_zero()) || self.is_closed() {
                 return None;
             }
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
@@ -134,20 +157,20 @@ impl<T> Mailbox<T> {
         }
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Queue<T>) -> R) -> R {
         let mut queue = self.lock();
-        let before = queue.is_empty();
+        let before = queue.is_ready();
         let result = change(&mut queue);
-        match (before, queue.is_empty()) {
+        match (before, queue.is_ready()) {
             // The count is 0 before the one and 1 before the other: neither can fail.
-            (true, false) => drop(rustix::io::write(&self.event, &1_u64.to_ne_bytes())),
-            (false, true) => drop(rustix::io::read(&self.event, &mut [0; 8])),
+            (false, true) => drop(rustix::io::write(&self.event, &1_u64.to_ne_bytes())),
+            (true, false) => drop(rustix::io::read(&self.event, &mut [0; 8])),
             _ => {}
         }
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
         // Nothing in it can panic half way.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -308,6 +331,21 @@ mod tests {
         (4..8).for_each(|number| mailbox.put_among(2, number));
         assert_eq!([mailbox.try_take(), mailbox.try_take()], [Some(6), Some(7)]);
         assert!(!is_readable(&mailbox));
+    }
+
+    #[test]
+    fn who_waits_at_one_that_is_closed_waits_no_longer() {
+        let mailbox = Mailbox::new().unwrap();
+        std::thread::scope(|scope| {
+            let waits = || scope.spawn(|| mailbox.take(Duration::MAX, || false));
+            let waiting = [waits(), waits()];
+            mailbox.close();
+            assert_eq!(waiting.map(|waiting| waiting.join().unwrap()), [None, None]);
+        });
+        mailbox.put(1);
+        assert_eq!(mailbox.take(Duration::MAX, || false), Some(1));
+        assert_eq!(mailbox.take(Duration::MAX, || false), None);
+        assert!(is_readable(&mailbox) && mailbox.is_ready());
     }
 
     /// Whoever waits with an empty hand is woken by whoever puts something in, in every order.

@@ -186,14 +186,18 @@ impl EventChannel {
         self.0.try_take()
     }
 
-    /// Whoever waits for an event gets one that is nobody's.
-    pub(crate) fn nudge(&self) {
-        self.0.put(CmEvent { id: CmIdKey::next(), kind: CmEventKind::TimewaitExit });
+    /// Whether there is one, or never will be.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.is_ready()
     }
 
-    /// Whether there is one.
-    pub(crate) fn has_next(&self) -> bool {
-        !self.0.is_empty()
+    /// Whoever waits for an event, or will, waits no longer.
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed()
     }
 
     /// The next event; waits at most `timeout` for it. [`Duration::MAX`] is for ever.

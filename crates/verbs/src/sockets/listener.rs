@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant as Clock};
 
@@ -23,7 +22,6 @@ pub struct StreamListener {
     channel: EventChannel,
     address: SocketAddr,
     options: Mutex<StreamOptions>,
-    closed: AtomicBool,
 }
 
 impl StreamListener {
@@ -35,13 +33,7 @@ impl StreamListener {
         options: StreamOptions,
     ) -> Result<Self, Error> {
         ids.iter().try_for_each(|id| id.listen(backlog))?;
-        Ok(Self {
-            ids,
-            channel,
-            address,
-            options: Mutex::new(options),
-            closed: AtomicBool::new(false),
-        })
+        Ok(Self { ids, channel, address, options: Mutex::new(options) })
     }
 
     /// Where it listens.
@@ -56,8 +48,7 @@ impl StreamListener {
 
     /// Takes no stream from now on: who waits for one waits no longer.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.channel.nudge();
+        self.channel.close();
     }
 
     /// Takes the next stream. It may not stand yet: calls of it wait for that.
@@ -73,33 +64,29 @@ impl StreamListener {
             _ => None,
         };
         loop {
-            let event = match (self.channel.try_next(), patience) {
-                (Some(event), _) => event,
-                (None, Patience::None) => return Err(SocketError::WouldBlock),
-                (None, Patience::Unless(interrupts)) => {
-                    self.channel.next_unless(interrupts).ok_or(SocketError::Interrupted)?
+            let (event, otherwise) = match patience {
+                Patience::None => (self.channel.try_next(), SocketError::WouldBlock),
+                Patience::Unless(interrupts) => {
+                    (self.channel.next_unless(interrupts), SocketError::Interrupted)
                 }
-                (None, Patience::For(_)) => {
+                Patience::For(_) => {
                     let left = deadline.map(|at| at.saturating_duration_since(Clock::now()));
-                    let next = self.channel.next(left.unwrap_or(Duration::MAX));
-                    next.ok_or(SocketError::TimedOut)?
+                    (self.channel.next(left.unwrap_or(Duration::MAX)), SocketError::TimedOut)
                 }
             };
-            if self.closed.load(Ordering::SeqCst) {
-                // The next that waits.
-                self.channel.nudge();
+            if self.channel.is_closed() {
                 return Err(SocketError::ShutDown);
             }
-            let answered = self.answer(event);
+            let answered = self.answer(event.ok_or(otherwise)?);
             if let Some(stream) = answered.map_err(|error| SocketError::no_connection(&error))? {
                 return Ok(stream);
             }
         }
     }
 
-    /// Whether somebody waits.
+    /// Whether somebody waits, or it is closed.
     pub fn is_ready(&self) -> bool {
-        self.channel.has_next()
+        self.channel.is_ready()
     }
 
     /// What else an event tells is of requests that are gone.

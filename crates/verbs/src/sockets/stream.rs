@@ -413,7 +413,7 @@ impl Stream {
         let fired = &self.completions.shared.fired;
         let take = || match fired.try_take() {
             Some(_) => Some(Woken::ByCompletion),
-            None if self.events.has_next() => Some(Woken::ByEvent),
+            None if self.events.is_ready() => Some(Woken::ByEvent),
             None => self.rouse.0.try_take().map(|()| Woken::ByEvent),
         };
         let interrupts = || {
