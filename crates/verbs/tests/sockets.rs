@@ -12,7 +12,7 @@ use roxe_verbs::sockets::{
     Bell, Exposed, How, Patience, Reading, Socket, SocketError, Stream, StreamListener,
     StreamOptions,
 };
-use roxe_verbs::{AccessFlags, Buffer, Connection, Context, DeviceString, MemoryRegion, Op, Wait};
+use roxe_verbs::{AccessFlags, Buffer, Connection, Context, MemoryRegion, Op, Wait};
 
 mod adapters;
 
@@ -33,6 +33,16 @@ fn listening(context: &Context, options: StreamOptions) -> (StreamListener, Sock
 
 fn connecting(context: &Context, to: SocketAddr, options: StreamOptions) -> Stream {
     Socket::new([context]).unwrap().connect(to, options).unwrap()
+}
+
+/// Two adapters, joined under a name that no other test has; one of them loses so many packets of a
+/// hundred.
+fn losing(name: &str, percent: u32) -> [Context; 2] {
+    let memory = format!("memory:{name}-{}", std::process::id());
+    let open = |name, faults: &str| {
+        Context::open_device(name, &format!("{memory}{faults}").parse().unwrap()).unwrap()
+    };
+    [open("lossy", &format!(",fault=drop {percent}%")), open("sound", "")]
 }
 
 /// Both ends of a stream that stands: who asked, who was asked.
@@ -122,12 +132,7 @@ fn rings_and_queues_may_be_tiny() {
 
 #[test]
 fn what_is_lost_is_sent_again() {
-    let name = format!("memory:sockets-{}", std::process::id());
-    let lossy: DeviceString = format!("{name},fault=drop 1%").parse().unwrap();
-    let sound: DeviceString = name.parse().unwrap();
-    let pair = [("lossy", lossy), ("sound", sound)]
-        .map(|(name, device)| Context::open_device(name, &device).unwrap());
-    carries(&joined(&pair), 1_000_000);
+    carries(&joined(&losing("sent-again", 1)), 1_000_000);
 }
 
 #[test]
@@ -186,10 +191,7 @@ fn a_stream_that_was_just_accepted_ends_in_order() {
 
 #[test]
 fn what_both_sent_arrives_when_both_shut_down_at_once() {
-    let name = format!("memory:shut-{}", std::process::id());
-    let device = |faults| format!("{name}{faults}").parse::<DeviceString>().unwrap();
-    let pair = [("lossy", device(",fault=drop 10%")), ("sound", device(""))]
-        .map(|(name, device)| Context::open_device(name, &device).unwrap());
+    let pair = losing("shut-down", 10);
     let sent = bytes(20_000, 4);
     for _ in 0..4 {
         let streams = joined(&pair);
