@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roxe_transport::qp_state::ServiceType;
 use roxe_transport::work::{Completion, CompletionOpcode, CompletionStatus, Extra};
-use roxe_wire::{Body, DropReason, Frame, ImmDt, Qpn, RKey, RawFrame};
+use roxe_wire::{Body, DropReason, Frame, ImmDt, Outline, Qpn, RKey, RawFrame};
 
 use crate::phrase;
 
@@ -119,8 +119,8 @@ impl Live<'_> {
                 | D::IpExtension { .. }
                 | D::UdpLength { .. }
         );
-        match addresses_of(bytes) {
-            Some((from, to)) if is_roce && self.is_to_us(from, to) => {
+        match Outline::of(RawFrame::ethernet(bytes)) {
+            Some(outline) if is_roce && self.is_to_us(outline.source, outline.destination) => {
                 self.heard = true;
                 let kept = self.keep(true, bytes.to_vec());
                 self.happened(Done::Frame { qp: None, seen: Err(reason.to_string()), kept })
@@ -335,24 +335,3 @@ const EVENTS: [(u64, &str); 8] = [
     (15, "limit"),
     (16, "last-wqe"),
 ];
-
-/// Source and destination of an IP header, whatever else is wrong with it, behind Ethernet's and
-/// any VLAN tags.
-fn addresses_of(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
-    let mut rest = frame.get(12..)?;
-    loop {
-        let (kind, behind) = rest.split_first_chunk()?;
-        match u16::from_be_bytes(*kind) {
-            0x8100 | 0x88a8 => rest = behind.get(2..)?,
-            0x0800 => {
-                let at = |at: usize| Some(IpAddr::from(*behind.get(at..)?.first_chunk::<4>()?));
-                return Some((at(12)?, at(16)?));
-            }
-            0x86dd => {
-                let at = |at: usize| Some(IpAddr::from(*behind.get(at..)?.first_chunk::<16>()?));
-                return Some((at(8)?, at(24)?));
-            }
-            _ => return None,
-        }
-    }
-}
