@@ -24,7 +24,7 @@ use crate::peer::Peer;
 use super::bench::{Done, Pending, Settings};
 use super::frame_in::{self, PeerSide};
 use super::frame_out::OurSide;
-use super::mistake::{Mistake, Stop, suggest};
+use super::mistake::{Instead, Mistake, Stop, suggest};
 use super::parse::show_instant;
 use super::run::{Failure, comment, comment_checked, tell_in_frames};
 use super::symbols::{Numbers, Symbols};
@@ -124,7 +124,7 @@ impl From<Mistake> for Halt {
 }
 
 fn difference(what: impl Into<String>) -> Halt {
-    Halt::Stop(Stop::Difference(what.into()))
+    Halt::Stop(Stop::Difference { what: what.into(), instead: None })
 }
 
 /// Runs a checked script.
@@ -158,12 +158,12 @@ pub(super) fn run(file: &str, script: &Script, site: &mut dyn Site, terms: &Term
         Err((line, Halt::Stop(Stop::Mistake(mistake)))) => {
             Outcome::Wrong(vec![line.place(file, mistake)])
         }
-        Err((line, Halt::Stop(Stop::Difference(what)))) => {
-            Outcome::Failed(live.failure(file, line, what))
+        Err((line, Halt::Stop(Stop::Difference { what, instead }))) => {
+            Outcome::Failed(live.failure(file, line, what, instead))
         }
         Err((line, Halt::Refused(number, what))) => {
             let what = format!("it failed: {}, {what}", errno(number));
-            Outcome::Failed(live.failure(file, line, what))
+            Outcome::Failed(live.failure(file, line, what, None))
         }
         Err((line, Halt::Skip(why))) => Outcome::Skipped(format!("line {}: {why}", line.number)),
         Err((line, Halt::Broken(why))) => {
@@ -246,14 +246,8 @@ impl<'s> Live<'s> {
             }
         }
         let Some(last) = script.lines.last() else { return Ok(()) };
-        let left = self.silence().map_err(|halt| (last, halt))?;
-        match left {
-            None => Ok(()),
-            Some(what) => {
-                let what = format!("the script ends here, but the device did more: {what}");
-                Err((last, difference(what)))
-            }
-        }
+        let ended = self.silence("the script ends here, but the device did more");
+        ended.map_err(|halt| (last, halt))
     }
 
     /// What time it is in the history.
@@ -351,10 +345,8 @@ impl<'s> Live<'s> {
                 return Ok(found);
             }
             if self.site.now() > end {
-                return Err(difference(match self.leftover() {
-                    Some(what) => format!("instead the device did this: {what}"),
-                    None => "the device did nothing".to_owned(),
-                }));
+                self.nothing_more("instead the device did this")?;
+                return Err(difference("the device did nothing"));
             }
             if !told && self.site.now().since(began) >= LONG {
                 told = true;
@@ -364,20 +356,23 @@ impl<'s> Live<'s> {
         }
     }
 
-    /// What the device did in some time that no line spoke of.
-    fn silence(&mut self) -> Result<Option<String>, Halt> {
+    /// For some time the device does nothing that no line spoke of; if it did, that is told behind
+    /// `head`.
+    fn silence(&mut self, head: &str) -> Result<(), Halt> {
         let end = self.site.now() + self.terms.silence;
         while self.site.now() < end {
             self.arrivals(LOOK)?;
         }
         self.look_at_all()?;
-        Ok(self.leftover())
+        self.nothing_more(head)
     }
 
-    fn leftover(&self) -> Option<String> {
-        let pending = self.pending.first()?;
-        let at = show_instant(Instant::ZERO + pending.at.since(self.began));
-        Some(format!("{} (at {at})", self.show(&pending.what)))
+    fn nothing_more(&self, head: &str) -> Result<(), Halt> {
+        let Some(more) = self.pending.first() else { return Ok(()) };
+        let at = Instant::ZERO + more.at.since(self.began);
+        let what = format!("{head}: {} (at {})", self.show(&more.what), show_instant(at));
+        let instead = Some(Instead { at, kept: more.kept() });
+        Err(Halt::Stop(Stop::Difference { what, instead }))
     }
 
     /// What happens at once: everything that the device does not do by itself.
@@ -408,10 +403,7 @@ impl<'s> Live<'s> {
             Statement::State { qp, name } => self.check_state(qp, name),
             // What only our engine counts and says.
             Statement::Counter { .. } | Statement::Why { .. } => Ok(()),
-            Statement::Quiet => match self.silence()? {
-                None => Ok(()),
-                Some(left) => Err(difference(format!("the device did this: {left}"))),
-            },
+            Statement::Quiet => self.silence("the device did this"),
             Statement::Turn
             | Statement::Device(_)
             | Statement::Out { .. }
@@ -479,11 +471,13 @@ impl<'s> Live<'s> {
         }
     }
 
-    fn failure(&mut self, file: &str, line: &Line, what: String) -> Failure {
-        let first = self.pending.first();
-        let instead = first.filter(|first| what.contains(&self.show(&first.what)));
-        let since_began = |at: Instant| Instant::ZERO + at.since(self.began);
-        let instead = instead.map(|it| (since_began(it.at), it.kept()));
+    fn failure(
+        &mut self,
+        file: &str,
+        line: &Line,
+        what: String,
+        instead: Option<Instead>,
+    ) -> Failure {
         tell_in_frames(self.frames.as_deref_mut(), instead, line, &what);
         let from = self.history.len().saturating_sub(self.terms.play.before);
         Failure {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use roxe_wire::Instant;
+
 /// A place where a text is no script, or asks for what cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
@@ -56,14 +58,27 @@ pub(super) enum Stop {
     /// The script is wrong.
     Mistake(Mistake),
     /// The device did something else.
-    Difference(String),
+    Difference {
+        /// In words.
+        what: String,
+        /// What no line speaks of, if that is why.
+        instead: Option<Instead>,
+    },
+}
+
+/// Something that the device did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Instead {
+    pub(super) at: Instant,
+    /// Which of the frames that are kept it is, if it is one.
+    pub(super) kept: Option<usize>,
 }
 
 impl Stop {
-    /// What the device did instead, if that is why.
+    /// What the device did otherwise, if that is why.
     pub(super) fn difference(&self) -> Option<&str> {
         match self {
-            Self::Difference(what) => Some(what),
+            Self::Difference { what, .. } => Some(what),
             Self::Mistake(_) => None,
         }
     }
@@ -77,7 +92,7 @@ impl From<Mistake> for Stop {
 
 impl From<String> for Stop {
     fn from(what: String) -> Self {
-        Self::Difference(what)
+        Self::Difference { what, instead: None }
     }
 }
 

@@ -20,7 +20,7 @@ use super::bench::{Bench, Done, Object, Pending, Settings, is_receive};
 use super::cm::By;
 use super::frame_in::{self, PeerSide};
 use super::frame_out::differ;
-use super::mistake::{Mistake, Stop};
+use super::mistake::{Instead, Mistake, Stop};
 use super::objects::{Refused, Verb, mtu};
 use super::parse::show_instant;
 use super::symbols::{NoSymbols, Numbers, Symbols};
@@ -70,10 +70,7 @@ pub(super) fn run(file: &str, script: &Script, how: &Play) -> Played {
     let outcome = match play(&mut bench, script, how) {
         Ok(()) => Outcome::Passed { statements: script.lines.len() },
         Err((line, Stop::Mistake(mistake))) => wrong(line, mistake),
-        Err((line, Stop::Difference(what))) => {
-            let first = bench.pending.first();
-            let instead = first.filter(|first| what.contains(&bench.show(&first.what)));
-            let instead = instead.map(|it| (it.at, it.kept()));
+        Err((line, Stop::Difference { what, instead })) => {
             tell_in_frames(bench.frames.as_deref_mut(), instead, line, &what);
             Outcome::Failed(failure(file, line, what, &bench, how.before))
         }
@@ -103,13 +100,9 @@ fn play<'a>(bench: &mut Bench, script: &'a Script, how: &Play) -> Result<(), (&'
     bench.collect();
     let rest = bench.frames.iter_mut().flatten().filter(|frame| frame.comment.is_empty());
     rest.for_each(|frame| frame.comment.push_str("behind the last line"));
-    match (script.lines.last(), leftover(bench, Instant::MAX)) {
-        (Some(last), Some(what)) => {
-            let what = format!("the script ends here, but the device did more: {what}");
-            Err((last, Stop::Difference(what)))
-        }
-        _ => Ok(()),
-    }
+    let Some(last) = script.lines.last() else { return Ok(()) };
+    let ended = bench.nothing_more(Instant::MAX, "the script ends here, but the device did more");
+    ended.map_err(|stop| (last, stop))
 }
 
 /// What is kept with the frames of a line.
@@ -138,7 +131,7 @@ pub(super) fn comment_checked(line: &Line, difference: Option<&str>) -> String {
 /// then, or if nothing came, behind the last one.
 pub(super) fn tell_in_frames(
     frames: Option<&mut [PlayedFrame]>,
-    instead: Option<(Instant, Option<usize>)>,
+    instead: Option<Instead>,
     line: &Line,
     what: &str,
 ) {
@@ -150,13 +143,13 @@ pub(super) fn tell_in_frames(
     if frames.iter().any(|frame| frame.comment.starts_with(&head)) {
         return;
     }
-    let kept = instead.and_then(|(_, kept)| kept);
+    let kept = instead.and_then(|it| it.kept);
     if let Some(frame) = kept.and_then(|kept| frames.get_mut(kept)) {
         frame.comment = head + "instead this";
         return;
     }
-    let before = instead
-        .map_or(frames.len(), |(at, _)| frames.iter().take_while(|frame| frame.time <= at).count());
+    let until = |it: Instead| frames.iter().take_while(|frame| frame.time <= it.at).count();
+    let before = instead.map_or(frames.len(), until);
     if let Some(last) = frames.get_mut(before.saturating_sub(1)) {
         let separator = if last.comment.is_empty() { "" } else { "; then " };
         last.comment += &format!("{separator}{head}{}", one_line(what));
@@ -171,6 +164,9 @@ fn one_line(what: &str) -> String {
 /// What is said where the device did what no line speaks of.
 const DID_MORE: &str = "the device did more: ";
 
+/// The same, where a line has yet to come true.
+const BEFORE: &str = "before this line the device did more";
+
 fn failure(file: &str, line: &Line, what: String, bench: &Bench, before: usize) -> Failure {
     let from = bench.history.len().saturating_sub(before);
     Failure {
@@ -182,12 +178,6 @@ fn failure(file: &str, line: &Line, what: String, bench: &Bench, before: usize) 
         before: bench.history[from..].to_vec(),
         ended: bench.ended(),
     }
-}
-
-/// What the device did before `until` that no line spoke of.
-fn leftover(bench: &Bench, until: Instant) -> Option<String> {
-    let pending = bench.pending.iter().find(|pending| pending.at < until)?;
-    Some(format!("{} (at {})", bench.show(&pending.what), show_instant(pending.at)))
 }
 
 /// The bench of a script whose first line may be about it.
@@ -309,8 +299,8 @@ impl Bench {
                     Done::Told(told) if told.name == name => {
                         let shown = told.show(object);
                         self.check_told(object, arguments, told).map_err(|stop| match stop {
-                            Stop::Difference(difference) => {
-                                Stop::Difference(format!("instead: {shown}\n  {difference}"))
+                            Stop::Difference { what, .. } => {
+                                format!("instead: {shown}\n  {what}").into()
                             }
                             mistake => mistake,
                         })
@@ -339,16 +329,23 @@ impl Bench {
     }
 
     /// Time passes; nothing may have happened that no line spoke of.
-    fn move_on(&mut self, until: Instant) -> Result<(), String> {
+    fn move_on(&mut self, until: Instant) -> Result<(), Stop> {
         self.advance(until)?;
-        match leftover(self, until) {
-            Some(what) => Err(format!("before this line the device did more: {what}")),
-            None => Ok(()),
-        }
+        self.nothing_more(until, BEFORE)
+    }
+
+    /// The device did nothing before `until` that no line spoke of; if it did, that is told behind
+    /// `head`.
+    fn nothing_more(&self, until: Instant, head: &str) -> Result<(), Stop> {
+        let Some(more) = self.pending.iter().find(|pending| pending.at < until) else {
+            return Ok(());
+        };
+        let what = format!("{head}: {} (at {})", self.show(&more.what), show_instant(more.at));
+        Err(Stop::Difference { what, instead: Some(Instead { at: more.at, kept: more.kept() }) })
     }
 
     /// The next thing of a kind that the device does, at the right time.
-    fn next(&mut self, when: When, wanted: impl Fn(&Pending) -> bool) -> Result<Pending, String> {
+    fn next(&mut self, when: When, wanted: impl Fn(&Pending) -> bool) -> Result<Pending, Stop> {
         let start = self.now;
         let (from, until) = match when {
             When::After(after) => (start + after, start + after),
@@ -356,39 +353,29 @@ impl Bench {
         };
         self.collect();
         // What happens at once counts as between, so only a later time has a before.
-        if from > start
-            && let Some(what) = leftover(self, Instant::MAX)
-        {
-            return Err(format!("before this line the device did more: {what}"));
+        if from > start {
+            self.nothing_more(Instant::MAX, BEFORE)?;
         }
         match when {
             When::After(_) => self.advance(until)?,
             When::Between(_, _) => self.await_until(until, &wanted)?,
         }
         let Some(index) = self.pending.iter().position(&wanted) else {
-            return Err(match leftover(self, Instant::MAX) {
-                Some(what) => format!("instead the device did this: {what}"),
-                None => match self.next_deadline() {
-                    Some(at) => {
-                        format!(
-                            "the device did nothing; its next timer ends at {}",
-                            show_instant(at)
-                        )
-                    }
-                    None => "the device did nothing, and waits for nothing".to_owned(),
-                },
-            });
+            self.nothing_more(Instant::MAX, "instead the device did this")?;
+            let rest = match self.next_deadline() {
+                Some(at) => format!("; its next timer ends at {}", show_instant(at)),
+                None => ", and waits for nothing".to_owned(),
+            };
+            return Err(format!("the device did nothing{rest}").into());
         };
         let found = self.pending.remove(index);
-        let other = leftover(self, self.now);
         if found.at < from || found.at > until {
             let (shown, at) = (self.show(&found.what), show_instant(found.at));
-            return Err(format!("it came at {at}, not at {}: {shown}", show_range(from, until)));
+            let wanted = show_range(from, until);
+            return Err(format!("it came at {at}, not at {wanted}: {shown}").into());
         }
-        match other {
-            Some(what) => Err(format!("before this line the device did more: {what}")),
-            None => Ok(found),
-        }
+        self.nothing_more(self.now, BEFORE)?;
+        Ok(found)
     }
 
     /// What happens at once: everything that the device does not do by itself.
@@ -432,8 +419,7 @@ impl Bench {
             }
             Statement::Quiet => {
                 self.collect();
-                let left = leftover(self, Instant::MAX).unwrap_or_default();
-                holds(left.is_empty(), || format!("the device did this: {left}"))
+                self.nothing_more(Instant::MAX, "the device did this")
             }
             Statement::Device(_)
             | Statement::Out { .. }
@@ -508,7 +494,7 @@ impl Bench {
                     let port = seen.source_port();
                     return Ok(self.check_source_port(name, port)?);
                 }
-                Err(Stop::Difference(difference)) => differences.push(difference),
+                Err(Stop::Difference { what, .. }) => differences.push(what),
                 Err(mistake) => return Err(mistake),
             }
         }
@@ -532,8 +518,8 @@ impl Bench {
     fn check_completion(&self, a: &Arguments, pending: Pending) -> Result<(), Stop> {
         let Done::Completion(completion) = &pending.what else { return Ok(()) };
         self.compare_completion(a, completion).map_err(|stop| match stop {
-            Stop::Difference(difference) => {
-                Stop::Difference(format!("instead: {}\n  {difference}", self.show(&pending.what)))
+            Stop::Difference { what, .. } => {
+                format!("instead: {}\n  {what}", self.show(&pending.what)).into()
             }
             mistake => mistake,
         })
@@ -652,7 +638,7 @@ pub(super) fn bytes_of_completion<'a>(
 
 /// A difference, unless all is well.
 pub(super) fn holds(well: bool, otherwise: impl FnOnce() -> String) -> Result<(), Stop> {
-    if well { Ok(()) } else { Err(Stop::Difference(otherwise())) }
+    if well { Ok(()) } else { Err(otherwise().into()) }
 }
 
 /// Whether a sentence is the wanted one, where `*` is any text.
@@ -682,7 +668,7 @@ fn show_range(from: Instant, until: Instant) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Instant, PlayedFrame, is_like, tell_in_frames};
+    use super::{Instant, Instead, PlayedFrame, is_like, tell_in_frames};
 
     /// On a wire frames go on while a completion is on its way here.
     #[test]
@@ -696,7 +682,7 @@ mod tests {
                 comment: String::new(),
             };
             let mut frames = [1, 2, 3].map(frame);
-            let instead = Some((Instant::from_nanos(at), None));
+            let instead = Some(Instead { at: Instant::from_nanos(at), kept: None });
             tell_in_frames(Some(&mut frames), instead, &script.lines[0], "a completion");
             frames.map(|frame| frame.comment.contains("expected: +0 quiet; a completion"))
         };

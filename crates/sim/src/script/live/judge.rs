@@ -31,7 +31,7 @@ impl Live<'_> {
                     let port = seen.source_port();
                     return self.check_source_port(name, port);
                 }
-                Err(Stop::Difference(difference)) => differences.push(difference),
+                Err(Stop::Difference { what, .. }) => differences.push(what),
                 Err(mistake) => return Err(mistake.into()),
             }
         }
@@ -67,10 +67,10 @@ impl Live<'_> {
                 }
                 differ => differ,
             }
-            .map_err(Stop::Difference);
+            .map_err(Stop::from);
         }
         match compared {
-            Err(Stop::Difference(what)) => {
+            Err(Stop::Difference { what, .. }) => {
                 Err(difference(format!("instead: {}\n  {what}", self.show(&pending.what))))
             }
             other => Ok(other?),
