@@ -1,13 +1,13 @@
 //! A cell: a row's programs at two ends.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, process, thread};
 
 use crate::end::{End, Ended, IN_VAIN, Place, Running, Terms};
 use crate::namespace::Cable;
 use crate::rows::{Meet, Row};
+use crate::scratch::Scratch;
 
 /// What carries packets, whether some are lost, and who the other is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,24 +383,6 @@ const CLIENT: usize = 1;
 
 /// How long who is left may go on.
 const GRACE: Duration = Duration::from_secs(3);
-
-/// The name of a file that goes with it; one in a guest goes with the guest.
-struct Scratch(String);
-
-impl Scratch {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Relaxed);
-        Self(format!("/tmp/roxe-programs-{}-{count}", process::id()))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Most rows write none.
-        let _ = fs::remove_file(&self.0);
-    }
-}
 
 /// A line with what its end fills in.
 fn fill(line: &str, row: &Row, own: &End<'_>, ends: [&End<'_>; 2], effort: Effort) -> String {

@@ -1,11 +1,10 @@
 //! An end: where a program runs, with which adapter, and how it ends.
 
-use std::io::{self, Read};
-use std::path::PathBuf;
-use std::process::{self, Child, Command, Stdio};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 use roxe_verbs::status::{Client, Running as Adapter};
 
@@ -13,6 +12,7 @@ use crate::guest::{Guest, mortal};
 use crate::namespace::Namespace;
 use crate::ours::{libraries, with_ours};
 use crate::rows::Meet;
+use crate::scratch::Scratch;
 
 /// An end.
 pub(crate) struct End<'a> {
@@ -162,7 +162,9 @@ fn run_here(line: &str, devices: &str, terms: Terms, running: &Running) -> Ended
         (0, true) => format!(",fault=delay {LATE} of qp 1"),
         (loss, _) => format!(",fault=drop {loss}%"),
     };
-    let stories = Stories::new().map_err(|error| error.to_string())?;
+    // Our library tells only in a file that is there.
+    let stories = Scratch::new();
+    fs::write(&stories.0, "").map_err(|error| format!("{}: {error}", stories.0))?;
     let mut words = line.split_whitespace();
     let mut command = mortal(words.next().unwrap_or_default());
     with_ours(command.args(words), &format!("{devices}{faults}"))
@@ -198,7 +200,7 @@ fn run_here(line: &str, devices: &str, terms: Terms, running: &Running) -> Ended
         }
     };
     let said = [out, err].map(|reader| reader.join().unwrap_or_default()).concat();
-    let stories = stories.told();
+    let stories = told_in(&stories);
     match status {
         Some(status) if !status.success() => Err(format!("{status}: {said}\n{stories}")),
         _ if !stories.is_empty() => Err(format!("nothing was said of this: {stories}")),
@@ -222,30 +224,11 @@ fn lost(adapter: &mut Client) -> Option<u64> {
     Some(counters.iter().filter(|it| is_it(&it.name)).map(|it| it.value).sum())
 }
 
-/// The file in which our library tells why queue pairs ended.
-struct Stories(PathBuf);
-
-impl Stories {
-    fn new() -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let file = env::temp_dir().join(format!("roxe-stories-{}-{number}", process::id()));
-        fs::write(&file, "")?;
-        Ok(Self(file))
-    }
-
-    /// Of the queue pairs that ended by themselves: many programs never look.
-    fn told(&self) -> String {
-        let told = fs::read_to_string(&self.0).unwrap_or_default();
-        let by_itself = |line: &&str| !line.contains("by the application, with ibv_modify_qp");
-        told.lines().filter(by_itself).collect::<Vec<_>>().join("\n")
-    }
-}
-
-impl Drop for Stories {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
+/// What our library told of the queue pairs that ended by themselves: many programs never look.
+fn told_in(stories: &Scratch) -> String {
+    let told = fs::read_to_string(&stories.0).unwrap_or_default();
+    let by_itself = |line: &&str| !line.contains("by the application, with ibv_modify_qp");
+    told.lines().filter(by_itself).collect::<Vec<_>>().join("\n")
 }
 
 fn end(child: &mut Child) {

@@ -20,6 +20,7 @@ mod namespace;
 mod ours;
 mod page;
 mod rows;
+mod scratch;
 #[path = "../../tests/programs/suite.rs"]
 mod suite;
 

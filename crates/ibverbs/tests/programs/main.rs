@@ -21,6 +21,8 @@ mod namespace;
 mod ours;
 #[path = "../../examples/programs/rows.rs"]
 mod rows;
+#[path = "../../examples/programs/scratch.rs"]
+mod scratch;
 mod suite;
 
 use std::error::Error;
@@ -32,6 +34,7 @@ use cell::{COLUMNS, Column, Peer, Verdict};
 use end::{listens_here, program_on};
 use namespace::{Cable, is_root};
 use rows::{Meet, Row};
+use scratch::Scratch;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -114,15 +117,13 @@ fn a_file_is_copied_byte_by_byte() {
     if !is_root() {
         return;
     }
-    let name =
-        |which: &str| env::temp_dir().join(format!("roxe-rcopy-{}-{which}", std::process::id()));
-    let (source, copy) = (name("source"), name("copy"));
+    let [source, copy] = [Scratch::new(), Scratch::new()];
     // A number every four bytes, so that no two parts are the same.
     let bytes: Vec<u8> = (0..1_000_003_u32).flat_map(u32::to_le_bytes).collect();
-    fs::write(&source, &bytes).expect("the folder for such files can be written to");
+    fs::write(&source.0, &bytes).expect("the folder for such files can be written to");
     let cable = Cable::new(4500);
     let mut server = cable.a.run(|| program_on("rcopy", "xdp:va").spawn()).expect("rdmacm-utils");
-    let line = format!("rcopy {} 192.0.2.1:{}", source.display(), copy.display());
+    let line = format!("rcopy {} 192.0.2.1:{}", source.0, copy.0);
     let pid = server.id();
     let listens = || cable.a.run(|| listens_here(Meet::Cm, pid));
     while !listens() && server.try_wait().is_ok_and(|ended| ended.is_none()) {
@@ -132,11 +133,7 @@ fn a_file_is_copied_byte_by_byte() {
     let copied = output.expect("rdmacm-utils").status.success();
     let _ = server.kill();
     let _ = server.wait();
-    let same = fs::read(&copy).is_ok_and(|copy| copy == bytes);
-    for file in [source, copy] {
-        let _ = fs::remove_file(file);
-    }
-    assert!(copied && same);
+    assert!(copied && fs::read(&copy.0).is_ok_and(|copy| copy == bytes));
 }
 
 #[test]
