@@ -106,6 +106,34 @@ impl Arguments {
         let name = format!("{column}: {row} ");
         self.words.iter().all(|word| name.contains(word.as_str()))
     }
+
+    /// The cells of programs that are wanted and can be played.
+    ///
+    /// # Errors
+    /// There is none, nor one of the suite.
+    fn cells<'a>(&self, rows: &'a [Row]) -> Outcome<Vec<(Column, &'a Row)>> {
+        let has_guest = self.guest.is_some();
+        let columns = COLUMNS.into_iter().filter(|it| it.peer == Peer::Roxe || has_guest);
+        let cells = columns.flat_map(|column| rows.iter().map(move |row| (column, row)));
+        let cells: Vec<_> =
+            cells.filter(|(column, row)| self.wants(column.name, &row.name())).collect();
+        if cells.is_empty() && self.suites().next().is_none() {
+            let needs = if has_guest { "" } else { "; those of rxe need a guest" };
+            return Err(format!(
+                "no cell has all of these words in the names of its column and its row: {}{needs}",
+                self.words.join(" ")
+            )
+            .into());
+        }
+        Ok(cells)
+    }
+
+    /// The columns in which the suite is wanted, and where it is.
+    fn suites(&self) -> impl Iterator<Item = (Column, &PathBuf)> {
+        let columns = COLUMNS.into_iter().filter(|it| it.peer == Peer::Roxe && !it.loses);
+        let columns = columns.filter(|column| self.wants(column.name, page::SUITE));
+        columns.zip(self.suite.iter().cycle())
+    }
 }
 
 /// How many went wrong.
@@ -118,20 +146,17 @@ fn run(arguments: &Arguments) -> Outcome<usize> {
     } else {
         BTreeSet::new()
     };
-    let todo = |column: &str, row: &str| {
-        arguments.wants(column, row) && !done.contains(&(column.to_owned(), row.to_owned()))
-    };
-    let pairs = |is_guest: bool| -> Vec<(Column, &Row)> {
-        let columns = COLUMNS.into_iter().filter(|it| (it.peer != Peer::Roxe) == is_guest);
-        let pairs = columns.flat_map(|column| rows.iter().map(move |row| (column, row)));
-        pairs.filter(|(column, row)| todo(column.name, &row.name())).collect()
-    };
-    let (here, with_guest) = (pairs(false), pairs(true));
+    let todo =
+        |column: Column, row: &str| !done.contains(&(column.name.to_owned(), row.to_owned()));
+    let cells = arguments.cells(&rows)?.into_iter();
+    let cells = cells.filter(|(column, row)| todo(*column, &row.name()));
+    let (here, with_guest): (Vec<_>, Vec<_>) =
+        cells.partition(|(column, _)| column.peer == Peer::Roxe);
     let kept = match arguments.is_part {
         true => None,
         false => Some(Kept::open(&arguments.kept, arguments.rest)?),
     };
-    let count = here.len() + if arguments.guest.is_some() { with_guest.len() } else { 0 };
+    let count = here.len() + with_guest.len();
     let progress = Progress { kept, count, played: 0.into(), wrong: 0.into(), mouth: ().into() };
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -143,16 +168,12 @@ fn run(arguments: &Arguments) -> Outcome<usize> {
             });
         }
     });
-    if let Some(folder) = &arguments.suite {
-        for column in COLUMNS.iter().filter(|it| it.peer == Peer::Roxe && !it.loses) {
-            if todo(column.name, page::SUITE) {
-                let devices = match column.port {
-                    Port::Xdp => "xdp:va",
-                    Port::Udp => "udp:192.0.2.1",
-                };
-                progress.play(column, page::SUITE, || verdict(&suite::run(devices, folder)));
-            }
-        }
+    for (column, folder) in arguments.suites().filter(|(column, _)| todo(*column, page::SUITE)) {
+        let devices = match column.port {
+            Port::Xdp => "xdp:va",
+            Port::Udp => "udp:192.0.2.1",
+        };
+        progress.play(&column, page::SUITE, || verdict(&suite::run(devices, folder)));
     }
     if let Some([kernel, initrd]) = arguments.guest.as_ref().filter(|_| !with_guest.is_empty()) {
         let folder = arguments.kept.parent().unwrap_or(&arguments.kept);
@@ -272,5 +293,34 @@ impl Progress {
             column.name,
             took.as_secs_f32()
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_no_cell_has_are_named() {
+        let rows = Row::all();
+        let cells = |words: &str| {
+            let words = words.split(' ').map(str::to_owned);
+            let arguments = Arguments::read(words).expect("it is right");
+            let cells = arguments.cells(&rows).map_err(|why| why.to_string())?;
+            Ok::<_, String>(cells.iter().map(|(column, _)| column.name).collect::<BTreeSet<_>>())
+        };
+        let here = BTreeSet::from(["xdp", "udp", "xdp, 1 % lost", "udp, 1 % lost"]);
+        assert_eq!(cells("kept"), Ok(here.clone()));
+        assert_eq!(cells("kept rping --rest"), Ok(here));
+        assert_eq!(cells("kept udp: rping"), Ok(BTreeSet::from(["udp"])));
+        let why = cells("kept rping NOSUCHWORD").unwrap_err();
+        assert!(why.contains("rping NOSUCHWORD"), "{why}");
+        // What has a name and cannot be played.
+        let why = cells("kept serves: rping").unwrap_err();
+        assert!(why.contains("guest"), "{why}");
+        let with_guest = cells("kept --kernel=k --initrd=i serves: rping");
+        assert_eq!(with_guest, Ok(BTreeSet::from(["rxe serves"])));
+        assert!(cells("kept Python").is_err());
+        assert_eq!(cells("kept Python --suite=s"), Ok(BTreeSet::new()));
     }
 }
