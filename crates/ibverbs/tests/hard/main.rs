@@ -258,6 +258,19 @@ fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
     assert!(lines[3].starts_with("datagram sockets over RDMA (rsocket"), "{told}");
 }
 
+#[test]
+fn sockets_and_pipes_are_waited_for_together() {
+    let program = Program::new("polls", include_str!("polls.c"));
+    let output = program.command("udp:127.0.10.22").arg("127.0.10.22").output();
+    let expected = "pipes: 1 of 0 1\n\
+                    sockets: 0 of 0 0\n\
+                    both: 2 of 0 0 1 0 0 1\n\
+                    in a while: 1 of 0 0 1\n\
+                    sockets: 1 of 0 1\n\
+                    both: 2 of 1 1 0 0\n";
+    assert_eq!(printed(&output.expect("it runs")), expected);
+}
+
 /// A disk that is full, by way of a limit for files.
 #[test]
 fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {

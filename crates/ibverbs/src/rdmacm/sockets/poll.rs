@@ -76,16 +76,16 @@ fn look(fds: &mut [pollfd], timeout: c_int) -> Done<c_int> {
 
 /// Looks at all of them once. Says how many have something to tell.
 fn look_at_all(fds: &mut [pollfd], sockets: &[Option<Arc<Rsocket>>]) -> Done<c_int> {
-    let plain = |(fd, socket): (&pollfd, &Option<_>)| {
-        if socket.is_some() { NONE } else { pollfd { revents: 0, ..*fd } }
-    };
-    let mut others: Vec<pollfd> = zip(&*fds, sockets).map(plain).collect();
-    look(&mut others, 0)?;
-    let mut found = 0;
-    for ((fd, other), socket) in zip(zip(fds, others), sockets) {
+    let plain = |(fd, socket): (&pollfd, &Option<_>)| socket.is_none().then_some(*fd);
+    let mut others: Vec<pollfd> = zip(&*fds, sockets).filter_map(plain).collect();
+    if !others.is_empty() {
+        look(&mut others, 0)?;
+    }
+    let (mut others, mut found) = (others.iter(), 0);
+    for (fd, socket) in zip(fds, sockets) {
         fd.revents = match socket {
             Some(socket) => socket.happened(fd.events),
-            None => other.revents,
+            None => others.next().map_or(0, |other| other.revents),
         };
         found += c_int::from(fd.revents != 0);
     }
