@@ -48,7 +48,7 @@ impl AddressVector {
     /// [`AddressError`].
     //= 05-5.9, BC-013, BC-120, BC-123
     pub fn resolve(&self, gids: &GidTable, source_port: u16) -> Result<Addressing, AddressError> {
-        let source = gids.get(self.source_gid).ok_or(AddressError::NoSuchGid)?;
+        let source = gids.get(self.source_gid).ok_or(AddressError::NoSuchGid(self.source_gid))?;
         if source.gid_type != GidType::RoceV2 {
             return Err(AddressError::RoceV1);
         }
@@ -74,8 +74,8 @@ impl AddressVector {
 /// Why packets cannot be sent there. `EINVAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// The GID table has no such index.
-    NoSuchGid,
+    /// The GID table has nothing at this index.
+    NoSuchGid(u32),
     /// The source address is for RoCE v1, which is not sent.
     RoceV1,
     /// One address is IPv4, the other IPv6.
@@ -87,7 +87,7 @@ pub enum AddressError {
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoSuchGid => "no address has this GID index",
+            Self::NoSuchGid(index) => return write!(f, "no address has GID index {index}"),
             Self::RoceV1 => "this GID index is for RoCE v1, only v2 is sent",
             Self::OtherFamily => "source and destination are of different IP versions",
             Self::ServiceLevel => "service levels are 0 to 7",
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_two_addresses_must_go_together() {
         let resolve = |vector: AddressVector| vector.resolve(&gids(), 0).map(|_| ());
-        assert_eq!(resolve(vector(9)), Err(AddressError::NoSuchGid));
+        assert_eq!(resolve(vector(9)), Err(AddressError::NoSuchGid(9)));
         assert_eq!(resolve(vector(3)), Err(AddressError::RoceV1));
         assert_eq!(resolve(vector(1)), Err(AddressError::OtherFamily));
         let v6 = Gid::from("2001:db8::2".parse::<core::net::Ipv6Addr>().unwrap());

@@ -12,6 +12,7 @@ mod receive_queue;
 use std::fmt;
 
 use roxe_transport::qp_state::ModifyError;
+use roxe_wire::Mtu;
 
 use crate::address_handle::AddressError;
 use crate::completion_queue::ResizeError;
@@ -40,6 +41,13 @@ pub enum VerbError {
     NoSuchObject,
     /// A value is out of range. `EINVAL`.
     Invalid(&'static str),
+    /// The path MTU is more than the port's. `EINVAL`.
+    PathMtu {
+        /// What was wanted.
+        path: Mtu,
+        /// What the port has.
+        port: Mtu,
+    },
     /// A limit of the device is reached. `ENOMEM`.
     Limit(&'static str),
     /// Others use the object. `EBUSY`.
@@ -77,6 +85,13 @@ macro_rules! from_error {
                 match self {
                     Self::NoSuchObject => f.write_str("no such object"),
                     Self::Invalid(what) => write!(f, "{what} is out of range"),
+                    Self::PathMtu { path, port } => write!(
+                        f,
+                        "path MTU {} is more than {}, the port's: `roxe doctor` says what the \
+                         interface lacks for more",
+                        path.bytes(),
+                        port.bytes(),
+                    ),
                     Self::Limit(what) => write!(f, "the device has no room for more: {what}"),
                     $(Self::$variant(error) => error.fmt(f),)*
                 }

@@ -281,6 +281,19 @@ fn no_more_reads_and_atomics_are_outstanding_than_the_limits_say() {
 }
 
 #[test]
+fn a_path_mtu_beyond_the_ports_is_refused_with_both() {
+    let mut limits = Limits::DEFAULT;
+    limits.port_mtu = Mtu::B1024;
+    let mut a = limited(limits);
+    let qpn = a.create(ServiceType::Rc, None);
+    let values = attributes(qpn, qpn, Mtu::B4096);
+    let given = AttributeMask::of(&[Attribute::PathMtu]);
+    let refused = a.device.modify_queue_pair(qpn, QpState::Rtr, given, &values, None).unwrap_err();
+    assert_eq!(refused, VerbError::PathMtu { path: Mtu::B4096, port: Mtu::B1024 });
+    assert!(refused.to_string().starts_with("path MTU 4096 is more than 1024, the port's"));
+}
+
+#[test]
 fn shared_receive_queues_take_no_place_of_queue_pairs() {
     let mut limits = Limits::DEFAULT;
     (limits.max_srq, limits.max_qp) = (2, 2);

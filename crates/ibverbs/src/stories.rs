@@ -8,7 +8,9 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Mutex, Once, PoisonError};
 
-use roxe_verbs::{Completion, CompletionStatus, Error, QpState, QueuePair};
+use roxe_verbs::{
+    AddressError, Completion, CompletionStatus, Error, QpState, QueuePair, VerbError,
+};
 
 use crate::exit;
 use crate::import;
@@ -131,15 +133,24 @@ pub(crate) unsafe fn of_address(context: *mut ibv_context, attr: &ibv_ah_attr, q
 pub(crate) unsafe fn of_step(context: *mut ibv_context, qpn: u32, to: QpState, error: &Error) {
     // SAFETY: the caller promises it.
     let Ok(session) = (unsafe { Session::of(context) }) else { return };
-    tell(session, qpn, &format!("ibv_modify_qp to {to}: {error}"));
+    let mut sentence = format!("ibv_modify_qp to {to}: {error}");
+    if let Error::Verb(VerbError::Address(AddressError::NoSuchGid(_))) = error
+        && let Ok(context) = session.context()
+    {
+        let gids = context.gids().into_iter();
+        let there: Vec<_> = gids.map(|(index, it)| format!("{index} ({})", it.gid)).collect();
+        sentence += &format!(", but {}", there.join(", "));
+    }
+    tell(session, qpn, &sentence);
 }
 
 /// What is told of no queue pair.
 const NO_QUEUE_PAIR: u32 = 1 << 24;
 
 const NO_GID: &str = "its peer is named without a GID (is_global = 0), and RoCE has no other \
-                      addresses: say which GID of this side is meant, by `-g 0` with \
-                      ibv_rc_pingpong and its like, by `-x 0` with perftest";
+                      addresses: both sides must say which GID of theirs is meant, by \
+                      `-g 0` with ibv_rc_pingpong and its like, by `-x 0` with perftest; an \
+                      index that is empty counts as none";
 
 /// A queue pair is destroyed: the last moment to say why it ended.
 pub(crate) fn of_end(session: &Session, pair: &QueuePair) {

@@ -102,7 +102,7 @@ pub use queue_pair::{ConnectOptions, PostReceive, PostSend, QueuePair, QueuePair
 pub use registered_memory::{Buffer, RegisteredMemory};
 pub use shared_receive_queue::SharedReceiveQueue;
 
-pub use roxe_device::address_handle::AddressVector;
+pub use roxe_device::address_handle::{AddressError, AddressVector};
 pub use roxe_device::gid_table::GidEntry;
 pub use roxe_device::memory::WindowType;
 pub use roxe_device::{

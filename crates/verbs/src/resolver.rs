@@ -78,6 +78,7 @@ impl Resolver {
 
     /// Which of our addresses packets to `destination` come from, if something is known that
     /// chooses.
+    #[cfg_attr(not(feature = "af_xdp"), expect(unused_variables, reason = "nothing chooses"))]
     pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         match self {
             #[cfg(feature = "af_xdp")]
@@ -180,6 +181,7 @@ pub(crate) mod kernel {
         }
 
         /// The address that the kernel would take.
+        #[cfg_attr(not(feature = "af_xdp"), expect(unused_variables, reason = "nothing chooses"))]
         pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
             let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
             netlink.route(destination, None, Some(self.interface)).ok()??.source
@@ -332,6 +334,7 @@ pub(crate) mod own {
         }
 
         /// The first whose network it is in.
+        #[cfg_attr(not(feature = "af_xdp"), expect(unused_variables, reason = "nothing chooses"))]
         pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
             let mut own = self.neighbors.own().addresses.iter();
             own.find(|own| own.has_in_network(destination)).map(|own| own.address)

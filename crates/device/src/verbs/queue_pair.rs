@@ -214,8 +214,11 @@ impl<H: HostMemory> Device<H> {
     fn check_limits(&self, given: AttributeMask, values: &Attributes) -> Result<(), VerbError> {
         let limits = &self.limits;
         let (reads, peers_reads) = (values.max_rd_atomic, values.max_dest_rd_atomic);
+        let (path, port) = (values.path_mtu, limits.port_mtu);
+        if given.contains(Attribute::PathMtu) && path.bytes() > port.bytes() {
+            return Err(VerbError::PathMtu { path, port });
+        }
         let checks = [
-            (Attribute::PathMtu, values.path_mtu.bytes() <= limits.port_mtu.bytes(), "path_mtu"),
             (Attribute::MaxQpRdAtomic, reads <= limits.max_qp_init_rd_atom, "max_rd_atomic"),
             (
                 Attribute::MaxDestRdAtomic,

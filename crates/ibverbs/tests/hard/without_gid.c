@@ -1,4 +1,5 @@
-/* Names its peers without a GID, as ibv_rc_pingpong does without -g, or not at all. */
+/* Names its peers without a GID, as ibv_rc_pingpong does without -g, or not at all, or itself by an
+ * index that is empty. */
 #include <poll.h>
 #include <rdma/rsocket.h>
 
@@ -21,6 +22,16 @@ int main(void) {
     to.qp_state = IBV_QPS_RTR;
     must(ibv_modify_qp(alone, &to, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == EINVAL, "no AV");
+    struct ibv_qp *lost = make();
+    to.qp_state = IBV_QPS_INIT;
+    must(!ibv_modify_qp(lost, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+         IBV_QP_ACCESS_FLAGS), "init");
+    to.qp_state = IBV_QPS_RTR;
+    to.ah_attr.is_global = 1;
+    to.ah_attr.grh.sgid_index = 7;
+    to.ah_attr.grh.dgid.raw[10] = to.ah_attr.grh.dgid.raw[11] = 0xff;
+    must(ibv_modify_qp(lost, &to, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == EINVAL, "index 7");
     errno = 0;
     printf("socket: %d", rsocket(AF_INET, SOCK_DGRAM, 0));
     printf(" %d", errno == EOPNOTSUPP);
