@@ -123,6 +123,13 @@ impl Answer {
         number(self.text(key)?)
     }
 
+    /// Where a region of so many bytes begins, all of which have an address, and its key.
+    pub(crate) fn region(&self, len: u64) -> Outcome<(u64, u32)> {
+        let va = self.number("va")?;
+        va.checked_add(len).ok_or_else(|| format!("the agent says va={va:#x}"))?;
+        Ok((va, self.number("rkey")? as u32))
+    }
+
     /// The values of all words with this key.
     pub(crate) fn all<'s>(&'s self, key: &str) -> impl Iterator<Item = &'s str> {
         self.0.iter().filter(move |(known, _)| known == key).map(|(_, value)| value.as_str())
@@ -172,6 +179,17 @@ mod tests {
         assert_eq!(told(b"", 1), "pd: the agent is gone");
         assert_eq!(told(&[b'A'; 1 << 12], 1 << 20), "pd: the agent's answer has no end");
         assert_eq!(told(b"error 22 \x1b[2J\n", 1), "pd: error 22 \u{fffd}[2J");
+    }
+
+    #[test]
+    fn all_of_a_region_has_an_address() {
+        let region = |va: u64| {
+            let pair = |(key, value): (&str, u64)| (key.to_owned(), value.to_string());
+            let answer = Answer([("va", va), ("rkey", 7)].map(pair).to_vec());
+            answer.region(4096).map_err(|why| why.to_string())
+        };
+        assert_eq!(region(0x1000), Ok((0x1000, 7)));
+        assert_eq!(region(u64::MAX), Err("the agent says va=0xffffffffffffffff".to_owned()));
     }
 
     #[test]
