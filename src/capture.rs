@@ -22,6 +22,16 @@ pub(crate) struct Frame<'a> {
     pub(crate) comment: String,
 }
 
+/// Looks whether a capture is to be in a file.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn is_file(path: &Path) -> Result<()> {
+    let told = "--capture -: name a file, standard output is for what is told";
+    ensure!(path != Path::new("-"), told);
+    Ok(())
+}
+
 /// Looks whether a capture would take the place of what the command reads.
 ///
 /// # Errors
@@ -55,8 +65,8 @@ pub(crate) fn write<'a>(
     about: &str,
     frames: impl Iterator<Item = Frame<'a>>,
 ) -> Outcome {
-    if path == Path::new("-") {
-        return Outcome::usage("--capture -: name a file, standard output is for what is told");
+    if let Err(error) = is_file(path) {
+        return Outcome::usage(error);
     }
     match try_write(path, name, about, frames) {
         Ok(()) => Outcome::Right,

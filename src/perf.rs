@@ -313,10 +313,10 @@ impl Test<'_> {
     /// Looks at what was received, or read. Says whether there was something.
     fn verify(&self, size: u32, measured: &Bandwidth) -> Result<bool, Failure> {
         let Self { plan, rig, .. } = *self;
-        if !plan.verify || measured.lost > 0 {
+        let each = measured.messages / u64::from(plan.queue_pairs);
+        if !plan.verify || measured.lost > 0 || each == 0 {
             return Ok(false);
         }
-        let each = measured.messages / u64::from(plan.queue_pairs);
         let ready = each.min(plan.rx_depth.into());
         match plan.verb {
             Verb::Send if plan.receives() => rig.memory.check_received(plan, size, ready),
@@ -350,13 +350,12 @@ impl Test<'_> {
     fn verify_target(&self, report: &Report) -> Result<bool, Failure> {
         let Self { plan, rig, .. } = *self;
         let size = u32::try_from(report.size).unwrap_or(u32::MAX);
-        if !plan.verify || size == 0 || size > plan.size {
+        let each = report.iters / u64::from(plan.queue_pairs);
+        if !plan.verify || size == 0 || size > plan.size || each == 0 {
             return Ok(false);
         }
-        let queue_pairs = u64::from(plan.queue_pairs);
         match plan.verb {
             Verb::Write => {
-                let each = report.iters / queue_pairs;
                 self.patiently(|| rig.memory.check_written(plan, size, each)).map(|()| true)
             }
             Verb::Atomic(arguments::AtomicType::FetchAndAdd) => {

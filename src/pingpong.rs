@@ -302,6 +302,13 @@ impl<'a> Game<'a> {
             Destination::check_begin(begin).map_err(Failure::Failed)?;
             channel.hear(rest, Patience::Answer)?;
             let peer = Destination::parse(&line).map_err(Failure::Failed)?;
+            // Its PSN is a random one.
+            if self.own.get(at) == Some(&peer) {
+                return Err(Failure::failed(
+                    "the peer says our own queue pair: it is no pingpong, and only repeats what \
+                     it hears",
+                ));
+            }
             if at == 0 {
                 let lines = [line, self.own[0].to_line()];
                 self.is_with_its_like = lines.iter().all(Destination::is_of_our_like);

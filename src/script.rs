@@ -13,7 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use roxe_net::capture_file::Direction;
-use roxe_sim::script::{self, Play, Played, Site, Terms};
+use roxe_sim::script::{self, Play, Played};
+use roxe_sim::text::text_of;
 use roxe_wire::Instant;
 
 use crate::capture::{self, Frame};
@@ -40,11 +41,8 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
         arguments.capture.is_none() || arguments.files.len() == 1,
         "--capture takes the frames of one script"
     );
-    ensure!(
-        arguments.live.goes <= 1 || !arguments.files.iter().any(|file| file == Path::new("-")),
-        "--goes reads a script again, which standard input does not allow: name a file"
-    );
     if let Some(capture) = &arguments.capture {
+        capture::is_file(capture)?;
         capture::overwrites_none(capture, arguments.files.iter().map(PathBuf::as_path))?;
     }
     let mut peer = match &arguments.live.peer {
@@ -61,7 +59,7 @@ pub(crate) fn run(arguments: &ScriptArguments) -> Result<Outcome> {
         let epoch = peer.as_ref().map_or(0, |_| now());
         let played = match &mut peer {
             None => play(file, arguments),
-            Some(peer) => peer.play(|terms, site| play_live(file, terms, site)),
+            Some(peer) => play_live(file, peer),
         };
         tally.count(&played.outcome);
         if let Some(path) = &arguments.capture {
@@ -141,10 +139,11 @@ fn now() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads a script and plays it against a device elsewhere.
-fn play_live(file: &Path, terms: &Terms, site: &mut dyn Site) -> Played {
-    match open(file) {
-        Ok(source) => script::play_live(&name_of(file), source, site, terms),
+/// Reads a script, once, and plays it against a device elsewhere.
+fn play_live(file: &Path, peer: &mut live::Peer) -> Played {
+    let name = name_of(file);
+    match open(file).and_then(|source| text_of(&name, "script", source)) {
+        Ok(text) => peer.play(|terms, site| script::play_live(&name, text.as_bytes(), site, terms)),
         Err(why) => script::Outcome::Unreadable(why).into(),
     }
 }

@@ -38,6 +38,9 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<Outcome> {
     if arguments.profiles {
         return list();
     }
+    if let Some(capture) = &arguments.capture {
+        capture::is_file(capture)?;
+    }
     let seeds = seeds(arguments)?;
     let is_wanted = |profile: &&Profile| {
         arguments.profile.is_empty() || arguments.profile.iter().any(|name| name == profile.name)

@@ -139,6 +139,68 @@ fn an_interface_is_not_taken_for_a_device_that_nobody_meant() {
 }
 
 #[test]
+fn a_device_is_one_host() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    cable.b.ip("route add multicast 239.0.0.0/8 dev vb");
+    for peer in ["239.1.2.3", "192.0.2.255", "ff02::1"] {
+        let mut command = script("many", SILENT, &["--peer", peer, "--qpn", "5", "--device", "vb"]);
+        let (status, text) = ended(&cable.b.run(|| command.output()).expect("roxe runs"));
+        let told = format!("roxe: --peer {peer}: {peer} is no single host's\n");
+        assert_eq!((status, text), (Some(2), told));
+    }
+}
+
+/// It would be thrown away below, and the device be said to do nothing.
+#[test]
+fn a_frame_that_the_interface_does_not_carry_is_told() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(1500);
+    let text = "\
+        qp q1 rc  expect-psn 100 path-mtu 4096\n\
+        +0 < q1 SEND_ONLY psn 100 ack-req pattern(4096)\n\
+        +0 > q1 ACK psn 100 msn 1\n";
+    let mut command = script("long", text, &["--json", "--peer", "192.0.2.1", "--qpn", "5"]);
+    let output = cable.b.run(|| command.output()).expect("roxe runs");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    let why = "long.roce:2: a frame of 4154 bytes does not fit vb, which has MTU 1500";
+    assert!(told.contains(r#""verdict":"unreadable""#) && told.contains(why), "{told}");
+}
+
+/// However often it is played, it is read once: what comes by a pipe comes once.
+#[test]
+fn a_script_is_read_once() {
+    if !is_root() {
+        return;
+    }
+    let cable = Cable::new(4200);
+    let run = |file: &str| {
+        let script = Stdio::from(
+            std::fs::File::open(concat!(env!("CARGO_TARGET_TMPDIR"), "/once.roce"))
+                .expect("a file"),
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roxe"));
+        command.args(["script", "--peer", "192.0.2.1", "--qpn", "5", "--goes", "2", file]);
+        command.stdin(script);
+        ended(&cable.b.run(|| command.output()).expect("roxe runs"))
+    };
+    drop(script("once", WRONG, &[]));
+    let (status, text) = run("-");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("go 1 of 2: standard input:3: the device did nothing"), "{text}");
+    assert!(text.contains("0 passed, 1 failed, 0 skipped"), "{text}");
+    // Another go is for devices and networks.
+    let (status, text) = run("/nowhere.roce");
+    assert_eq!(status, Some(2), "{text}");
+    assert!(!text.contains("go 1"), "{text}");
+}
+
+#[test]
 fn silence_on_a_link_that_is_down_is_none_of_a_device() {
     if !is_root() {
         return;

@@ -3,7 +3,9 @@
 mod sides;
 
 use std::io::{Read as _, Write as _};
-use std::time::Duration;
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sides::namespace::{Cable, is_root};
@@ -277,7 +279,7 @@ fn congestion_control_of_the_adapter_is_meant_by_its_name() {
 fn time_that_is_over_ends_it_however_slow_the_queue_pairs_are() {
     let place = Place::on_one_host();
     let place = place.behind(1, ",cc=dcqcn,rate=0.001");
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let [server, client] = place.both("perf write_bw -D 2");
     assert!(began.elapsed() < Duration::from_secs(60), "{}", client.out);
     server.is_right("the server");
@@ -337,7 +339,7 @@ fn a_peer_that_is_gone_is_noticed() {
         ["write_bw", "send_lat", "send_bw", "write_bw -c UC", "send_bw -c UC", "send_bw -c UD"];
     for test in all.map(|test| format!("{test} -D 86400")) {
         let mut server = place.server(&format!("perf {test}"));
-        let client = std::thread::scope(|scope| {
+        let client = thread::scope(|scope| {
             let client = scope.spawn(|| place.client(&format!("perf {test}")));
             server.says(" #bytes");
             server.kill();
@@ -495,29 +497,54 @@ fn what_the_environment_lacks_is_told() {
     assert_eq!(nameless.client("perf write_bw").code, Some(3));
 }
 
-/// What ib_write_bw of perftest 4.5 said, recorded, to another address: in its order, and the
-/// server answers each of its messages with as many bytes.
-#[test]
-fn a_recorded_client_is_served() {
-    let place = Place::on_one_host();
-    let key = b"0000:0001:0000c0:f83e8c:000073b9:00007f5f564f2000:\
-        00:00:00:00:00:00:00:00:00:00:ff:ff:7f:00:00:09:00000000:\0";
-    let hello = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0\0\x405\0";
-    let report = b"\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\x14\
-        @#<6k\x16o\xde@#<6f\xc3\xbc\x12?$+i:\xb8\x1bx";
-    let pieces: [&[u8]; 8] = [hello, key, key, key, key, report, key, b"done\0"];
-    let mut server = place.server("perf write_bw -n 20");
+/// How ib_write_bw of perftest 4.5 began.
+const HELLO: &[u8; 26] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0\0\x405\0";
+
+/// What it said of its queue pair, with another address.
+const KEY: &[u8; 108] = b"0000:0001:0000c0:f83e8c:000073b9:00007f5f564f2000:\
+    00:00:00:00:00:00:00:00:00:00:ff:ff:7f:00:00:09:00000000:\0";
+
+/// What it measured.
+const REPORT: &[u8; 40] = b"\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\x14\
+    @#<6k\x16o\xde@#<6f\xc3\xbc\x12?$+i:\xb8\x1bx";
+
+/// A server with so many queue pairs, and what it answered to all that such a client says, in its
+/// order, and at the end `report`.
+fn serve(place: &Place, words: &str, queue_pairs: usize, report: &[u8]) -> (Ended, Vec<u8>) {
+    let keys = KEY.repeat(2 * queue_pairs + 2);
+    let said = [HELLO, &keys[..], report, KEY, b"done\0"].concat();
+    let mut server = place.server(&format!("perf write_bw -q {queue_pairs} {words}"));
     let mut client = place.stranger();
-    client.write_all(&pieces.concat()).expect("it reads");
+    client.write_all(&said).expect("it reads");
     client.shutdown(std::net::Shutdown::Write).expect("it is open");
     let mut answer = Vec::new();
-    client.read_to_end(&mut answer).expect("it answers");
-    let ended = server.end();
+    let _ = client.read_to_end(&mut answer);
+    (server.end(), answer)
+}
+
+/// The server answers each message of its client with as many bytes.
+#[test]
+fn a_recorded_client_is_served() {
+    let (ended, answer) = serve(&Place::on_one_host(), "-n 20", 1, REPORT);
     ended.is_right("the server of a recorded client");
     assert_eq!(rows(&ended), [["65536", "20", "9.62", "9.62", "0.000154"]]);
-    assert_eq!(answer.len(), pieces.concat().len());
+    assert_eq!(answer.len(), HELLO.len() + 5 * KEY.len() + REPORT.len() + 5);
     assert!(answer.starts_with(b"6.06\0") && answer.ends_with(b"done\0"));
-    assert_eq!(answer[16..24], hello[16..24]);
+    assert_eq!(answer[16..24], HELLO[16..24]);
+}
+
+/// A client that has written nothing, or less than a message to each queue pair.
+#[test]
+fn where_nothing_was_written_nothing_is_verified() {
+    let place = Place::on_one_host();
+    for (queue_pairs, messages) in [(1, 0), (32, 0), (32, 31)] {
+        let mut report = *REPORT;
+        report[15] = messages;
+        let (ended, _) = serve(&place, "-n 20 --verify --json", queue_pairs, &report);
+        let verified = serde_json::from_str::<Value>(&ended.out).unwrap()["verified"].clone();
+        assert_eq!((ended.code, verified), (Some(0), false.into()), "{queue_pairs} {messages}");
+        assert!(ended.err.contains("nothing was verified here"), "{}", ended.err);
+    }
 }
 
 /// Whatever a stranger says, it gets one sentence, and soon.
@@ -561,7 +588,7 @@ fn strangers_are_told_apart() {
         ended.complains(code, why);
     }
     let listener = place.listener();
-    let client = std::thread::scope(|scope| {
+    let client = thread::scope(|scope| {
         let client = scope.spawn(|| place.client("perf send_lat"));
         let (mut stream, _) = listener.accept().expect("it connects");
         stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 Debian\r\n").expect("it reads");
@@ -577,7 +604,7 @@ fn an_echo_is_no_peer() {
     let listener = place.listener();
     for operation in ["send", "write", "read", "atomic"] {
         for metric in ["bw", "lat"] {
-            let client = std::thread::scope(|scope| {
+            let client = thread::scope(|scope| {
                 let client = scope.spawn(|| place.client(&format!("perf {operation}_{metric}")));
                 let (mut stream, _) = listener.accept().expect("it connects");
                 let mut heard = [0; 256];
@@ -609,7 +636,7 @@ fn sides_that_disagree_end_and_say_so() {
     ];
     for (server, client) in cases {
         let words = [server, client].map(|it| format!("perf {it} --patience 2"));
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let ended = place.each([&words[0], &words[1]]);
         let told = format!("{words:?}: {}{}", ended[0].err, ended[1].err);
         assert!(ended.iter().any(|it| it.code == Some(1)), "{told}");
@@ -629,6 +656,25 @@ fn a_peer_that_says_nothing_is_not_waited_for() {
     let stranger = place.stranger();
     server.end().complains(1, "nothing came for 1 s: does the peer run the same test");
     drop(stranger);
+}
+
+/// A peer that says nothing more, while somebody sends to a queue pair that is not there.
+#[test]
+fn packets_of_strangers_are_no_life_of_a_peer() {
+    let place = Place::on_one_host().behind(0, ",verify=off");
+    let adapter = place.address().trim_end_matches(",verify=off").to_owned();
+    let mut server = place.server("perf write_bw --patience 1");
+    let mut client = place.stranger();
+    client.write_all(&[HELLO, &KEY.repeat(3)[..]].concat()).expect("it reads");
+    let socket = place.run(1, || UdpSocket::bind("127.0.0.9:0")).expect("a socket");
+    let packet = [&[4, 0, 0xff, 0xff, 0, 0, 9, 0x99], &[0; 12][..]].concat();
+    let start = Instant::now();
+    while server.is_running() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it waits while strangers send");
+        let _ = socket.send_to(&packet, (adapter.as_str(), 4791));
+        thread::sleep(Duration::from_millis(10));
+    }
+    server.end().complains(1, "nothing came for ");
 }
 
 #[test]
@@ -681,7 +727,7 @@ fn who_only_waits_says_what_became_of_its_interface() {
         let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
         let test = "perf write_bw -D 86400 --patience 3";
         let mut server = place.server(test);
-        let (client, server) = std::thread::scope(|scope| {
+        let (client, server) = thread::scope(|scope| {
             let client = scope.spawn(|| place.client(test));
             server.says(" #bytes");
             place.ip(0, &format!("link {word}"));
@@ -713,7 +759,7 @@ fn who_only_waits_says_soon_what_became_of_its_interface() {
         let place = Place::joined(a, b, ["xdp:va", "xdp:vb"], "192.0.2.1");
         let test = format!("perf {test} -D 86400");
         let mut server = place.server(&test);
-        let client = std::thread::scope(|scope| {
+        let client = thread::scope(|scope| {
             let client = scope.spawn(|| place.client(&test));
             server.says(" #bytes");
             place.ip(0, &format!("link {word}"));

@@ -3,8 +3,9 @@
 mod sides;
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::process::Command;
+use std::thread;
 
 use sides::namespace::{Cable, is_root};
 use sides::{Ended, Place};
@@ -83,7 +84,7 @@ fn a_recording_that_could_not_be_written_is_told() {
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
     let name = fifo.display().to_string();
     let place = Place::on_one_host().behind(0, &format!(",capture={name}"));
-    let reader = std::thread::spawn(move || {
+    let reader = thread::spawn(move || {
         let mut file = File::open(&fifo).expect("a fifo");
         file.read_exact(&mut [0; 28]).expect("a section header");
         std::fs::remove_file(fifo).expect("it is ours");
@@ -139,7 +140,7 @@ fn a_peer_that_is_gone_is_not_waited_for() {
     for kind in ["rc", "uc", "ud"] {
         let words = format!("pingpong {kind} -n 1000000000");
         let mut server = place.server(&words);
-        let client = std::thread::scope(|scope| {
+        let client = thread::scope(|scope| {
             let client = scope.spawn(|| place.client(&words));
             server.says("remote address:");
             server.kill();
@@ -193,6 +194,23 @@ fn strangers_are_told_apart() {
         let _ = stranger.shutdown(std::net::Shutdown::Write);
         server.end().complains(1, why);
         let _ = stranger.read_to_end(&mut Vec::new());
+    }
+}
+
+/// It would play with itself, and find all right.
+#[test]
+fn who_only_repeats_is_no_peer() {
+    let place = Place::on_one_host();
+    let echo = place.listener();
+    for kind in ["rc", "ud", "srq"] {
+        let ended = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (stream, _) = echo.accept().expect("a client");
+                let _ = io::copy(&mut &stream, &mut &stream);
+            });
+            place.client(&format!("pingpong {kind} -n 10"))
+        });
+        ended.complains(1, "it is no pingpong, and only repeats what it hears");
     }
 }
 

@@ -151,6 +151,11 @@ fn the_frames_of_a_script_are_captured_both_ways() {
     assert!(text.contains("SEND_ONLY") && text.contains("ACK"), "{text}");
     assert_eq!(said(&run(&["script", "--capture", capture, "a", "b"])).0, Some(2));
     assert_eq!(said(&run_with(&["script", "--capture", "/no/such", "-"], EXCHANGE)).0, Some(2));
+    // That is told before anything is played.
+    for command in [&["script", "--capture", "-", "-"][..], &["sim", "--capture", "-"]] {
+        let told = "roxe: --capture -: name a file, standard output is for what is told\n";
+        assert_eq!(said(&run_with(command, EXCHANGE)), (Some(2), told.to_owned()), "{command:?}");
+    }
 }
 
 #[test]

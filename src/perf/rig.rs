@@ -246,13 +246,19 @@ impl Rig {
 impl Here for Rig {
     fn traffic(&self) -> Traffic {
         let mut traffic = Traffic { packets: 0, refused: 0 };
+        let mut of_strangers = 0;
         for (name, count) in self.context.counters() {
             match name {
                 "rdma_rx_packets" => traffic.packets += count,
+                // Of those that came, none is the peer's.
+                "unknown_qp" | "wrong_service" | "addr_mismatch" | "bad_pkey" | "bad_qkey" => {
+                    of_strangers += count;
+                }
                 "rcvd_rnr_err" | "send_rnr_err" => traffic.refused += count,
                 _ => {}
             }
         }
+        traffic.packets = traffic.packets.saturating_sub(of_strangers);
         traffic
     }
 

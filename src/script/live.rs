@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
 
 use roxe_net::af_xdp::{AfXdp, Settings};
-use roxe_net::neighbor::{Interface, Netlink, ResolveError, Route, Watch, multicast_mac};
+use roxe_net::neighbor::{Interface, Netlink, Reach, ResolveError, Route, Watch, multicast_mac};
 use roxe_net::{FramePort as _, Wake};
 use roxe_sim::peer::Peer as Kind;
 use roxe_sim::script::{self, ByHand, Play, Played, Site, Terms};
@@ -46,12 +46,15 @@ struct Wire {
     mac: MacAddress,
 }
 
-/// Whether the interface has a carrier: without one a device is silent, whatever it does.
+/// Whether the interface has a carrier, and how much it carries: without that a device is silent,
+/// whatever it does.
 struct Link {
     interface: u32,
     name: String,
     changes: Watch,
     is_up: bool,
+    /// The longest IP packet.
+    mtu: usize,
 }
 
 /// The wire, and a conversation that lasts for one script.
@@ -182,9 +185,12 @@ impl Way {
     }
 
     /// Why nobody may have meant this way, unless the interface `is_named`: a default route leads
-    /// anywhere, and AF_XDP on its interface changes this host's own.
+    /// anywhere, and AF_XDP on its interface changes this host's own. No device is many hosts.
     fn is_not_meant(&self, is_named: bool) -> Option<String> {
-        let Route { destination, next_hop, .. } = self.route;
+        let Route { destination, next_hop, reach, .. } = self.route;
+        if matches!(reach, Reach::Multicast | Reach::Broadcast) {
+            return Some(format!("{destination} is no single host's"));
+        }
         (next_hop != destination && !is_named).then(|| {
             format!(
                 "no network of this host has it, only the gateway {next_hop} on {0} leads there: \
@@ -205,7 +211,7 @@ impl Link {
     /// It is down, and nothing will come.
     fn check(&mut self) -> Result<(), String> {
         if self.changes.has_changed() {
-            self.is_up = self.look()?;
+            self.look()?;
         }
         match self.is_up {
             true => Ok(()),
@@ -213,10 +219,26 @@ impl Link {
         }
     }
 
-    fn look(&self) -> Result<bool, String> {
+    fn look(&mut self) -> Result<(), String> {
         let interfaces = Netlink::open().and_then(|mut it| it.interfaces()).map_err(system)?;
         let own = interfaces.into_iter().find(|it| it.index == self.interface);
-        Ok(own.is_some_and(|it| it.has_carrier))
+        self.is_up = own.as_ref().is_some_and(|it| it.has_carrier);
+        self.mtu = own.map_or(self.mtu, |it| it.mtu as usize);
+        Ok(())
+    }
+
+    /// # Errors
+    /// A frame would be thrown away, and its silence be taken for the device's.
+    fn carries(&mut self, frame: &[u8]) -> Result<(), String> {
+        self.check()?;
+        let Self { name, mtu, .. } = self;
+        match frame.len() > *mtu + ETHERNET {
+            false => Ok(()),
+            true => Err(format!(
+                "a frame of {} bytes does not fit {name}, which has MTU {mtu}",
+                frame.len()
+            )),
+        }
     }
 
     /// Waits for it, as some cards lose it for a moment when XDP is attached.
@@ -248,8 +270,8 @@ impl Wire {
         let port = AfXdp::open(&interface.name, Settings::default());
         let port = port.map_err(|error| error.to_string())?;
         let (changes, name) = (Watch::open().map_err(system)?, interface.name);
-        let mut link = Link { interface: interface.index, name, changes, is_up: false };
-        link.is_up = link.look()?;
+        let mut link = Link { interface: interface.index, name, changes, is_up: false, mtu: 0 };
+        link.look()?;
         link.comes_up()?;
         let ours = interface.addresses.iter().map(|it| it.address).collect();
         let summary = port.capabilities().summary.clone();
@@ -276,6 +298,7 @@ impl Site for Open<'_> {
             addresses[..6].copy_from_slice(&to.0);
             addresses[6..].copy_from_slice(&self.wire.own_mac.0);
         }
+        self.wire.link.carries(frame)?;
         match self.wire.port.send_frame(frame) {
             true => Ok(()),
             false => Err(format!(
@@ -436,6 +459,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Frames that a script may leave behind.
 const MOST_LEFT: usize = 1 << 14;
+
+/// Bytes of an Ethernet header, which are none of an MTU.
+const ETHERNET: usize = 14;
 
 /// Between two looks at a link.
 const LOOK: Duration = Duration::from_millis(50);

@@ -79,6 +79,9 @@ pub enum ConnectError {
         /// What it said.
         said: String,
     },
+    /// The other side names our own queue pair.
+    #[error("the peer is no roxe program: it only repeats what it hears")]
+    Echo,
     /// The other side is too new or too old.
     #[error("the peer speaks version {version} of the exchange, this program version {VERSION}")]
     OtherVersion {
@@ -230,6 +233,10 @@ impl Conversation {
         let own = qp.endpoint_at(options.source_gid)?;
         self.say(&format!("{NAME} {VERSION} {own} {}", to_hexadecimal(user)?))?;
         let peer = read_peer(&self.hear()?)?;
+        // Who only repeats what it hears would connect us to ourselves.
+        if peer.endpoint == own {
+            return Err(ConnectError::Echo);
+        }
         if let Err(why) = self.connect(qp, &peer.endpoint, options) {
             // What matters is why; whether the peer still hears it does not. What it says itself is
             // taken, or closing would take back what was said.

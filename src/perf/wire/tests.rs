@@ -154,6 +154,10 @@ fn a_bandwidth_is_said_in_words_of_eight_bytes() {
     assert_eq!(Report::from_words(words), report);
     let strange = Report::from_words([[0xff; 8]; 5]);
     assert_eq!((strange.bw_avg, strange.msg_rate), (0.0, 0.0));
+    assert_eq!(report.check(), Ok(()));
+    for bw_avg in [-1.0, 1e12, f64::MAX] {
+        assert!(Report { bw_avg, ..report }.check().is_err(), "{bw_avg}");
+    }
 }
 
 /// What ib_write_bw of perftest 4.5 on Linux rxe said to this program's server, message by message.

@@ -1,20 +1,20 @@
 //! A peer that is there: a host on which `tests/interop/kit.sh` serves, be it a guest of ours or
 //! not.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use roxe_verbs::{Gid, ServiceType, open};
 
 use crate::Outcome;
-use crate::agent::{self, Agent, Answer};
+use crate::agent::{self, Agent, Answer, InTime, plain};
 use crate::batch::{Family, Op};
 use crate::guest::{self, Guest};
 
 /// A host with an adapter, and the way to it.
 pub(crate) struct Peer<'g> {
-    /// Where its agent listens. Its kit takes wishes at the next port.
+    /// Where its agent listens.
     pub(crate) agent: SocketAddr,
     /// The name of its adapter there.
     pub(crate) device: String,
@@ -89,6 +89,16 @@ impl Need {
 /// How long a wish takes that starts no program.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// Bytes that come of a wish, at most: no program prints as many.
+const MOST_SAID: u64 = 1 << 20;
+
+/// Where the kit of an agent takes wishes: at the next port.
+fn wishes(agent: SocketAddr) -> Outcome<SocketAddr> {
+    let port = agent.port().checked_add(1);
+    let port = port.ok_or_else(|| format!("{agent}: its kit would need the port behind that"))?;
+    Ok(SocketAddr::new(agent.ip(), port))
+}
+
 impl<'g> Peer<'g> {
     /// The host in a virtual machine.
     pub(crate) fn guest(guest: &'g Guest) -> Outcome<Self> {
@@ -111,6 +121,7 @@ impl<'g> Peer<'g> {
     /// A host somewhere, `HOST[:PORT]`, and our adapter that reaches its own.
     pub(crate) fn reach(host: &str, via: &str) -> Outcome<Self> {
         let at = locate(host)?;
+        wishes(at)?;
         let asked = Agent::connect(at).and_then(|mut agent| {
             let kernel = agent.ask("hello")?.text("kernel")?.to_owned();
             let opened = agent.ask("open")?;
@@ -217,14 +228,16 @@ impl<'g> Peer<'g> {
 
     /// Has its host do something; says what that printed.
     pub(crate) fn wish(&self, patience: Duration, line: &str) -> Outcome<String> {
-        let at = SocketAddr::new(self.agent.ip(), self.agent.port() + 1);
-        let asked = || -> std::io::Result<String> {
+        let at = wishes(self.agent)?;
+        let asked = || -> io::Result<String> {
             let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(3))?;
-            stream.set_read_timeout(Some(patience))?;
             writeln!(stream, "{line}")?;
             let mut said = Vec::new();
-            stream.read_to_end(&mut said)?;
-            Ok(String::from_utf8_lossy(&said).into_owned())
+            InTime::new(stream, patience).take(MOST_SAID).read_to_end(&mut said)?;
+            if said.len() as u64 == MOST_SAID {
+                return Err(io::Error::other("what it says has no end"));
+            }
+            Ok(plain(&said))
         };
         let said = asked().map_err(|why| {
             let hint = match why.kind() {
@@ -346,4 +359,20 @@ fn lacks(agent: &mut Agent, opened: &Answer) -> Outcome<Vec<(Need, String)>> {
         }
     }
     Ok(lacks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_at_the_last_port_has_no_kit() {
+        let wishes = |agent: &str| {
+            let at = wishes(agent.parse().expect("an address"));
+            at.map_err(|why| why.to_string()).map(|at| at.to_string())
+        };
+        assert_eq!(wishes("[::1]:7471"), Ok("[::1]:7472".to_owned()));
+        let why = "192.0.2.1:65535: its kit would need the port behind that".to_owned();
+        assert_eq!(wishes("192.0.2.1:65535"), Err(why));
+    }
 }

@@ -49,7 +49,8 @@ impl Theirs {
         agent.ask("pd")?;
         agent.ask(&format!("cq depth={}", 4 * DEPTH))?;
         let region = agent.ask(&format!("mr pd=0 len={MEMORY} access={ACCESS}"))?;
-        let memory = Memory { va: region.number("va")?, r_key: region.number("rkey")? as u32 };
+        let (va, r_key) = region.region(MEMORY as u64)?;
+        let memory = Memory { va, r_key };
         Ok(Self {
             agent,
             name: peer.kind(),
@@ -216,7 +217,7 @@ impl End for Theirs {
 
     fn read_only(&mut self) -> Outcome<(u64, u32)> {
         let region = self.ask(&format!("mr pd=0 of=0 access={READ_ONLY}"))?;
-        Ok((region.number("va")?, region.number("rkey")? as u32))
+        region.region(MEMORY as u64)
     }
 
     fn destroy(&mut self) -> Outcome {

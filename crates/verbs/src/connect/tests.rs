@@ -87,6 +87,23 @@ fn somebody_else_is_recognised() {
     assert!(matches!(answered(b"roxe 1"), ConnectError::Closed | ConnectError::Silent(_)));
 }
 
+/// Nobody is connected with himself.
+#[test]
+fn who_only_repeats_is_no_peer() {
+    let [one, _] = Context::memory_pair(Mtu::B1024).unwrap();
+    let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = echo.local_addr().unwrap();
+    let repeats = thread::spawn(move || {
+        let (stream, _) = echo.accept().unwrap();
+        let _ = io::copy(&mut &stream, &mut &stream);
+    });
+    let qp = queue_pair(&one, ServiceType::Rc);
+    let error = connect(address, &qp, &ConnectOptions::default(), b"", PATIENCE).unwrap_err();
+    assert_eq!(error.to_string(), "the peer is no roxe program: it only repeats what it hears");
+    assert_eq!(qp.query().state, QpState::Reset);
+    repeats.join().unwrap();
+}
+
 /// What a peer says may be shown, and commands nobody's terminal.
 #[test]
 fn nothing_that_a_peer_says_commands_the_terminal() {
