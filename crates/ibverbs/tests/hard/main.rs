@@ -138,6 +138,13 @@ fn who_asks_for_events_of_a_channel_that_is_destroyed_waits() {
 }
 
 #[test]
+fn what_is_still_done_with_a_channel_that_is_destroyed_does_no_harm() {
+    let program = Program::new("gone", concat!(include_str!("events.h"), include_str!("gone.c")));
+    let expected = "who does not wait: -1 1\nmoved there: -1 1 1\ntwice: there\n";
+    assert_eq!(program.run("udp:127.0.10.22"), expected);
+}
+
+#[test]
 fn any_port_at_any_address_is_free_on_all_adapters() {
     let program = Program::new("ports", include_str!("ports.c"));
     let mut command = program.command("udp:127.0.10.18;udp:127.0.10.19");
