@@ -144,6 +144,20 @@ fn what_is_still_done_with_a_channel_that_is_destroyed_does_no_harm() {
     assert_eq!(program.run("udp:127.0.10.22"), expected);
 }
 
+/// Runs a program of sockets at this address; says what it printed.
+fn run_sockets(name: &str, source: &str, address: &str) -> String {
+    let source = format!("{}{source}", include_str!("sockets.h"));
+    let program = Program::new(name, &source);
+    let mut command = program.command(&format!("udp:{address}"));
+    printed(&command.arg(address).output().expect("it runs"))
+}
+
+#[test]
+fn a_signal_ends_each_of_several_waits_at_one_socket() {
+    let said = run_sockets("several", include_str!("several.c"), "127.0.10.23");
+    assert_eq!(said, "interrupted ".repeat(4) + "\n");
+}
+
 #[test]
 fn any_port_at_any_address_is_free_on_all_adapters() {
     let program = Program::new("ports", include_str!("ports.c"));
