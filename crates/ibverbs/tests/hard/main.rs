@@ -159,6 +159,12 @@ fn a_signal_ends_each_of_several_waits_at_one_socket() {
 }
 
 #[test]
+fn the_largest_buffers_of_a_socket_take_what_is_used_of_them() {
+    let said = run_sockets("large", include_str!("large.c"), "127.0.10.24");
+    assert_eq!(said, "wanted: 2147483647, has: 536870912, used: 0, without room: ENOMEM\n");
+}
+
+#[test]
 fn any_port_at_any_address_is_free_on_all_adapters() {
     let program = Program::new("ports", include_str!("ports.c"));
     let mut command = program.command("udp:127.0.10.18;udp:127.0.10.19");
