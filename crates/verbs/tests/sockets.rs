@@ -507,6 +507,21 @@ fn a_peer_that_ends_without_a_word_is_an_error() {
     assert_eq!(SocketError::Reset.errno(), 104);
 }
 
+#[test]
+fn a_peer_that_goes_before_it_hears_the_answer_is_an_error() {
+    let pair = adapters::joined_by_memory();
+    let (listener, to) = listening(&pair[1], StreamOptions::default());
+    let asking = connecting(&pair[0], to, StreamOptions::default());
+    while !listener.is_ready() {
+        asking.readiness();
+        thread::yield_now();
+    }
+    let answering = listener.accept(PATIENCE).unwrap();
+    drop(asking);
+    let mut room = [0; 1];
+    assert_eq!(answering.recv(&mut room, Reading::SOME, PATIENCE), Err(SocketError::Reset));
+}
+
 fn breaks_the_rules(say: impl FnOnce(&mut Raw)) -> SocketError {
     let (mut raw, stream) = Raw::joined(&adapters::joined_by_memory(), |_| {});
     say(&mut raw);

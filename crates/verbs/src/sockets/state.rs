@@ -335,6 +335,12 @@ impl State {
                 self.end((!in_order).then_some(SocketError::Reset));
                 Ok(())
             }
+            // Who asked and was answered went before he knew.
+            (Phase::Accepting, CmEventKind::Rejected { .. }) => {
+                self.peer_gone = true;
+                self.end(Some(SocketError::Reset));
+                Ok(())
+            }
             (Phase::Open, CmEventKind::Established) => Ok(()),
             (_, kind) => Err(why(kind)),
         };
