@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use roxe_verbs::cm::{self, CmOptions, CmParameters, Connected, Listener};
+use roxe_verbs::cm::{
+    self, CmEventKind, CmId, CmOptions, CmParameters, Connected, EventChannel, Listener, PortSpace,
+};
 use roxe_verbs::sockets::{
     Bell, Exposed, How, Patience, Reading, Socket, SocketError, Stream, StreamListener,
     StreamOptions,
@@ -248,6 +250,21 @@ fn a_listener_that_is_closed_holds_nobody_up() {
         for waits in waiting {
             assert_eq!(waits.join().unwrap(), Some(SocketError::ShutDown));
         }
+    });
+}
+
+#[test]
+fn a_stream_that_is_closed_holds_nobody_up_who_waits_for_it_to_stand() {
+    let pair = adapters::joined_by_memory();
+    let (_listener, to) = listening(&pair[1], StreamOptions::default());
+    let asking = connecting(&pair[0], to, StreamOptions::default());
+    thread::scope(|scope| {
+        let connects = scope.spawn(|| asking.wait_connected(PATIENCE));
+        let sends = scope.spawn(|| asking.send(b"x", PATIENCE));
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(asking.close(LONG), Err(SocketError::NotConnected));
+        assert_eq!(connects.join().unwrap(), Err(SocketError::ShutDown));
+        assert_eq!(sends.join().unwrap(), Err(SocketError::ShutDown));
     });
 }
 
@@ -508,7 +525,28 @@ fn a_peer_that_ends_without_a_word_is_an_error() {
 }
 
 #[test]
-fn a_peer_that_goes_before_it_hears_the_answer_is_an_error() {
+fn a_peer_that_goes_before_it_stands_is_an_error() {
+    let pair = adapters::joined_by_memory();
+    let (listener, to) = listening(&pair[1], StreamOptions::default());
+    let end = Connection::new(&pair[0]).unwrap();
+    let region = pair[0].register(&Buffer::new(4096)).unwrap();
+    let said = hello(8, &region, &region, 2048);
+    let events = EventChannel::new().unwrap();
+    let asking = CmId::new(&pair[0], &events, PortSpace::Tcp);
+    asking.resolve_address(None, to, LONG).unwrap();
+    assert!(matches!(events.next(LONG).unwrap().kind, CmEventKind::AddressResolved));
+    let parameters = CmParameters { private_data: &said, ..CmParameters::of(end.queue_pair()) };
+    asking.connect(&parameters).unwrap();
+    let answering = listener.accept(PATIENCE).unwrap();
+    assert!(matches!(events.next(LONG).unwrap().kind, CmEventKind::ConnectResponse(_)));
+    drop(asking);
+    let mut room = [0; 1];
+    assert_eq!(answering.recv(&mut room, Reading::SOME, PATIENCE), Err(SocketError::Reset));
+}
+
+/// What was shut down before the peer was ready it hears of when it is.
+#[test]
+fn a_peer_that_is_never_ready_holds_nobody_up() {
     let pair = adapters::joined_by_memory();
     let (listener, to) = listening(&pair[1], StreamOptions::default());
     let asking = connecting(&pair[0], to, StreamOptions::default());
@@ -517,9 +555,16 @@ fn a_peer_that_goes_before_it_hears_the_answer_is_an_error() {
         thread::yield_now();
     }
     let answering = listener.accept(PATIENCE).unwrap();
-    drop(asking);
-    let mut room = [0; 1];
-    assert_eq!(answering.recv(&mut room, Reading::SOME, PATIENCE), Err(SocketError::Reset));
+    assert_eq!(answering.shutdown(How::Write, PATIENCE), Ok(()));
+    // It would have been given up long before.
+    asking.wait_connected(PATIENCE).unwrap();
+    thread::scope(|scope| {
+        let mut room = [0; 1];
+        let reads = scope.spawn(|| answering.recv(&mut [0; 1], Reading::SOME, PATIENCE));
+        assert_eq!(asking.recv(&mut room, Reading::SOME, PATIENCE), Ok(0));
+        assert_eq!(asking.send(b"x", PATIENCE), Ok(1));
+        assert_eq!(reads.join().unwrap(), Ok(1));
+    });
 }
 
 fn breaks_the_rules(say: impl FnOnce(&mut Raw)) -> SocketError {

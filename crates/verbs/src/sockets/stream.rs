@@ -252,15 +252,22 @@ impl Stream {
         Ok(read)
     }
 
-    /// Closes a direction, or both, and waits until what was sent is with the peer.
+    /// Closes a direction, or both, and waits until what was sent is with the peer. One that was
+    /// accepted and does not stand within a second is not waited for.
     ///
     /// # Errors
     /// [`SocketError::NotConnected`]; [`SocketError::WouldBlock`] and the like: the direction is
     /// closed all the same.
     pub fn shutdown(&self, how: How, patience: Patience<'_>) -> Result<(), SocketError> {
         // One that was accepted stands when the peer says so, and perhaps nobody has looked yet.
+        // Who never says so holds nobody up: he would be told when he does.
         self.readiness();
-        self.until(patience, |state| (!state.answers_still()).then_some(()))?;
+        let short = match patience {
+            Patience::None => Patience::None,
+            Patience::For(time) => Patience::For(time.min(PARTING)),
+            Patience::Unless(_) => Patience::For(PARTING),
+        };
+        let _ = self.until(short, |state| (!state.answers_still()).then_some(()));
         let message = {
             let mut state = self.lock();
             let message = state.close(how)?;
@@ -284,9 +291,16 @@ impl Stream {
     /// As [`shutdown`](Self::shutdown).
     pub fn close(&self, stall: Duration) -> Result<(), SocketError> {
         let stands = |state: &mut State| (!state.answers_still()).then_some(());
-        self.until(Patience::For(PARTING), stands)?;
-        // And the last word.
-        let mut before = self.lock().under_way() + 1;
+        let stood = self.until(Patience::For(PARTING), stands);
+        let mut before = {
+            let mut state = self.lock();
+            if state.give_up() {
+                self.tell(&state);
+                return stood.and(Err(SocketError::NotConnected));
+            }
+            // And the last word.
+            state.under_way() + 1
+        };
         let mut closed = self.shutdown(How::Both, Patience::For(stall));
         while closed == Err(SocketError::TimedOut) {
             let left = self.lock().under_way();
