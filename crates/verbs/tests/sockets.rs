@@ -444,7 +444,13 @@ impl Raw {
 
     /// Writes bytes of its ring to where the peer's begins, and says this.
     fn say(&mut self, len: u32, imm: u32) {
-        let va = u64::from_be_bytes(*self.hello[24..].first_chunk().unwrap());
+        self.say_at(0, len, imm);
+    }
+
+    /// The same so far behind where it begins.
+    fn say_at(&mut self, offset: u64, len: u32, imm: u32) {
+        let begin = u64::from_be_bytes(*self.hello[24..].first_chunk().unwrap());
+        let va = begin.wrapping_add(offset);
         let key = u32::from_be_bytes(*self.hello[32..].first_chunk().unwrap());
         let op = Op::WriteWithImm { va, r_key: roxe_verbs::RKey(key), imm };
         let region = &self._regions[0];
@@ -591,6 +597,19 @@ fn a_peer_that_breaks_the_rules_is_parted_from() {
     assert!(is_violation(breaks_the_rules(|raw| raw.say(0, 0x1fff_ffff))));
     assert!(is_violation(breaks_the_rules(|raw| raw.say(0, 1 << 29))));
     assert!(is_violation(breaks_the_rules(|raw| raw.say(0, 0xc000_0000))));
+}
+
+#[test]
+fn a_peer_that_writes_where_it_may_not_is_parted_from() {
+    let ring = u64::from(StreamOptions::default().receive_buffer);
+    for offset in [ring, ring - 3, u64::MAX, 1 << 63] {
+        let (mut raw, stream) = Raw::joined(&adapters::joined_by_memory(), |_| {});
+        raw.say_at(offset, 4, 4);
+        let mut room = [0; 4];
+        let error = stream.recv(&mut room, Reading::SOME, PATIENCE).unwrap_err();
+        assert!(matches!(error, SocketError::Failed(_)), "{error}");
+        assert_eq!(error.errno(), 104, "{error}");
+    }
 }
 
 #[test]
