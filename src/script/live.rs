@@ -232,7 +232,9 @@ impl Link {
     fn carries(&mut self, frame: &[u8]) -> Result<(), String> {
         self.check()?;
         let Self { name, mtu, .. } = self;
-        match frame.len() > *mtu + ETHERNET {
+        let is_tagged = frame.get(12..).is_some_and(|it| it.starts_with(&VLAN));
+        let header = if is_tagged { ETHERNET + 4 } else { ETHERNET };
+        match frame.len() > *mtu + header {
             false => Ok(()),
             true => Err(format!(
                 "a frame of {} bytes does not fit {name}, which has MTU {mtu}",
@@ -462,6 +464,9 @@ const MOST_LEFT: usize = 1 << 14;
 
 /// Bytes of an Ethernet header, which are none of an MTU.
 const ETHERNET: usize = 14;
+
+/// The type of a tagged frame, whose header is longer.
+const VLAN: [u8; 2] = [0x81, 0];
 
 /// Between two looks at a link.
 const LOOK: Duration = Duration::from_millis(50);

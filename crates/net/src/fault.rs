@@ -290,6 +290,10 @@ fn wrong(column: usize, what: String) -> ParseError {
     ParseError { column, what }
 }
 
+fn nothing(column: usize, word: &str) -> ParseError {
+    wrong(column, format!("{word:?} means nothing here; rules have `;` between them"))
+}
+
 fn parse_rule(text: &str, column: usize) -> Result<Rule, ParseError> {
     let mut words = Words { text, column };
     let Some((name, at)) = words.next() else {
@@ -340,8 +344,7 @@ fn parse_rule(text: &str, column: usize) -> Result<Rule, ParseError> {
                 waits = true;
             }
             _ if digits => {
-                let times = positive(word)
-                    .ok_or_else(|| wrong(at, format!("{word:?} means nothing here")))?;
+                let times = positive(word).ok_or_else(|| nothing(at, word))?;
                 if words.next().is_none_or(|(word, _)| word != "times") {
                     let what = format!("{word} what? `{word} times`, `{word}%` or `psn {word}`");
                     return Err(wrong(at, what));
@@ -349,8 +352,7 @@ fn parse_rule(text: &str, column: usize) -> Result<Rule, ParseError> {
                 which.times = times;
             }
             _ => {
-                let what = format!("{word:?} means nothing here; rules have `;` between them");
-                return Err(wrong(at, what));
+                return Err(nothing(at, word));
             }
         }
     }

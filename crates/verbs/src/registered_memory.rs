@@ -7,6 +7,7 @@
 //! and new bytes. Copies here are made with raw pointers, never through references to the
 //! application's memory, so that no reference claims what is not true.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,8 +48,10 @@ unsafe impl Send for Registered {}
 /// A buffer that safe code may register: fixed in memory, its bytes reached by copies only.
 #[derive(Debug)]
 pub struct Buffer {
+    /// Somewhere in the first page of what was allocated.
     start: *mut u8,
     len: usize,
+    allocated: *mut u8,
 }
 
 // SAFETY: all access to the bytes goes through raw copies; see the module's documentation for what
@@ -58,12 +61,27 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// A buffer of `len` zero bytes, aligned to a page.
+    /// A buffer of `len` zero bytes, aligned to a page. Without room for it the process ends: see
+    /// [`try_new`](Self::try_new).
     pub fn new(len: usize) -> Arc<Self> {
-        let count = len.div_ceil(PAGE).max(1);
-        let pages: Box<[Page]> = vec![Page([0; PAGE]); count].into_boxed_slice();
-        let start = Box::into_raw(pages).cast::<u8>();
-        Arc::new(Self { start, len })
+        let layout = Self::layout(len).expect("no memory is that large");
+        Self::try_new(len).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// The same; nothing where there is no room.
+    pub fn try_new(len: usize) -> Option<Arc<Self>> {
+        let layout = Self::layout(len)?;
+        // SAFETY: a page at least.
+        let allocated = unsafe { alloc_zeroed(layout) };
+        let aligned = allocated.addr().next_multiple_of(PAGE);
+        let start = allocated.wrapping_add(aligned - allocated.addr());
+        (!allocated.is_null()).then(|| Arc::new(Self { start, len, allocated }))
+    }
+
+    /// With a page more than it has, in which it begins. What the allocator aligns it also writes
+    /// to zero; of this the system gives what is used, when it is.
+    fn layout(len: usize) -> Option<Layout> {
+        Layout::array::<u8>(len.checked_add(PAGE)?).ok()
     }
 
     /// Where it begins.
@@ -111,19 +129,14 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let count = self.len.div_ceil(PAGE).max(1);
-        let start = self.start.cast::<Page>();
-        // SAFETY: made by `Box::into_raw` of a slice of so many pages in `Buffer::new`.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start, count)) });
+        if let Some(layout) = Self::layout(self.len) {
+            // SAFETY: it was allocated so.
+            unsafe { dealloc(self.allocated, layout) }
+        }
     }
 }
 
 const PAGE: usize = 4096;
-
-/// A page, so that buffers are aligned to one. Its bytes are reached by address only.
-#[derive(Clone, Copy)]
-#[repr(align(4096))]
-struct Page(#[expect(dead_code, reason = "reached by address")] [u8; PAGE]);
 
 /// All memory that is registered with a device.
 #[derive(Debug, Default)]
@@ -298,6 +311,20 @@ mod tests {
         memory.release(region);
         assert_eq!(memory.read(region, 0, &mut bytes), Err(MemoryGone));
         memory.release(region);
+    }
+
+    #[test]
+    fn a_buffer_is_aligned_to_a_page_and_zero() {
+        for len in [0, 1, PAGE, PAGE + 1, 1 << 20] {
+            let buffer = Buffer::new(len);
+            assert_eq!((buffer.address() % PAGE as u64, buffer.len()), (0, len));
+            let mut bytes = vec![1; len];
+            buffer.read(0, &mut bytes);
+            assert!(bytes.iter().all(|&byte| byte == 0));
+            buffer.write(0, &bytes);
+        }
+        assert!(Buffer::try_new(usize::MAX).is_none());
+        assert!(Buffer::try_new(1 << 62).is_none());
     }
 
     #[test]

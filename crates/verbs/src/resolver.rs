@@ -78,7 +78,10 @@ impl Resolver {
 
     /// Which of our addresses packets to `destination` come from, if something is known that
     /// chooses.
-    #[cfg_attr(not(feature = "af_xdp"), expect(unused_variables, reason = "nothing chooses"))]
+    #[cfg_attr(
+        not(feature = "af_xdp"),
+        expect(unused_variables, reason = "a socket leaves it to the kernel")
+    )]
     pub(crate) fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         match self {
             #[cfg(feature = "af_xdp")]

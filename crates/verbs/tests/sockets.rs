@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use roxe_verbs::cm::{self, CmOptions, CmParameters, Connected, Listener};
+use roxe_verbs::cm::{
+    self, CmEventKind, CmId, CmOptions, CmParameters, Connected, EventChannel, Listener, PortSpace,
+};
 use roxe_verbs::sockets::{
     Bell, Exposed, How, Patience, Reading, Socket, SocketError, Stream, StreamListener,
     StreamOptions,
@@ -254,6 +256,21 @@ fn a_listener_that_is_closed_holds_nobody_up() {
 }
 
 #[test]
+fn a_stream_that_is_closed_holds_nobody_up_who_waits_for_it_to_stand() {
+    let pair = adapters::joined_by_memory();
+    let (_listener, to) = listening(&pair[1], StreamOptions::default());
+    let asking = connecting(&pair[0], to, StreamOptions::default());
+    thread::scope(|scope| {
+        let connects = scope.spawn(|| asking.wait_connected(PATIENCE));
+        let sends = scope.spawn(|| asking.send(b"x", PATIENCE));
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(asking.close(LONG), Err(SocketError::NotConnected));
+        assert_eq!(connects.join().unwrap(), Err(SocketError::ShutDown));
+        assert_eq!(sends.join().unwrap(), Err(SocketError::ShutDown));
+    });
+}
+
+#[test]
 fn a_look_at_all_of_it_waits_for_all_of_it() {
     let [one, other] = joined(&adapters::joined_by_memory());
     one.send(b"ab", PATIENCE).unwrap();
@@ -429,7 +446,13 @@ impl Raw {
 
     /// Writes bytes of its ring to where the peer's begins, and says this.
     fn say(&mut self, len: u32, imm: u32) {
-        let va = u64::from_be_bytes(*self.hello[24..].first_chunk().unwrap());
+        self.say_at(0, len, imm);
+    }
+
+    /// The same so far behind where it begins.
+    fn say_at(&mut self, offset: u64, len: u32, imm: u32) {
+        let begin = u64::from_be_bytes(*self.hello[24..].first_chunk().unwrap());
+        let va = begin.wrapping_add(offset);
         let key = u32::from_be_bytes(*self.hello[32..].first_chunk().unwrap());
         let op = Op::WriteWithImm { va, r_key: roxe_verbs::RKey(key), imm };
         let region = &self._regions[0];
@@ -509,6 +532,49 @@ fn a_peer_that_ends_without_a_word_is_an_error() {
     assert_eq!(SocketError::Reset.errno(), 104);
 }
 
+#[test]
+fn a_peer_that_goes_before_it_stands_is_an_error() {
+    let pair = adapters::joined_by_memory();
+    let (listener, to) = listening(&pair[1], StreamOptions::default());
+    let end = Connection::new(&pair[0]).unwrap();
+    let region = pair[0].register(&Buffer::new(4096)).unwrap();
+    let said = hello(8, &region, &region, 2048);
+    let events = EventChannel::new().unwrap();
+    let asking = CmId::new(&pair[0], &events, PortSpace::Tcp);
+    asking.resolve_address(None, to, LONG).unwrap();
+    assert!(matches!(events.next(LONG).unwrap().kind, CmEventKind::AddressResolved));
+    let parameters = CmParameters { private_data: &said, ..CmParameters::of(end.queue_pair()) };
+    asking.connect(&parameters).unwrap();
+    let answering = listener.accept(PATIENCE).unwrap();
+    assert!(matches!(events.next(LONG).unwrap().kind, CmEventKind::ConnectResponse(_)));
+    drop(asking);
+    let mut room = [0; 1];
+    assert_eq!(answering.recv(&mut room, Reading::SOME, PATIENCE), Err(SocketError::Reset));
+}
+
+/// What was shut down before the peer was ready it hears of when it is.
+#[test]
+fn a_peer_that_is_never_ready_holds_nobody_up() {
+    let pair = adapters::joined_by_memory();
+    let (listener, to) = listening(&pair[1], StreamOptions::default());
+    let asking = connecting(&pair[0], to, StreamOptions::default());
+    while !listener.is_ready() {
+        asking.readiness();
+        thread::yield_now();
+    }
+    let answering = listener.accept(PATIENCE).unwrap();
+    assert_eq!(answering.shutdown(How::Write, PATIENCE), Ok(()));
+    // It would have been given up long before.
+    asking.wait_connected(PATIENCE).unwrap();
+    thread::scope(|scope| {
+        let mut room = [0; 1];
+        let reads = scope.spawn(|| answering.recv(&mut [0; 1], Reading::SOME, PATIENCE));
+        assert_eq!(asking.recv(&mut room, Reading::SOME, PATIENCE), Ok(0));
+        assert_eq!(asking.send(b"x", PATIENCE), Ok(1));
+        assert_eq!(reads.join().unwrap(), Ok(1));
+    });
+}
+
 fn breaks_the_rules(say: impl FnOnce(&mut Raw)) -> SocketError {
     let (mut raw, stream) = Raw::joined(&adapters::joined_by_memory(), |_| {});
     say(&mut raw);
@@ -533,6 +599,19 @@ fn a_peer_that_breaks_the_rules_is_parted_from() {
     assert!(is_violation(breaks_the_rules(|raw| raw.say(0, 0x1fff_ffff))));
     assert!(is_violation(breaks_the_rules(|raw| raw.say(0, 1 << 29))));
     assert!(is_violation(breaks_the_rules(|raw| raw.say(0, 0xc000_0000))));
+}
+
+#[test]
+fn a_peer_that_writes_where_it_may_not_is_parted_from() {
+    let ring = u64::from(StreamOptions::default().receive_buffer);
+    for offset in [ring, ring - 3, u64::MAX, 1 << 63] {
+        let (mut raw, stream) = Raw::joined(&adapters::joined_by_memory(), |_| {});
+        raw.say_at(offset, 4, 4);
+        let mut room = [0; 4];
+        let error = stream.recv(&mut room, Reading::SOME, PATIENCE).unwrap_err();
+        assert!(matches!(error, SocketError::Failed(_)), "{error}");
+        assert_eq!(error.errno(), 104, "{error}");
+    }
 }
 
 #[test]

@@ -33,9 +33,16 @@ use crate::stories;
 #[repr(C)]
 pub(crate) struct Channel {
     public: rdma_event_channel,
-    /// `None` once it is destroyed.
-    events: Mutex<Option<EventChannel>>,
+    /// What its events come through.
+    events: Mutex<Result<EventChannel, Gone>>,
     life: Life,
+}
+
+/// It was destroyed.
+#[derive(Clone, Copy)]
+struct Gone {
+    /// Who asked for an event waited for it.
+    waits: bool,
 }
 
 /// The last that were destroyed. A program that ends seldom waits for the thread that fetches its
@@ -51,7 +58,7 @@ impl Channel {
         let events = made.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
         let public = rdma_event_channel { fd: events.as_fd().as_raw_fd() };
         Life::watch_forks();
-        let events = Mutex::new(Some(events));
+        let events = Mutex::new(Ok(events));
         Ok(Box::into_raw(Box::new(Self { public, events, life: Life::now() })).cast())
     }
 
@@ -69,9 +76,15 @@ impl Channel {
         if channel.is_null() {
             return;
         }
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises it, and the public struct is the first field of ours.
+        let ours = unsafe { &*channel.cast::<Self>() };
+        let waits = waits(ours.public.fd);
+        if mem::replace(&mut *ours.lock(), Err(Gone { waits })).is_err() {
+            // For the second time: it is kept already.
+            return;
+        }
+        // SAFETY: as above, and it is not ours yet.
         let channel = unsafe { Box::from_raw(channel.cast::<Self>()) };
-        drop(channel.lock().take());
         let mut destroyed = DESTROYED.lock().unwrap_or_else(PoisonError::into_inner);
         destroyed.push_back(channel);
         if destroyed.len() > KEPT {
@@ -81,19 +94,28 @@ impl Channel {
 
     /// What its events come through.
     pub(crate) fn events(&self) -> Done<EventChannel> {
-        self.lock().clone().ok_or(libc::EBADF)
+        self.there().map_err(|_| libc::EBADF)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<EventChannel>> {
+    fn there(&self) -> Result<EventChannel, Gone> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Result<EventChannel, Gone>> {
         // Nothing in it can panic half way.
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next event; whether it is waited for the program says on the descriptor. Who asks when
-    /// the channel has just been destroyed waits on, like one who asked just before.
+    /// the channel has just been destroyed waits on, like one who asked just before; who would not
+    /// have waited hears that it is gone.
     pub(crate) fn next(&self) -> Done<*mut rdma_cm_event> {
         let fd = self.public.fd;
-        let Ok(events) = self.events() else { return Err(signals::wait()) };
+        let events = match self.there() {
+            Ok(events) => events,
+            Err(Gone { waits: true }) => return Err(signals::wait()),
+            Err(Gone { waits: false }) => return Err(libc::EBADF),
+        };
         loop {
             let CmEvent { id: key, kind } = match events.try_next() {
                 Some(next) => next,

@@ -387,11 +387,11 @@ pub(crate) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         let private = Private::of(id)?;
         let waits = channel.is_null();
         let channel = if waits { Channel::make()? } else { channel };
-        let to = Channel::of(channel)?;
+        let to = Channel::of(channel)?.events()?;
         let old = mem::replace(&mut (*id).channel, channel);
         give_back_own(id);
         for end in &private.state().ends {
-            end.cm.migrate(&to.events()?);
+            end.cm.migrate(&to);
         }
         // Those that the program has are of the old channel.
         private.wait_for_all();

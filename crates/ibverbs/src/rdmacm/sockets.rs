@@ -84,6 +84,15 @@ fn of_socket(error: SocketError) -> c_int {
     error.errno()
 }
 
+/// The same of who waits for a connection.
+fn of_waiting(error: SocketError) -> c_int {
+    match error {
+        // Another thread has closed the socket.
+        SocketError::ShutDown => libc::EBADF,
+        error => of_socket(error),
+    }
+}
+
 /// How long a call waits: not at all, or until a signal ends it.
 const fn patience(waits: bool) -> Patience<'static> {
     if waits { Patience::Unless(&crate::signals::end_waits) } else { Patience::None }
@@ -200,11 +209,7 @@ impl Rsocket {
             _ => return Err(libc::EINVAL),
         };
         let accepted = listener.accept(patience(self.waits(0)));
-        let stream = accepted.map_err(|error| match error {
-            // Another thread has closed it.
-            SocketError::ShutDown => libc::EBADF,
-            error => of_socket(error),
-        })?;
+        let stream = accepted.map_err(of_waiting)?;
         let peer = stream.peer_address();
         let settings = self.settings().clone();
         let made = Self::make(self.is_ipv6, Role::Stream(Arc::new(stream)), settings)?;
@@ -231,7 +236,7 @@ impl Rsocket {
         };
         match stream.wait_connected(patience(self.waits(0))) {
             Err(SocketError::WouldBlock) => Err(libc::EINPROGRESS),
-            connected => connected.map_err(of_socket),
+            connected => connected.map_err(of_waiting),
         }
     }
 }

@@ -1,5 +1,6 @@
 /* What programs of the connection manager have in common, behind `hard.h`. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <rdma/rdma_cma.h>
 
 static struct rdma_event_channel *channel;

@@ -138,6 +138,33 @@ fn who_asks_for_events_of_a_channel_that_is_destroyed_waits() {
 }
 
 #[test]
+fn what_is_still_done_with_a_channel_that_is_destroyed_does_no_harm() {
+    let program = Program::new("gone", concat!(include_str!("events.h"), include_str!("gone.c")));
+    let expected = "who does not wait: -1 1\nmoved there: -1 1 1\ntwice: there\n";
+    assert_eq!(program.run("udp:127.0.10.22"), expected);
+}
+
+/// Runs a program of sockets at this address; says what it printed.
+fn run_sockets(name: &str, source: &str, address: &str) -> String {
+    let source = format!("{}{source}", include_str!("sockets.h"));
+    let program = Program::new(name, &source);
+    let mut command = program.command(&format!("udp:{address}"));
+    printed(&command.arg(address).output().expect("it runs"))
+}
+
+#[test]
+fn a_signal_ends_each_of_several_waits_at_one_socket() {
+    let said = run_sockets("several", include_str!("several.c"), "127.0.10.23");
+    assert_eq!(said, "interrupted ".repeat(4) + "\n");
+}
+
+#[test]
+fn the_largest_buffers_of_a_socket_take_what_is_used_of_them() {
+    let said = run_sockets("large", include_str!("large.c"), "127.0.10.24");
+    assert_eq!(said, "wanted: 2147483647, has: 536870912, used: 0, without room: ENOMEM\n");
+}
+
+#[test]
 fn any_port_at_any_address_is_free_on_all_adapters() {
     let program = Program::new("ports", include_str!("ports.c"));
     let mut command = program.command("udp:127.0.10.18;udp:127.0.10.19");
@@ -263,7 +290,7 @@ fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
 #[test]
 fn sockets_and_pipes_are_waited_for_together() {
     let program = Program::new("polls", include_str!("polls.c"));
-    let output = program.command("udp:127.0.10.22").arg("127.0.10.22").output();
+    let output = program.command("udp:127.0.10.25").arg("127.0.10.25").output();
     let expected = "pipes: 1 of 0 1\n\
                     sockets: 0 of 0 0\n\
                     both: 2 of 0 0 1 0 0 1\n\

@@ -67,6 +67,7 @@ fn what_cannot_be_read_is_pointed_at() {
         ("delay 2%", 9, "a time"),
         ("delay 5ms..1ms", 7, "no time"),
         ("delay 5", 7, "no time"),
+        ("drop 1%, dup 1%", 6, "rules have `;` between them"),
         ("drop by 3", 6, "means nothing"),
         ("drop packets 1,,2", 14, "a list"),
         ("drop of 17", 9, "is not `qp`"),

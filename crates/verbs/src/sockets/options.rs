@@ -88,6 +88,11 @@ pub enum Patience<'a> {
 impl Patience<'_> {
     /// As long as it takes.
     pub const EVER: Self = Self::For(Duration::MAX);
+
+    /// A signal was handled: whether it is the end.
+    pub(super) fn is_interrupted(self) -> bool {
+        matches!(self, Self::Unless(interrupts) if interrupts())
+    }
 }
 
 /// How a stream is read.

@@ -1,5 +1,6 @@
 //! The queue pair of a stream, its memory, and what is posted.
 
+use std::io;
 use std::sync::Arc;
 
 use roxe_device::ReceiveCapacity;
@@ -10,6 +11,7 @@ use roxe_transport::work::{
     Sge,
 };
 use roxe_wire::{ImmDt, RKey};
+use rustix::io::Errno;
 
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -63,7 +65,7 @@ struct Memory {
 
 impl Memory {
     fn new(context: &Context, len: usize, access: AccessFlags) -> Result<Self, Error> {
-        let buffer = Buffer::new(len);
+        let buffer = Buffer::try_new(len).ok_or_else(|| io::Error::from(Errno::NOMEM))?;
         let region = context.default_pd().register(&buffer, access)?;
         Ok(Self { buffer, region })
     }

@@ -109,6 +109,8 @@ pub(super) struct State {
     closed_write: bool,
     /// The peer was told that all is over.
     parted: bool,
+    /// What it is to be told of that when it stands.
+    owed: Option<Message>,
     /// The peer is gone, and acknowledges nothing more.
     peer_gone: bool,
     /// When the peer was last heard, or asked whether it is there.
@@ -179,6 +181,7 @@ impl State {
             closed_read: false,
             closed_write: false,
             parted: false,
+            owed: None,
             peer_gone: false,
             heard: Clock::now(),
             trouble: None,
@@ -335,6 +338,12 @@ impl State {
                 self.end((!in_order).then_some(SocketError::Reset));
                 Ok(())
             }
+            // Who asked and was answered went before he knew.
+            (Phase::Accepting, CmEventKind::Rejected { .. }) => {
+                self.peer_gone = true;
+                self.end(Some(SocketError::Reset));
+                Ok(())
+            }
             (Phase::Open, CmEventKind::Established) => Ok(()),
             (_, kind) => Err(why(kind)),
         };
@@ -444,6 +453,12 @@ impl State {
             self.outgoing.tell();
             let said = self.post.say(Work::Stream(0), to, &bytes, Message::Mapped(index));
             said.unwrap_or_else(|error| self.refused(error));
+        }
+        if self.phase == Phase::Open
+            && let Some(message) = self.owed
+            && self.try_say(message).is_some()
+        {
+            self.owed = None;
         }
     }
 
@@ -585,9 +600,9 @@ impl State {
         }
     }
 
-    /// The program will no more read, or send: what the peer is to be told, if anything.
+    /// The program will no more read, or send: what the peer is to be told now, if anything.
     pub(super) fn close(&mut self, how: How) -> Result<Option<Message>, SocketError> {
-        if !matches!(self.phase, Phase::Open | Phase::Over) {
+        if matches!(self.phase, Phase::Resolving | Phase::Connecting) {
             return Err(SocketError::NotConnected);
         }
         let (read, write) = (how != How::Write, how != How::Read);
@@ -601,11 +616,25 @@ impl State {
         if self.phase == Phase::Over || self.parted || self.writes {
             return Ok(None);
         }
-        if !self.reads() {
-            self.parted = true;
-            return Ok(Some(Message::Disconnect));
+        self.parted = !self.reads();
+        let message = match self.parted {
+            true => Some(Message::Disconnect),
+            false => wrote.then_some(Message::Shutdown),
+        };
+        if self.phase == Phase::Accepting {
+            self.owed = message.or(self.owed);
+            return Ok(None);
         }
-        Ok(wrote.then_some(Message::Shutdown))
+        Ok(message)
+    }
+
+    /// One that does not stand yet never will. Says whether it did not.
+    pub(super) fn give_up(&mut self) -> bool {
+        let stands = matches!(self.phase, Phase::Open | Phase::Over);
+        if !stands {
+            self.end(Some(SocketError::ShutDown));
+        }
+        !stands
     }
 
     /// Tells the peer what it is to be told; nothing if that has to wait.

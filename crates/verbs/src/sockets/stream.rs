@@ -6,13 +6,16 @@
 //! taken what woke it.
 
 use std::cell::Cell;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Clock};
+use std::{io, mem};
 
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::thread::futex;
 
 use crate::cm::EventChannel;
 use crate::completion_channel::CompletionChannel;
@@ -31,16 +34,15 @@ use crate::sockets::state::{Exposed, How, Readiness, State};
 pub struct Stream {
     context: Context,
     state: Mutex<State>,
-    changed: Condvar,
+    /// How often others that wait were to look again, counted around: a futex, for unlike a
+    /// condition variable it tells of signals.
+    changed: AtomicU32,
     completions: CompletionChannel,
     events: EventChannel,
     /// Rings for who sleeps at the descriptor.
     rouse: Bell,
     /// Readable while one of the three is.
     ready: OwnedFd,
-    /// A call sends, or reads, as a whole.
-    sending: Mutex<()>,
-    reading: Mutex<()>,
 }
 
 /// Who waits for a stream.
@@ -51,6 +53,41 @@ pub(super) struct Waiters {
     /// A thread sleeps at the descriptor, and sees to the stream when it wakes.
     attended: bool,
     bells: Vec<Bell>,
+    /// Of who sends, and who reads.
+    turns: [Turns; 2],
+}
+
+/// A call sends, or reads, as a whole.
+#[derive(Clone, Copy, Default)]
+struct Turns {
+    /// One does.
+    taken: bool,
+    /// So many wait until it is done.
+    wanted: u32,
+}
+
+/// Whose turns.
+#[derive(Clone, Copy)]
+enum Way {
+    Send,
+    Read,
+}
+
+/// A call's turn to send, or to read.
+struct Turn<'a> {
+    stream: &'a Stream,
+    way: Way,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.stream.lock();
+        let turns = &mut state.waiters.turns[self.way as usize];
+        turns.taken = false;
+        if turns.wanted != 0 {
+            self.stream.tell(&state);
+        }
+    }
 }
 
 /// Tells a thread that waits for several sockets that one of them is to be looked at. The
@@ -118,13 +155,11 @@ impl Stream {
         Ok(Self {
             context: state.id().context().clone(),
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            changed: AtomicU32::new(0),
             completions,
             events,
             rouse,
             ready,
-            sending: Mutex::default(),
-            reading: Mutex::default(),
         })
     }
 
@@ -170,7 +205,7 @@ impl Stream {
         patience: Patience<'_>,
         mut step: impl FnMut(&mut State, &[u8], usize) -> Option<Result<usize, SocketError>>,
     ) -> Result<usize, SocketError> {
-        let _turn = turn(&self.sending, patience)?;
+        let _turn = self.turn(Way::Send, patience)?;
         let mut sent = 0;
         while sent < bytes.len() {
             let rest = &bytes[sent..];
@@ -193,7 +228,7 @@ impl Stream {
         reading: Reading,
         patience: Patience<'_>,
     ) -> Result<usize, SocketError> {
-        let _turn = turn(&self.reading, patience)?;
+        let _turn = self.turn(Way::Read, patience)?;
         if reading.peek && reading.all {
             match self.until(patience, |state| state.has(into.len()).then_some(())) {
                 // What is there is told all the same.
@@ -217,15 +252,22 @@ impl Stream {
         Ok(read)
     }
 
-    /// Closes a direction, or both, and waits until what was sent is with the peer.
+    /// Closes a direction, or both, and waits until what was sent is with the peer. One that was
+    /// accepted and does not stand within a second is not waited for.
     ///
     /// # Errors
     /// [`SocketError::NotConnected`]; [`SocketError::WouldBlock`] and the like: the direction is
     /// closed all the same.
     pub fn shutdown(&self, how: How, patience: Patience<'_>) -> Result<(), SocketError> {
         // One that was accepted stands when the peer says so, and perhaps nobody has looked yet.
+        // Who never says so holds nobody up: he would be told when he does.
         self.readiness();
-        self.until(patience, |state| (!state.answers_still()).then_some(()))?;
+        let short = match patience {
+            Patience::None => Patience::None,
+            Patience::For(time) => Patience::For(time.min(PARTING)),
+            Patience::Unless(_) => Patience::For(PARTING),
+        };
+        let _ = self.until(short, |state| (!state.answers_still()).then_some(()));
         let message = {
             let mut state = self.lock();
             let message = state.close(how)?;
@@ -249,9 +291,16 @@ impl Stream {
     /// As [`shutdown`](Self::shutdown).
     pub fn close(&self, stall: Duration) -> Result<(), SocketError> {
         let stands = |state: &mut State| (!state.answers_still()).then_some(());
-        self.until(Patience::For(PARTING), stands)?;
-        // And the last word.
-        let mut before = self.lock().under_way() + 1;
+        let stood = self.until(Patience::For(PARTING), stands);
+        let mut before = {
+            let mut state = self.lock();
+            if state.give_up() {
+                self.tell(&state);
+                return stood.and(Err(SocketError::NotConnected));
+            }
+            // And the last word.
+            state.under_way() + 1
+        };
         let mut closed = self.shutdown(How::Both, Patience::For(stall));
         while closed == Err(SocketError::TimedOut) {
             let left = self.lock().under_way();
@@ -341,6 +390,23 @@ impl Stream {
         self.lock().id().peer_address()
     }
 
+    /// Waits until no other call sends, or reads.
+    fn turn(&self, way: Way, patience: Patience<'_>) -> Result<Turn<'_>, SocketError> {
+        let mine = |state: &mut State| {
+            let turns = &mut state.waiters.turns[way as usize];
+            // Not even made where it is another's: dropped, it would be over.
+            (!mem::replace(&mut turns.taken, true)).then(|| Turn { stream: self, way })
+        };
+        let at_once = mine(&mut self.lock());
+        if let Some(turn) = at_once {
+            return Ok(turn);
+        }
+        self.lock().waiters.turns[way as usize].wanted += 1;
+        let turn = self.until(patience, mine);
+        self.lock().waiters.turns[way as usize].wanted -= 1;
+        turn
+    }
+
     /// Waits until `look` finds something.
     fn until<T>(
         &self,
@@ -372,14 +438,19 @@ impl Stream {
                 continue;
             }
             let left = left.unwrap_or(Duration::MAX);
+            let interrupted = Cell::new(false);
             if state.waiters.attended {
-                let waited = self.changed.wait_timeout(state, left.min(LOOK_AGAIN));
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                let before = self.changed.load(Ordering::SeqCst);
+                drop(state);
+                self.wait_for_others(before, left.min(LOOK_AGAIN), patience, &interrupted);
+                state = self.lock();
+                if interrupted.get() {
+                    return look(&mut state).ok_or(SocketError::Interrupted);
+                }
                 continue;
             }
             state.waiters.attended = true;
             drop(state);
-            let interrupted = Cell::new(false);
             let woken = self.sleep(left.min(Self::PROBE_EVERY), patience, &interrupted);
             state = self.lock();
             state.waiters.attended = false;
@@ -417,17 +488,31 @@ impl Stream {
             None => self.rouse.0.try_take().map(|()| Woken::ByEvent),
         };
         let interrupts = || {
-            let ends = matches!(patience, Patience::Unless(interrupts) if interrupts());
-            interrupted.set(ends);
-            ends
+            interrupted.set(patience.is_interrupted());
+            interrupted.get()
         };
         self.context.wait_for(take, self.ready.as_fd(), timeout, interrupts)
+    }
+
+    /// Sleeps until the others that wait are told, who were so often before.
+    fn wait_for_others(
+        &self,
+        before: u32,
+        timeout: Duration,
+        patience: Patience<'_>,
+        interrupted: &Cell<bool>,
+    ) {
+        let timeout = Timespec::try_from(timeout).ok();
+        let woken = futex::wait(&self.changed, futex::Flags::PRIVATE, before, timeout.as_ref());
+        interrupted.set(woken == Err(Errno::INTR) && patience.is_interrupted());
     }
 
     /// Others that wait look again: also who sleeps at the descriptor, which may be readable no
     /// more.
     fn tell(&self, state: &State) {
-        self.changed.notify_all();
+        self.changed.fetch_add(1, Ordering::SeqCst);
+        // Nothing is wrong where nobody sleeps.
+        let _ = futex::wake(&self.changed, futex::Flags::PRIVATE, u32::MAX >> 1);
         state.waiters.bells.iter().for_each(Bell::ring);
         if state.waiters.attended {
             self.rouse.ring();
@@ -444,19 +529,6 @@ enum Woken {
 
 /// Who waits for another thread, which sleeps at the descriptor, looks for itself so often.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-
-/// A call's turn to send, or to read.
-fn turn<'a>(
-    turns: &'a Mutex<()>,
-    patience: Patience<'_>,
-) -> Result<MutexGuard<'a, ()>, SocketError> {
-    match (patience, turns.try_lock()) {
-        (_, Ok(turn)) => Ok(turn),
-        (_, Err(TryLockError::Poisoned(turn))) => Ok(turn.into_inner()),
-        (Patience::None, _) => Err(SocketError::WouldBlock),
-        _ => Ok(turns.lock().unwrap_or_else(PoisonError::into_inner)),
-    }
-}
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -117,7 +117,7 @@ impl Rsocket {
             _ => settings.stream,
         };
         if let Some(size) = size_in(&mut options, level, name) {
-            return Ok(size.cast_signed());
+            return Ok(c_int::try_from(*size).unwrap_or(c_int::MAX));
         }
         match (level, name, &*role) {
             (SOL_SOCKET, libc::SO_ERROR, Role::Stream(stream)) => {
