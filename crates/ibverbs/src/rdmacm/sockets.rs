@@ -234,6 +234,9 @@ impl Rsocket {
                 stream
             }
         };
+        // The peer is asked before the call returns: nobody may look at the socket for long. How it
+        // ended is told below.
+        let _ = stream.wait_asked(patience(true));
         match stream.wait_connected(patience(self.waits(0))) {
             Err(SocketError::WouldBlock) => Err(libc::EINPROGRESS),
             connected => connected.map_err(of_waiting),

@@ -661,6 +661,11 @@ impl State {
         }
     }
 
+    /// Whether the way to the peer is looked for, and it was not asked yet.
+    pub(super) fn resolves_still(&self) -> bool {
+        self.phase == Phase::Resolving
+    }
+
     /// Whether the peer was answered, and is not ready yet.
     pub(super) fn answers_still(&self) -> bool {
         self.phase == Phase::Accepting

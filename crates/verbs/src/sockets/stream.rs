@@ -175,6 +175,14 @@ impl Stream {
         self.until(patience, State::connected)?
     }
 
+    /// Waits until the way to the peer is known and it was asked, or will not be.
+    ///
+    /// # Errors
+    /// [`SocketError::WouldBlock`] and the like.
+    pub fn wait_asked(&self, patience: Patience<'_>) -> Result<(), SocketError> {
+        self.until(patience, |state| (!state.resolves_still()).then_some(()))
+    }
+
     /// Sends bytes, all of them unless the wait ends: says how many.
     ///
     /// # Errors
