@@ -155,6 +155,12 @@ impl Agent {
         self.connections.len() + self.sidr.len()
     }
 
+    /// How many of them asked to part and have no answer yet.
+    pub fn partings(&self) -> usize {
+        let is_parting = |it: &&Connection| it.state == State::DreqSent;
+        self.connections.values().filter(is_parting).count()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -14,7 +14,7 @@ use roxe_verbs::{Context, DeviceEntry, devices};
 use crate::errno::{self, Done};
 use crate::layout::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
 use crate::session::{Life, Session};
-use crate::{import, stories, table};
+use crate::{exit, import, stories, table};
 
 /// An adapter that can be opened. There as long as the process.
 #[repr(C)]
@@ -99,6 +99,7 @@ impl Device {
     /// Says so when a recording cannot go on. The traffic does.
     fn watch_recording(&self, context: &Context) {
         if let Some(recorder) = context.recorder() {
+            exit::expect_recordings();
             let name = self.name().to_owned();
             recorder.on_trouble(move |trouble| say(format!("roxe: {name}: {trouble}\n")));
         }
@@ -191,7 +192,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) ->
 }
 
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    Life::watch_forks();
+    exit::watch();
     stories::begin();
     // SAFETY: the program has it from our list.
     let opened = unsafe { Device::of(device) }.and_then(Device::open);
@@ -244,7 +245,7 @@ fn without_signals<R>(call: impl FnOnce() -> R) -> R {
 
 /// Writes to standard error. Whoever calls may have an engine in hand: where not all of it can be
 /// written at once, a thread does it.
-fn say(text: String) {
+pub(crate) fn say(text: String) {
     let mut asked = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     // SAFETY: it is one, and ours.
     let found = unsafe { libc::poll(&raw mut asked, 1, 0) };

@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd as _;
 use std::sync::{Mutex, PoisonError};
 use std::{mem, ptr};
 
+use roxe_verbs::Context;
+
 use crate::device::Device;
 use crate::domain::Pd;
 use crate::errno::{self, Done};
@@ -37,6 +39,17 @@ pub(crate) fn find_in_ours<R>(find: impl FnMut(&Session) -> Option<R>) -> Option
         };
         all.iter().map(of).filter(|session| session.is_ours()).find_map(find)
     })
+}
+
+/// The adapters that this process has open and that are recorded.
+pub(crate) fn recorded() -> Vec<Context> {
+    let mut all = Vec::new();
+    let _: Option<()> = find_in_ours(|session| {
+        let context = session.context().ok();
+        all.extend(context.filter(|context| context.recorder().is_some()).cloned());
+        None
+    });
+    all
 }
 
 /// Which file a descriptor is of.

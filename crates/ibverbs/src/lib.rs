@@ -13,6 +13,7 @@
 //! | the functions that `verbs.h` calls by pointer | `table.rs` |
 //! | what lies behind a pointer that a program has; `fork` | `session.rs` |
 //! | which adapters there are | `device.rs` |
+//! | what is done when the process ends | `exit.rs` |
 //! | librdmacm.so.1, and why it is in the same file | `rdmacm.rs` |
 //! | everything else: one family of verbs a file | |
 //!

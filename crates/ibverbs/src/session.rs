@@ -87,6 +87,11 @@ impl Life {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 
+    /// Its number, which no other process has that this one led to.
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+
     /// From now on forks are counted.
     pub(crate) fn watch_forks() {
         extern "C" fn child() {

@@ -12,7 +12,6 @@ use roxe_verbs::{
     AddressError, Completion, CompletionStatus, Error, QpState, QueuePair, VerbError,
 };
 
-use crate::exit;
 use crate::import;
 use crate::layout::{ibv_ah_attr, ibv_context};
 use crate::queue_pair;
@@ -35,25 +34,23 @@ pub(crate) fn begin() {
         };
         let opened = OpenOptions::new().append(true).open(path);
         *stories() = opened.ok().map(|file| Stories { file, told: BTreeSet::new() });
-        // SAFETY: the function is there as long as the process. That it may not be called is no
-        // harm.
-        let _ = unsafe { libc::atexit(at_exit) };
     });
 }
 
-/// Many programs end without destroying anything.
-extern "C" fn at_exit() {
-    exit::in_time(|| {
-        let _: Option<()> = import::find_in_ours(|session| {
-            let objects = session.objects();
-            for &pair in objects.queue_pairs.values() {
-                // SAFETY: it is in the list, and the list is locked.
-                if let Some(pair) = unsafe { &(*pair).pair } {
-                    of_end(session, pair);
-                }
+/// Those of all queue pairs that there are: many programs end without destroying anything.
+pub(crate) fn of_all() {
+    if stories().is_none() {
+        return;
+    }
+    let _: Option<()> = import::find_in_ours(|session| {
+        let objects = session.objects();
+        for &pair in objects.queue_pairs.values() {
+            // SAFETY: it is in the list, and the list is locked.
+            if let Some(pair) = unsafe { &(*pair).pair } {
+                of_end(session, pair);
             }
-            None
-        });
+        }
+        None
     });
 }
 

@@ -15,9 +15,10 @@
 //!
 //! Frames are written in the thread that drives the port, into a buffer that goes to the file when
 //! it is full, when the port is about to wait, and at least once a second; always whole frames, so
-//! that a file can be read whenever its writer was killed. If a file cannot be written any more,
-//! because a disk is full, the traffic goes on and the recording ends: `capture_errors` counts it,
-//! and [`Recorder::trouble`] says what happened.
+//! that a file can be read whenever its writer was killed. Who is about to end without closing the
+//! port asks for each frame at once ([`Recorder::write_at_once`]). If a file cannot be written any
+//! more, because a disk is full, the traffic goes on and the recording ends: `capture_errors`
+//! counts it, and [`Recorder::trouble`] says what happened.
 //!
 //! # Counters
 //!
@@ -127,6 +128,8 @@ pub struct Recorder {
 struct Shared {
     /// Somebody wants to see what there is until now.
     wanted: AtomicBool,
+    /// And from then on each frame at once.
+    at_once: AtomicBool,
     trouble: Mutex<Trouble>,
 }
 
@@ -151,6 +154,14 @@ impl Recorder {
     pub fn write(&self) {
         self.shared.wanted.store(true, Ordering::Release);
         self.waker.wake();
+    }
+
+    /// The same; and from then on each frame is in the file before it is sent, or before anybody
+    /// learns that it has come. For a process that may end at any moment. Frames kept in memory
+    /// are written once.
+    pub fn write_at_once(&self) {
+        self.shared.at_once.store(true, Ordering::Relaxed);
+        self.write();
     }
 
     /// What went wrong last, if anything did.
@@ -240,6 +251,9 @@ impl<P: FramePort> Capture<P> {
     fn keep_up(&mut self, now: Instant) {
         let wanted = self.shared.wanted.load(Ordering::Acquire)
             && self.shared.wanted.swap(false, Ordering::AcqRel);
+        if wanted && self.shared.at_once.load(Ordering::Relaxed) {
+            self.tape.write_at_once();
+        }
         let trouble = if wanted { self.tape.write() } else { self.tape.tick(now) };
         self.shared.tell(trouble);
     }

@@ -333,6 +333,20 @@ impl Context {
         self.inner.recorder.as_ref()
     }
 
+    /// Takes in what has arrived until now, answers it, and sends what is to be sent: before a
+    /// process ends that leaves the adapter open.
+    pub fn catch_up(&self) {
+        let mut turns = 0..MOST_TURNS;
+        while turns.next().is_some() && self.with(Driver::drive) {}
+        self.cm().shared().catch_up();
+    }
+
+    /// How many connections of the RDMA CM were disconnected by this side, or given up, and wait
+    /// for the peer's answer.
+    pub fn partings(&self) -> usize {
+        self.cm().shared().look(|state| state.agent.partings())
+    }
+
     /// How many objects there are now.
     pub fn resources(&self) -> Resources {
         self.with(|driver| driver.device.resources())
@@ -489,6 +503,9 @@ impl Drop for Inner {
         }
     }
 }
+
+/// After so many turns all has been taken in that a port can hold: what comes then is new.
+const MOST_TURNS: u32 = 1024;
 
 /// Keys and numbers of an adapter cannot be guessed: they come from here.
 pub(crate) fn seed() -> u64 {

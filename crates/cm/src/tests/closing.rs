@@ -103,9 +103,11 @@ fn a_lost_answer_is_given_again() {
     let (client, server) = pair.establish();
     pair.client.disconnect(pair.now, client, &[]).unwrap();
     pair.carry_but(|what| what == "<DREP");
+    assert_eq!((pair.client.partings(), pair.server.partings()), (1, 0));
     // Sixteen seconds are long, two are not: the server's name is gone when it is asked again.
     pair.settle_but(|_| false);
     assert_eq!(pair.log(), ">DREQ x<DREP >DREQ <DREP");
+    assert_eq!((pair.client.partings(), pair.server.partings()), (0, 0));
     assert_eq!(pair.server.counters().ignored(Ignored::Unknown), 1);
     let ended =
         |id| [Event::Disconnected { connection: id }, Event::TimeWaitExit { connection: id }];

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr};
 
 use roxe_verbs::Gid;
@@ -150,26 +150,7 @@ fn living() -> MutexGuard<'static, BTreeSet<usize>> {
 
 /// A process that ends with identifiers left, as perftest's servers do, parts from its peers, who
 /// may wait for that: behind a card the kernel does it.
-pub(crate) fn part_at_exit() {
-    /// In which process one was made last. A child that makes none has none to part.
-    static LAST: Mutex<Option<Life>> = Mutex::new(None);
-    static ONCE: Once = Once::new();
-    extern "C" fn part() {
-        let last = *LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_some_and(Life::goes_on) {
-            // Else the peers find out by themselves.
-            exit::in_time(part_from_all);
-        }
-    }
-    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Life::now());
-    ONCE.call_once(|| {
-        // Without room for it the peers find out by themselves.
-        // SAFETY: the function stays, as does the library.
-        let _ = unsafe { libc::atexit(part) };
-    });
-}
-
-fn part_from_all() {
+pub(crate) fn part_from_all() {
     sockets::part_from_all();
     for &id in &*living() {
         let id = ptr::with_exposed_provenance::<Id>(id);
@@ -197,7 +178,7 @@ impl Id {
             RDMA_PS_IB => PortSpace::Ib,
             _ => return Err(libc::EPROTONOSUPPORT),
         };
-        part_at_exit();
+        exit::watch();
         let waits = channel.is_null();
         let channel = if waits { Channel::make()? } else { channel };
         // SAFETY: all of it being zero is a value that it may have.

@@ -24,9 +24,10 @@ use libc::{sockaddr, socklen_t};
 use roxe_verbs::sockets::{Bell, How, Patience, Socket, SocketError, Stream, StreamListener};
 
 use crate::errno::{self, Done};
+use crate::exit;
 use crate::rdmacm::adapter::{self, Adapter};
+use crate::rdmacm::address;
 use crate::rdmacm::connect::MOST_WAITING;
-use crate::rdmacm::{address, id};
 use crate::session::Life;
 use crate::stories;
 
@@ -304,8 +305,7 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Done<c_int> {
     if adapter::all().is_empty() {
         return Err(libc::ENODEV);
     }
-    id::part_at_exit();
-    Life::watch_forks();
+    exit::watch();
     let settings = Settings::new(
         if flags & libc::SOCK_NONBLOCK != 0 { libc::O_NONBLOCK } else { 0 },
         if flags & libc::SOCK_CLOEXEC != 0 { libc::FD_CLOEXEC } else { 0 },

@@ -8,6 +8,7 @@ mod namespace;
 mod ours;
 mod suite;
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio, id};
@@ -16,6 +17,7 @@ use std::{env, fs, thread};
 
 use namespace::{Cable, is_root};
 use ours::with_ours;
+use roxe_net::capture_file::{CaptureReader, Direction};
 
 /// A program that was compiled for a test.
 struct Program {
@@ -314,6 +316,49 @@ fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {
     assert_eq!(complained.lines().count(), 1, "{complained}");
     assert!(complained.starts_with("roxe: roxe0: "), "{complained}");
     assert!(complained.contains("x.pcapng: File too large"), "{complained}");
+}
+
+/// The packets of a capture that went this way, without the headers that the kernel makes.
+fn packets(file: &Path, way: Direction) -> Vec<Vec<u8>> {
+    const IPV4_AND_UDP: usize = 28;
+    let mut reader = CaptureReader::open(file).expect("a capture");
+    let mut all = Vec::new();
+    while let Some(record) = reader.next().expect("a record") {
+        if record.direction == Some(way) {
+            all.push(record.data[IPV4_AND_UDP..].to_vec());
+        }
+    }
+    assert!(reader.truncated().is_none(), "whole frames only");
+    all
+}
+
+/// Each file ends with the DREQ or its answer, whoever ends first.
+#[test]
+fn recordings_of_programs_that_close_nothing_are_whole() {
+    let program =
+        Program::new("leaves", concat!(include_str!("events.h"), include_str!("leaves.c")));
+    for does in ["leaves", "parts"] {
+        let [server, client] = ["server", "client"].map(|side| program.folder.join(side));
+        let start = |does: &str, address: &str, file: &Path| {
+            let mut command = program.command(&format!("udp:{address},capture={}", file.display()));
+            command.args([does, "127.0.10.22"]).spawn().expect("it runs")
+        };
+        let mut serves = start("serves", "127.0.10.22", &server);
+        let mut says = BufReader::new(serves.stdout.take().expect("a pipe"));
+        says.read_line(&mut String::new()).expect("it listens, or has failed");
+        let calls = start(does, "127.0.10.23", &client);
+        for side in [calls, serves] {
+            printed(&side.wait_with_output().expect("it runs"));
+        }
+        let (there, back) =
+            (packets(&client, Direction::Outbound), packets(&client, Direction::Inbound));
+        assert_eq!(there, packets(&server, Direction::Inbound), "{does}");
+        assert_eq!(back, packets(&server, Direction::Outbound), "{does}");
+        // Behind BTH and DETH, in the header of the management datagram.
+        let attribute = |packet: Option<&Vec<u8>>| packet.map(|packet| packet[36..38].to_vec());
+        assert_eq!(attribute(there.last()), Some(vec![0, 0x15]), "{does}: no DREQ");
+        assert_eq!(attribute(back.last()), Some(vec![0, 0x16]), "{does}: no DREP");
+    }
 }
 
 /// Behind a pipe that is full, it cannot be told.

@@ -42,6 +42,8 @@ pub(super) struct Tape {
     comment: String,
     counts: Counts,
     flushed_at: Instant,
+    /// No frame waits in a buffer.
+    at_once: bool,
 }
 
 /// What is kept, and where.
@@ -119,11 +121,24 @@ impl Tape {
             }
         };
         let flushed_at = Instant::ZERO;
-        Ok(Self { shown, snap_len, kept, comment: String::new(), counts, flushed_at })
+        Ok(Self {
+            shown,
+            snap_len,
+            kept,
+            comment: String::new(),
+            counts,
+            flushed_at,
+            at_once: false,
+        })
     }
 
     pub(super) fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// From now on each frame is handed to the file when it is recorded.
+    pub(super) fn write_at_once(&mut self) {
+        self.at_once = true;
     }
 
     /// Records a frame.
@@ -151,7 +166,8 @@ impl Tape {
                 Ok(())
             }
         };
-        self.settle(result)
+        self.settle(result)?;
+        if self.at_once { self.flush() } else { Ok(()) }
     }
 
     /// Hands what is buffered to the file.

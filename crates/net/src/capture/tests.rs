@@ -467,6 +467,31 @@ fn whoever_is_killed_leaves_whole_frames() {
     assert!(written > 100, "{written}");
 }
 
+/// Who is told so may end at any moment, even while a packet is on its way out.
+#[test]
+fn before_the_end_a_frame_is_in_the_file_before_it_passes() {
+    let folder = Folder::new();
+    let file = folder.file("x.pcapng");
+    let [a, mut b] = memory::pair(Mtu::B1024).expect("a pair");
+    let mut port = open(a, &file, Keep::All);
+    let way = path(false, false);
+    send(&mut port, at(0), &way, &[20]);
+    assert_eq!(read(&file).len(), 0);
+    port.recorder().write_at_once();
+    let mut asked = 0;
+    port.transmit(at(1), &mut |_| {
+        // What was handed over before is not sent yet.
+        assert_eq!(read(&file).len(), 1 + asked);
+        asked += 1;
+        (asked < 3).then_some(Outgoing { path: &way, len: 20, seal: Seal::Compute })
+    });
+    assert_eq!((asked, read(&file).len()), (3, 3));
+    send(&mut b, at(2), &way, &[20, 20]);
+    let mut seen = Vec::new();
+    port.receive_all(at(2), &mut |_| seen.push(read(&file).len()));
+    assert_eq!(seen, [4, 5]);
+}
+
 #[test]
 fn where_nothing_can_be_written_it_says_so() {
     let folder = Folder::new();

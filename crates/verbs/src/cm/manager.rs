@@ -211,6 +211,13 @@ impl Shared {
         result
     }
 
+    /// Answers at once what has come.
+    pub(crate) fn catch_up(&self) {
+        self.turn();
+        // The thread may have to be awake earlier.
+        self.notices.put(Notice::Wake);
+    }
+
     /// Looks without moving anything.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&State) -> R) -> R {
         look(&self.lock())
