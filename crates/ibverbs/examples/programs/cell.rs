@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::end::{End, Ended, IN_VAIN, Place, Running, Terms};
 use crate::namespace::Cable;
-use crate::rows::{Meet, Row};
+use crate::rows::{DATAGRAMS, Meet, Row};
 use crate::scratch::Scratch;
 
 /// What carries packets, whether some are lost, and who the other is.
@@ -115,6 +115,8 @@ impl Column {
                 "the client's `rpoll` says POLLHUP as soon as the server has closed, though bytes \
                  are to be read: `rstream` takes it for a failure",
             ),
+            // Its server listens nowhere that it could be waited for.
+            ("udpong", _) if self.peer == Peer::RxeServes => Some(DATAGRAMS.1),
             (_, "-t") if with_guest => Some("rxe has no timestamps"),
             (_, "-o" | "-o -P") if with_guest => Some("rxe has no on-demand paging"),
             _ => None,

@@ -214,7 +214,7 @@ impl Row {
 }
 
 /// What a program of rsockets for datagrams says here.
-const DATAGRAMS: (&str, &str) = (
+pub(crate) const DATAGRAMS: (&str, &str) = (
     "Operation not supported",
     "our librdmacm.so.1 has no rsockets of datagrams: `rsocket` with SOCK_DGRAM fails with \
      EOPNOTSUPP",

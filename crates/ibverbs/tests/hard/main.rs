@@ -341,12 +341,12 @@ fn recordings_of_programs_that_close_nothing_are_whole() {
         let [server, client] = ["server", "client"].map(|side| program.folder.join(side));
         let start = |does: &str, address: &str, file: &Path| {
             let mut command = program.command(&format!("udp:{address},capture={}", file.display()));
-            command.args([does, "127.0.10.22"]).spawn().expect("it runs")
+            command.args([does, "127.0.10.26"]).spawn().expect("it runs")
         };
-        let mut serves = start("serves", "127.0.10.22", &server);
+        let mut serves = start("serves", "127.0.10.26", &server);
         let mut says = BufReader::new(serves.stdout.take().expect("a pipe"));
         says.read_line(&mut String::new()).expect("it listens, or has failed");
-        let calls = start(does, "127.0.10.23", &client);
+        let calls = start(does, "127.0.10.27", &client);
         for side in [calls, serves] {
             printed(&side.wait_with_output().expect("it runs"));
         }
