@@ -83,6 +83,7 @@ impl Device {
                     error.errno()
                 })?;
                 self.watch_recording(&context);
+                stories::watch(self.name(), &context);
                 open.context = Some((context.clone(), Life::now()));
                 context
             }
@@ -244,7 +245,7 @@ fn without_signals<R>(call: impl FnOnce() -> R) -> R {
 
 /// Writes to standard error. Whoever calls may have an engine in hand: where not all of it can be
 /// written at once, a thread does it.
-fn say(text: String) {
+pub(crate) fn say(text: String) {
     let mut asked = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     // SAFETY: it is one, and ours.
     let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
