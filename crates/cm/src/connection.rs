@@ -129,6 +129,11 @@ impl Repetition {
     pub(crate) const fn new(wait: Duration, max: u8) -> Self {
         Self { wait, max, left: max, message: None }
     }
+
+    /// Whether the last message was sent twice by now.
+    pub(crate) const fn is_first(&self) -> bool {
+        self.left + 1 == self.max
+    }
 }
 
 impl Connection {

@@ -53,6 +53,12 @@ pub enum Event {
         /// Why.
         reason: RejectReason,
     },
+    /// Nothing has answered the first request, which is sent again. For people: librdmacm has no
+    /// such event, and nothing follows from it.
+    AskedAgain {
+        /// The connection to be.
+        connection: ConnectionId,
+    },
     /// The other side did not answer as often as it was asked (`UNREACHABLE`). The connection is
     /// gone.
     Unreachable {
@@ -88,6 +94,12 @@ pub enum Event {
         resolution: ResolutionId,
         /// The answer.
         reply: Box<SidrReply>,
+    },
+    /// Nothing has answered the first question, which is sent again: for people, as
+    /// [`AskedAgain`](Self::AskedAgain).
+    LookedForAgain {
+        /// The resolution.
+        resolution: ResolutionId,
     },
     /// Nobody answered (`UNREACHABLE`).
     Unresolved {

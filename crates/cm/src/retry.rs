@@ -76,6 +76,8 @@ impl Agent {
                 if !self.repeat(now, id, State::ReqSent) {
                     self.tell(id, Event::Unreachable { connection: ConnectionId(id) });
                     self.give_up(id, AnsweredMessage::Req);
+                } else if state == State::ReqSent && self.is_first_repetition(id) {
+                    self.tell(id, Event::AskedAgain { connection: ConnectionId(id) });
                 }
             }
             State::RepSent | State::MraRepRcvd => {
@@ -100,6 +102,10 @@ impl Agent {
             | State::MraRepSent
             | State::Established => {}
         }
+    }
+
+    fn is_first_repetition(&self, id: CommId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.repetition.is_first())
     }
 
     /// Sends the last message again; false when that was done often enough.

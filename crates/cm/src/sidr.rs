@@ -292,6 +292,10 @@ impl Agent {
         match repetition.message.as_deref().copied().filter(|_| repetition.left > 0) {
             Some(mad) => {
                 repetition.left -= 1;
+                if repetition.is_first() {
+                    let resolution = ResolutionId(id);
+                    self.events.push_back(Event::LookedForAgain { resolution });
+                }
                 self.timers.set(id, now + repetition.wait);
                 self.counters.retransmissions += 1;
                 self.send(path, traffic_class, mad);

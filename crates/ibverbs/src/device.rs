@@ -83,6 +83,7 @@ impl Device {
                     error.errno()
                 })?;
                 self.watch_recording(&context);
+                stories::watch(self.name(), &context);
                 open.context = Some((context.clone(), Life::now()));
                 context
             }

@@ -492,11 +492,11 @@ pub(crate) extern "C" fn ibv_query_qp_data_in_order(
 }
 
 /// The adapter's part of a queue pair, for those of this library that know its number.
-pub(crate) fn explain(
+pub(crate) fn look<R>(
     session: &Session,
     qpn: u32,
-    what: impl FnOnce(&QueuePair) -> String,
-) -> Option<String> {
+    what: impl FnOnce(&QueuePair) -> R,
+) -> Option<R> {
     let objects = session.objects();
     let &qp = objects.queue_pairs.get(&qpn)?;
     // SAFETY: it is in the list, so that nobody has destroyed it.

@@ -6,14 +6,17 @@ use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::ptr;
 use std::sync::{Mutex, Once, PoisonError};
 
+use roxe_verbs::cm::{Obstacle, RejectReason, SidrStatus};
 use roxe_verbs::{
-    AddressError, Completion, CompletionStatus, Error, QpState, QueuePair, VerbError,
+    AddressError, Completion, CompletionStatus, Context, Error, QpState, QueuePair, VerbError,
 };
 
+use crate::device::say;
 use crate::import;
-use crate::layout::{ibv_ah_attr, ibv_context};
+use crate::layout::{ibv_ah_attr, ibv_context, ibv_qp};
 use crate::queue_pair;
 use crate::session::Session;
 
@@ -21,6 +24,8 @@ use crate::session::Session;
 struct Stories {
     file: File,
     told: BTreeSet<(usize, u32)>,
+    /// Of peers that are not reached: programs try again and again.
+    of_peers: BTreeSet<String>,
 }
 
 static STORIES: Mutex<Option<Stories>> = Mutex::new(None);
@@ -33,7 +38,11 @@ pub(crate) fn begin() {
             return;
         };
         let opened = OpenOptions::new().append(true).open(path);
-        *stories() = opened.ok().map(|file| Stories { file, told: BTreeSet::new() });
+        *stories() = opened.ok().map(|file| Stories {
+            file,
+            told: BTreeSet::new(),
+            of_peers: BTreeSet::new(),
+        });
     });
 }
 
@@ -67,20 +76,96 @@ pub(crate) fn of_what_is_missing(sentence: &str) {
     }
 }
 
-/// Nobody answers the connection manager of an adapter at this address.
-pub(crate) fn of_silence(adapter: &str, peer: Option<SocketAddr>) {
-    if let Some(peer) = peer {
-        of_what_is_missing(&format!(
-            "{adapter}: no adapter answered at {peer}: rdma_cm wants the address of the server's \
-             adapter (of its `-d udp:…`, say), and not where TCP meets"
-        ));
+/// From now on it is told what stands between programs on an adapter and their peers.
+pub(crate) fn watch(name: &str, context: &Context) {
+    if stories().is_none() {
+        return;
+    }
+    let (name, interface) = (name.to_owned(), context.interface().map(str::to_owned));
+    context.on_obstacle(move |peer, obstacle| {
+        let Some(sentence) = of_obstacle(peer, obstacle, interface.as_deref()) else { return };
+        let line = format!("{name}: {sentence}");
+        let Some(Stories { file, of_peers, .. }) = &mut *stories() else { return };
+        // What is still waited for is told at once, and did not fail.
+        if obstacle == Obstacle::Unanswered {
+            say(format!("roxe: {line}\n"));
+        } else if of_peers.insert(line.clone()) {
+            // Who wants to know has gone, then.
+            let _ = writeln!(file, "{line}");
+        }
+    });
+}
+
+fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) -> Option<String> {
+    let (ip, port) = (peer.ip(), peer.port());
+    let in_front = |word: &str| interface.map_or(String::new(), |name| format!(" {word} {name}"));
+    Some(match obstacle {
+        Obstacle::NoRoute => {
+            let from = in_front("from");
+            format!("no route{from} to {ip}: `ip route` shows those that there are")
+        }
+        Obstacle::OutOfReach => format!(
+            "{ip} is in no network of the adapter's own addresses, and its device string names no \
+             router (`gw=`)"
+        ),
+        Obstacle::NoNeighbor => format!("no neighbour answers for {ip}{}", in_front("on")),
+        Obstacle::Unanswered => format!(
+            "{peer} has not answered yet, still asking: rdma_cm wants the address of the server's \
+             adapter (its `-d`), not where TCP meets"
+        ),
+        Obstacle::Silent => format!("no adapter answered at {peer}"),
+        Obstacle::Refused(reason) => {
+            let why = match reason {
+                RejectReason::InvalidServiceId => NOBODY_LISTENS,
+                RejectReason::ConsumerReject => NOT_TAKEN,
+                RejectReason::StaleConnection => {
+                    "it takes an earlier connection of this queue pair for one that stands"
+                }
+                RejectReason::NoQp | RejectReason::NoResources => "it has no room for one more",
+                other => other.words(),
+            };
+            format!("{ip} refused the connection to port {port}: {why}")
+        }
+        Obstacle::NoDatagrams(status) => {
+            let why = match status {
+                SidrStatus::UnsupportedServiceId => NOBODY_LISTENS,
+                SidrStatus::Rejected => NOT_TAKEN,
+                other => other.words(),
+            };
+            format!("{ip} refused datagrams to port {port}: {why}")
+        }
+        _ => return None,
+    })
+}
+
+const NOBODY_LISTENS: &str = "its adapter is there, nobody listens on that port";
+
+/// A program may refuse, end, or have too many that wait.
+const NOT_TAKEN: &str = "the program that listens there did not take it";
+
+/// A queue pair is moved to error because its connection is over, by us: that is no story.
+///
+/// # Safety
+/// It is there.
+pub(crate) unsafe fn of_parting(qp: *mut ibv_qp) {
+    if stories().is_none() {
+        return;
+    }
+    // SAFETY: the caller promises it, and the context of an object that is there is open.
+    let (session, qpn) = unsafe { (Session::of((*qp).context), (*qp).qp_num) };
+    let Ok(session) = session else { return };
+    let works = queue_pair::look(session, qpn, |pair| pair.story().ending.is_none());
+    if works == Some(true)
+        && let Some(Stories { told, .. }) = &mut *stories()
+    {
+        told.insert((ptr::from_ref(session).addr(), qpn));
     }
 }
 
 /// The story of a queue pair, once.
 fn tell(session: &Session, qpn: u32, sentence: &str) {
-    if let Some(Stories { file, told }) = &mut *stories()
-        && told.insert((std::ptr::from_ref(session).addr(), qpn))
+    if let Some(Stories { file, told, .. }) = &mut *stories()
+        && told.insert((ptr::from_ref(session).addr(), qpn))
     {
         let name = session.device.name();
         // Who wants to know has gone, then.
@@ -104,7 +189,7 @@ pub(crate) unsafe fn of_failure(context: *mut ibv_context, completion: &Completi
     let Ok(session) = (unsafe { Session::of(context) }) else { return };
     let qpn = completion.qpn.get();
     let why = |pair: &QueuePair| pair.explain(completion.status);
-    if let Some(sentence) = queue_pair::explain(session, qpn, why) {
+    if let Some(sentence) = queue_pair::look(session, qpn, why) {
         tell(session, qpn, &sentence);
     }
 }
@@ -153,5 +238,36 @@ const NO_GID: &str = "its peer is named without a GID (is_global = 0), and RoCE 
 pub(crate) fn of_end(session: &Session, pair: &QueuePair) {
     if stories().is_some() && pair.story().ending.is_some() {
         tell(session, pair.qpn().get(), &pair.why());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_between_a_program_and_its_peer_has_a_sentence() {
+        let peer: SocketAddr = "192.0.2.77:7174".parse().expect("an address");
+        let told =
+            |obstacle, interface| of_obstacle(peer, obstacle, interface).expect("a sentence");
+        let routes = "`ip route` shows those that there are";
+        assert_eq!(
+            told(Obstacle::NoRoute, Some("va")),
+            format!("no route from va to 192.0.2.77: {routes}")
+        );
+        assert_eq!(told(Obstacle::NoRoute, None), format!("no route to 192.0.2.77: {routes}"));
+        assert_eq!(
+            told(Obstacle::NoNeighbor, Some("va")),
+            "no neighbour answers for 192.0.2.77 on va"
+        );
+        let refused = |reason| told(Obstacle::Refused(reason), None);
+        let begin = "192.0.2.77 refused the connection to port 7174: ";
+        for (reason, why) in [
+            (RejectReason::ConsumerReject, "the program that listens there did not take it"),
+            (RejectReason::NoResources, "it has no room for one more"),
+            (RejectReason::InvalidGid, "invalid GID"),
+        ] {
+            assert_eq!(refused(reason), format!("{begin}{why}"));
+        }
     }
 }

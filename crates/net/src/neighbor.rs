@@ -21,7 +21,7 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
@@ -211,9 +211,33 @@ impl Netlink {
         source: Option<IpAddr>,
         interface: Option<u32>,
     ) -> io::Result<Option<Route>> {
+        self.route_as(destination, source, interface, RouteFlags::empty())
+    }
+
+    /// Whether a route leads along this way, which was found with this source. Asked for a way out
+    /// of one interface, Linux takes what no route of IPv4 leads to for a neighbour there.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn is_routed(&mut self, way: &Route, source: Option<IpAddr>) -> io::Result<bool> {
+        if way.destination.is_ipv6() || way.reach != Reach::Unicast {
+            return Ok(true);
+        }
+        let flags = RouteFlags::FibMatch;
+        Ok(self.route_as(way.destination, source, Some(way.interface), flags)?.is_some())
+    }
+
+    fn route_as(
+        &mut self,
+        destination: IpAddr,
+        source: Option<IpAddr>,
+        interface: Option<u32>,
+        flags: RouteFlags,
+    ) -> io::Result<Option<Route>> {
         let mut query = RouteMessage::default();
         query.header.address_family = family(destination);
         query.header.destination_prefix_length = bits(destination);
+        query.header.flags = flags;
         query.attributes.push(RouteAttribute::Destination(destination.into()));
         if let Some(source) = source {
             query.header.source_prefix_length = bits(source);

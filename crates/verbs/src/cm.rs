@@ -10,6 +10,7 @@
 //! | each step by itself, with the queue pair in one's own hand | [`CmId`], [`EventChannel`] |
 //! | the same to be awaited | [`asynchronous`](crate::asynchronous) (cargo feature `tokio`) |
 //! | what happened | [`CmEvent`] |
+//! | what to tell people of a peer that is not reached | [`Obstacle`] |
 //!
 //! ```
 //! use std::time::Duration;
@@ -44,6 +45,7 @@ mod gsi;
 mod id;
 mod listener;
 mod manager;
+mod obstacle;
 mod ports;
 mod tell;
 
@@ -54,6 +56,7 @@ pub use id::{CmId, CmOptions, CmParameters};
 pub(crate) use listener::why;
 pub use listener::{Connected, ConnectionRequest, Listener, connect};
 pub(crate) use manager::{Audience, Manager, Notice};
+pub use obstacle::Obstacle;
 pub use ports::at_one_port;
 
 pub use roxe_cm::{CallError, Counters, Ignored, PortSpace, RejectReason, SidrStatus, Timing};

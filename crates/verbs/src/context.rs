@@ -1,6 +1,6 @@
 //! An open adapter.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -18,7 +18,7 @@ use roxe_transport::work::{AccessFlags, Completion};
 use roxe_wire::{Gid, Grh, LKey, Mtu};
 
 use crate::address_handle::to_sender;
-use crate::cm::Manager;
+use crate::cm::{Manager, Obstacle};
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
 use crate::device_string::{DEFAULT_CONGESTION, DeviceString};
@@ -320,6 +320,13 @@ impl Context {
     /// What became of management datagrams.
     pub fn cm_counters(&self) -> roxe_cm::Counters {
         self.cm().shared().look(|state| state.agent.counters().clone())
+    }
+
+    /// Has `tell` hear what stands between who connects by this adapter and its peer, and nobody
+    /// who heard of it before. The connection manager calls it and goes on when it returns: it must
+    /// not wait, nor use the adapter.
+    pub fn on_obstacle(&self, tell: impl Fn(SocketAddr, Obstacle) + Send + 'static) {
+        self.cm().shared().set_witness(tell);
     }
 
     /// Why other processes cannot look at the adapter (see [`status`]), if they cannot.

@@ -151,7 +151,8 @@ impl Error {
         let errno = match self {
             Self::Verb(error) => errno_of(error),
             Self::Post(BadRequest { reason: PostError::QueueFull { .. }, .. }) => Errno::NOMEM,
-            Self::Resolve(_) | Self::NoRoute(_) => Errno::HOSTUNREACH,
+            Self::Resolve(_) => Errno::HOSTUNREACH,
+            Self::NoRoute(_) => Errno::NETUNREACH,
             Self::TimedOut(_) => Errno::TIMEDOUT,
             Self::Cm(error) => return error.errno(),
             Self::Completion { .. } | Self::Capture(_) => Errno::IO,

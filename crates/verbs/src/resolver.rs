@@ -92,6 +92,15 @@ impl Resolver {
         }
     }
 
+    /// Whether the kernel's routes lead to its peers.
+    pub(crate) const fn is_routed(&self) -> bool {
+        match self {
+            #[cfg(feature = "af_xdp")]
+            Self::Own(_) => false,
+            _ => true,
+        }
+    }
+
     /// How packets leave. May take seconds, in which `drive` is called to move the port.
     pub(crate) fn link(
         &self,
@@ -207,7 +216,14 @@ pub(crate) mod kernel {
             let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
             let route = netlink.route(to.destination, Some(to.source), Some(interface))?;
             let route = route.ok_or(Error::NoRoute(to.destination))?;
-            let mac = netlink.resolve(&route, Duration::ZERO)?;
+            let mac = match netlink.resolve(&route, Duration::ZERO) {
+                Err(ResolveError::NoAnswer { .. })
+                    if !netlink.is_routed(&route, Some(to.source))? =>
+                {
+                    return Err(Error::NoRoute(to.destination));
+                }
+                found => found?,
+            };
             drop(netlink);
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if known.len() >= MOST {

@@ -4,7 +4,7 @@ use roxe_wire::mad::cm::{CommId, ServiceId, SidrReply, SidrRequest, SidrStatus};
 use roxe_wire::mad::{Mad, Message};
 use roxe_wire::{QKey, Qpn};
 
-use super::pair::{CLIENT, Pair, SERVER, bytes, events, sent, turned};
+use super::pair::{CLIENT, Pair, SERVER, all_events, bytes, events, sent, turned};
 use crate::{
     Answer, CallError, Event, GidPair, Ignored, Listen, PortSpace, QuestionId, ResolutionId,
     Resolve, Transmit,
@@ -204,7 +204,8 @@ fn a_silent_host_is_given_up() {
     let resolution = asking(&mut pair);
     pair.settle_but(|_| true);
     assert_eq!(pair.log().matches("x>SIDR_REQ").count(), 16);
-    assert_eq!(events(&mut pair.client), [Event::Unresolved { resolution }]);
+    let told = [Event::LookedForAgain { resolution }, Event::Unresolved { resolution }];
+    assert_eq!(all_events(&mut pair.client), told);
     pair.is_clean();
 }
 

@@ -5,8 +5,8 @@ use roxe_wire::mad::cm::{Bits, CmTimeout, PortSpace, ServiceId};
 use roxe_wire::{AckTimeout, Mtu, Qpn, StaticRate};
 
 use super::pair::{
-    CLIENT, CLIENT_QPN, PORT, Pair, SERVER, SERVER_QPN, belong_together, connect, events, sent,
-    server_config,
+    CLIENT, CLIENT_QPN, PORT, Pair, SERVER, SERVER_QPN, all_events, belong_together, connect,
+    events, sent, server_config,
 };
 use crate::{
     Accept, Agent, CallError, Connect, Event, GidPair, Listen, Service, State, Timing,
@@ -206,7 +206,9 @@ fn nobody_is_asked_for_ever() {
         let log = pair.log();
         assert_eq!(log.matches("x>REQ").count(), tries);
         assert!(log.ends_with("x>REQ >REJ"), "{log}");
-        assert_eq!(events(&mut pair.client), [Event::Unreachable { connection: client }]);
+        let told =
+            [Event::AskedAgain { connection: client }, Event::Unreachable { connection: client }];
+        assert_eq!(all_events(&mut pair.client), told);
         let took = pair.now.since(start).as_millis();
         assert!(took.abs_diff(millis) < millis / 100 + 4, "{took} ms");
         pair.is_clean();

@@ -42,7 +42,14 @@ pub(super) fn bytes(mad: &Mad) -> [u8; Mad::LEN] {
     room
 }
 
+/// But for those that nothing follows from.
 pub(super) fn events(agent: &mut Agent) -> Vec<Event> {
+    let is_for_people =
+        |it: &Event| matches!(it, Event::AskedAgain { .. } | Event::LookedForAgain { .. });
+    all_events(agent).into_iter().filter(|event| !is_for_people(event)).collect()
+}
+
+pub(super) fn all_events(agent: &mut Agent) -> Vec<Event> {
     std::iter::from_fn(|| agent.poll_event()).collect()
 }
 

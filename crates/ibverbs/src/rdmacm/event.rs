@@ -27,7 +27,6 @@ use crate::rdmacm::layout::{
 use crate::rdmacm::{multicast, queues, resolve};
 use crate::session::{Life, waits};
 use crate::signals;
-use crate::stories;
 
 /// Where events go.
 #[repr(C)]
@@ -272,10 +271,7 @@ unsafe fn translate(id: *mut rdma_cm_id, key: CmIdKey, kind: CmEventKind) -> Opt
             event
         }
         CmEventKind::ConnectError { .. } => event(RDMA_CM_EVENT_CONNECT_ERROR, -libc::EINVAL),
-        CmEventKind::Unreachable => {
-            stories::of_silence(end.adapter.context.name(), end.cm.peer_address());
-            event(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT)
-        }
+        CmEventKind::Unreachable => event(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT),
         CmEventKind::Established => event(RDMA_CM_EVENT_ESTABLISHED, 0),
         CmEventKind::Disconnected => event(RDMA_CM_EVENT_DISCONNECTED, 0),
         CmEventKind::TimewaitExit => event(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0),

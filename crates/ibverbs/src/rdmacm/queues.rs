@@ -22,6 +22,7 @@ use crate::queue_pair::{
 use crate::rdmacm::id::Private;
 use crate::rdmacm::layout::rdma_cm_id;
 use crate::shared_receive::{create_srq_ex, ibv_create_srq, ibv_destroy_srq};
+use crate::stories;
 
 /// errno, after a function that says null.
 fn last() -> c_int {
@@ -299,6 +300,7 @@ pub(crate) unsafe fn move_to_error(id: *mut rdma_cm_id) {
         if !(*id).qp.is_null() {
             let mut attr: ibv_qp_attr = mem::zeroed();
             attr.qp_state = IBV_QPS_ERR.cast_signed();
+            stories::of_parting((*id).qp);
             // From every state there is a way.
             ibv_modify_qp((*id).qp, &raw mut attr, IBV_QP_STATE.cast_signed());
         }

@@ -49,6 +49,13 @@ impl Program {
         with_library(self.path(), devices)
     }
 
+    /// Where it shall tell why what it began failed.
+    fn stories(&self) -> PathBuf {
+        let stories = self.folder.join("stories");
+        fs::write(&stories, "").expect("there is room");
+        stories
+    }
+
     /// Runs it to its end; says what it printed.
     fn run(&self, devices: &str) -> String {
         printed(&self.command(devices).output().expect("it runs"))
@@ -124,8 +131,11 @@ fn a_queue_pair_is_in_a_group_once() {
 #[test]
 fn what_never_stood_or_is_over_can_be_disconnected() {
     let program = Program::new("over", concat!(include_str!("events.h"), include_str!("over.c")));
+    let stories = program.stories();
     let mut command = program.command("udp:127.0.10.17");
+    command.env("ROXE_STORIES", &stories);
     let said = printed(&command.arg("127.0.10.17").output().expect("it runs"));
+    assert_eq!(fs::read_to_string(&stories).expect("it is there"), "", "nothing has failed");
     let expected = "a listener: -1 22\n\
                     before it stands: 0\n\
                     the other was first: 0\n\
@@ -227,11 +237,21 @@ fn a_peer_that_is_not_there_is_told_of_in_time() {
     let cable = Cable::new(1500);
     for device in ["xdp:va", "udp:192.0.2.1"] {
         let found = |address: &str| {
+            let stories = program.stories();
             let mut command = program.command(device);
-            printed(&cable.a.run(|| command.arg(address).output()).expect("it runs"))
+            command.arg(address).env("ROXE_STORIES", &stories);
+            let said = printed(&cable.a.run(|| command.output()).expect("it runs"));
+            said + &fs::read_to_string(&stories).expect("it is there")
         };
-        assert_eq!(found("192.0.2.99"), "RDMA_CM_EVENT_ADDR_ERROR -110\n", "{device}");
+        let error = "RDMA_CM_EVENT_ADDR_ERROR";
+        let silent = format!("{error} -110\nroxe0: no neighbour answers for 192.0.2.99 on va\n");
+        assert_eq!(found("192.0.2.99"), silent, "{device}");
         assert_eq!(found("192.0.2.2"), "RDMA_CM_EVENT_ADDR_RESOLVED 0\n", "{device}");
+        let nowhere = format!(
+            "{error} -101\nroxe0: no route from va to 10.1.1.1: \
+             `ip route` shows those that there are\n"
+        );
+        assert_eq!(found("10.1.1.1"), nowhere, "{device}");
     }
 }
 
@@ -272,8 +292,7 @@ fn a_program_that_is_killed_leaves_its_interface_free() {
 #[test]
 fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
     let program = Program::new("without_gid", include_str!("without_gid.c"));
-    let stories = program.folder.join("stories");
-    fs::write(&stories, "").expect("there is room");
+    let stories = program.stories();
     let mut command = program.command("udp:127.0.10.7");
     let output = command.env("ROXE_STORIES", &stories).output().expect("it runs");
     assert_eq!(printed(&output), "rtr: 22, ah: 0\nsocket: -1 1, rpoll: 1 1\ninline: 1\n");
@@ -300,6 +319,48 @@ fn sockets_and_pipes_are_waited_for_together() {
                     sockets: 1 of 0 1\n\
                     both: 2 of 1 1 0 0\n";
     assert_eq!(printed(&output.expect("it runs")), expected);
+}
+
+#[test]
+fn who_asks_where_nobody_listens_is_told_so() {
+    let events = concat!(include_str!("events.h"), include_str!("refused.c"));
+    let program = Program::new("refused", events);
+    let stories = program.stories();
+    let mut command = program.command("udp:127.0.10.22;udp:127.0.10.23");
+    command.arg("127.0.10.23").env("ROXE_STORIES", &stories);
+    let said = printed(&command.output().expect("it runs"));
+    let expected = "RDMA_CM_EVENT_REJECTED 8\n\
+                    RDMA_CM_EVENT_REJECTED 8\n\
+                    RDMA_CM_EVENT_UNREACHABLE 1\n\
+                    stream -1 1\n";
+    assert_eq!(said, expected);
+    // Nor is the program said to have moved its queue pairs.
+    let told = fs::read_to_string(&stories).expect("it is there");
+    let why = "its adapter is there, nobody listens on that port";
+    let expected = format!(
+        "roxe1: 127.0.10.23 refused the connection to port 7174: {why}\n\
+         roxe1: 127.0.10.23 refused datagrams to port 7174: {why}\n\
+         roxe1: 127.0.10.23 refused the connection to port 7175: {why}\n"
+    );
+    assert_eq!(told, expected);
+}
+
+/// While it still asks: the library gives up after more than a minute.
+#[test]
+fn who_asks_where_no_adapter_is_is_told_what_is_meant() {
+    let mut command = with_library("rping", "udp:127.0.10.24");
+    command.args(["-c", "-a", "127.9.9.9", "-C", "1"]).env("ROXE_STORIES", "/dev/null");
+    let mut child = command.spawn().expect("apt-get install rdmacm-utils");
+    let mut line = String::new();
+    let heard = child.stderr.take().map(BufReader::new).expect("it is piped").read_line(&mut line);
+    let is_asking = child.try_wait().expect("it is ours").is_none();
+    child.kill().and_then(|()| child.wait()).expect("it is ours");
+    heard.expect("it is text");
+    let expected = "roxe: roxe0: 127.9.9.9:7174 has not answered yet, still asking: \
+                    rdma_cm wants the address of the server's adapter (its `-d`), \
+                    not where TCP meets\n";
+    assert_eq!(line, expected);
+    assert!(is_asking, "it has given up");
 }
 
 /// A disk that is full, by way of a limit for files.

@@ -55,7 +55,7 @@ pub enum CmEventKind {
     AddressResolved,
     /// There is no way to the peer, or it does not answer: `ADDR_ERROR`.
     AddressError {
-        /// A number of errno: `ENODEV`, `EHOSTUNREACH`, `ETIMEDOUT`.
+        /// A number of errno: `ENETUNREACH` without a route, `ETIMEDOUT` for a silent neighbour.
         errno: i32,
     },
     /// The path is known, as it is on an Ethernet as soon as the address is: `ROUTE_RESOLVED`.

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use crate::cm::CmOptions;
 use crate::cm::event::{CmEvent, CmEventKind, CmIdKey};
 use crate::cm::gsi::{Gsi, Way};
+use crate::cm::obstacle::{Obstacle, Witness};
 use crate::cm::ports::Ports;
 use crate::context::seed;
 use crate::engine::Engine;
@@ -78,6 +79,8 @@ pub(crate) struct State {
     outbox: VecDeque<Waiting>,
     /// Until when the thread sleeps.
     alarm: Option<Instant>,
+    /// Who hears what stands between identifiers and their peers.
+    pub(crate) witness: Option<Witness>,
 }
 
 /// Whose is what the agent knows.
@@ -169,6 +172,7 @@ impl Manager {
             gsi,
             outbox: VecDeque::new(),
             alarm: None,
+            witness: None,
         };
         let shared = Arc::new(Shared {
             engine: Arc::clone(engine),
@@ -216,6 +220,11 @@ impl Shared {
         self.turn();
         // The thread may have to be awake earlier.
         self.notices.put(Notice::Wake);
+    }
+
+    /// From now on this one hears of obstacles.
+    pub(crate) fn set_witness(&self, witness: impl Fn(SocketAddr, Obstacle) + Send + 'static) {
+        self.lock().witness = Some(Box::new(witness));
     }
 
     /// Looks without moving anything.
@@ -350,8 +359,19 @@ impl Shared {
             let kind = match found {
                 Ok(Some(())) => CmEventKind::AddressResolved,
                 Ok(None) if now < it.until => return true,
-                Ok(None) => CmEventKind::AddressError { errno: Errno::TIMEDOUT.raw_os_error() },
-                Err(error) => CmEventKind::AddressError { errno: error.errno() },
+                Ok(None) => {
+                    state.meet(Some(it.id), Obstacle::NoNeighbor);
+                    CmEventKind::AddressError { errno: Errno::TIMEDOUT.raw_os_error() }
+                }
+                Err(error) => {
+                    if let Error::NoRoute(_) = error {
+                        let is_routed = self.resolver.is_routed();
+                        let no_route =
+                            if is_routed { Obstacle::NoRoute } else { Obstacle::OutOfReach };
+                        state.meet(Some(it.id), no_route);
+                    }
+                    CmEventKind::AddressError { errno: error.errno() }
+                }
             };
             state.put(it.id, kind);
             false

@@ -3,15 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use roxe_cm::{ConnectionId, Event, GidPair, ListenerId, TransportServiceType};
+use roxe_cm::{ConnectionId, Event, GidPair, ListenerId, RejectReason, TransportServiceType};
 use roxe_device::address_handle::AddressVector;
 use roxe_transport::qp_state::ServiceType;
 use roxe_wire::Instant;
-use roxe_wire::mad::cm::{IpCmHeader, PortSpace, Reply, Request, ServiceId, SidrReply, SidrStatus};
+use roxe_wire::mad::cm::{
+    AnsweredMessage, IpCmHeader, PortSpace, Reply, Request, ServiceId, SidrReply, SidrStatus,
+};
 
 use crate::cm::CmOptions;
 use crate::cm::event::{CmEvent, CmEventKind, CmIdKey, DatagramPeer, Offer};
 use crate::cm::manager::{Record, Role, State};
+use crate::cm::obstacle::Obstacle;
 use crate::events::Mailbox;
 
 impl State {
@@ -66,12 +69,26 @@ impl State {
             Event::Rejected { connection, reject } => {
                 let private_data = reject.private_data.as_bytes().into();
                 let reason = reject.reason;
+                // Else who asked refuses, or gives up.
+                let is_answer = reject.message_rejected == AnsweredMessage::Req;
+                if is_answer && reason != RejectReason::Timeout {
+                    self.meet(self.id_of(connection), Obstacle::Refused(reason));
+                }
                 self.tell_of(connection, CmEventKind::Rejected { reason, private_data });
             }
             Event::Refused { connection, reason } => {
                 self.tell_of(connection, CmEventKind::ConnectError { reason });
             }
+            Event::AskedAgain { connection } => {
+                self.meet(self.id_of(connection), Obstacle::Unanswered);
+            }
             Event::Unreachable { connection } => {
+                let id = self.id_of(connection);
+                // Who has accepted does not ask.
+                let asks = id.and_then(|id| self.ids.get(&id)).is_some_and(|it| it.qpn.is_none());
+                if asks {
+                    self.meet(id, Obstacle::Silent);
+                }
                 self.tell_of(connection, CmEventKind::Unreachable);
             }
             Event::Disconnected { connection } => {
@@ -84,13 +101,25 @@ impl State {
                 let Some(id) = self.whose.resolutions.remove(&resolution) else { return };
                 let ends = self.ids.get(&id).and_then(|it| Some((it.local?, it.remote?)));
                 let vector = ends.and_then(|(local, remote)| vector(local.ip(), remote.ip()));
+                if reply.status != SidrStatus::Valid {
+                    self.meet(Some(id), Obstacle::NoDatagrams(reply.status));
+                }
                 self.put(id, datagram_peer(&reply, vector));
+            }
+            Event::LookedForAgain { resolution } => {
+                let id = self.whose.resolutions.get(&resolution).copied();
+                self.meet(id, Obstacle::Unanswered);
             }
             Event::Unresolved { resolution } => {
                 let Some(id) = self.whose.resolutions.remove(&resolution) else { return };
+                self.meet(Some(id), Obstacle::Silent);
                 self.put(id, CmEventKind::Unreachable);
             }
         }
+    }
+
+    fn id_of(&self, connection: ConnectionId) -> Option<CmIdKey> {
+        self.whose.connections.get(&connection).copied()
     }
 
     /// Tells of a connection. A request that is gone before anybody took it was never there: who

@@ -196,6 +196,7 @@ impl From<Event> for Told {
                 facts: vec![("reason", Fact::Number(reason.code().into()))],
                 ..plain(connection, "connect-error")
             },
+            Event::AskedAgain { connection } => plain(connection, "asked-again"),
             Event::Unreachable { connection } => plain(connection, "unreachable"),
             Event::Disconnected { connection } => plain(connection, "disconnected"),
             Event::TimeWaitExit { connection } => plain(connection, "timewait-exit"),
@@ -208,6 +209,13 @@ impl From<Event> for Told {
                     ("service-q-key", Fact::Number(reply.q_key.0.into())),
                 ],
                 private: without_zeros(reply.private_data.as_bytes()).to_vec(),
+                brings: None,
+            },
+            Event::LookedForAgain { resolution } => Self {
+                of: Of::Resolution(resolution),
+                name: "asked-again",
+                facts: Vec::new(),
+                private: Vec::new(),
                 brings: None,
             },
             Event::Unresolved { resolution } => Self {
