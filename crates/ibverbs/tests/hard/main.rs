@@ -326,8 +326,8 @@ fn who_asks_where_nobody_listens_is_told_so() {
     let events = concat!(include_str!("events.h"), include_str!("refused.c"));
     let program = Program::new("refused", events);
     let stories = program.stories();
-    let mut command = program.command("udp:127.0.10.22;udp:127.0.10.23");
-    command.arg("127.0.10.23").env("ROXE_STORIES", &stories);
+    let mut command = program.command("udp:127.0.10.28;udp:127.0.10.29");
+    command.arg("127.0.10.29").env("ROXE_STORIES", &stories);
     let said = printed(&command.output().expect("it runs"));
     let expected = "RDMA_CM_EVENT_REJECTED 8\n\
                     RDMA_CM_EVENT_REJECTED 8\n\
@@ -338,9 +338,9 @@ fn who_asks_where_nobody_listens_is_told_so() {
     let told = fs::read_to_string(&stories).expect("it is there");
     let why = "its adapter is there, nobody listens on that port";
     let expected = format!(
-        "roxe1: 127.0.10.23 refused the connection to port 7174: {why}\n\
-         roxe1: 127.0.10.23 refused datagrams to port 7174: {why}\n\
-         roxe1: 127.0.10.23 refused the connection to port 7175: {why}\n"
+        "roxe1: 127.0.10.29 refused the connection to port 7174: {why}\n\
+         roxe1: 127.0.10.29 refused datagrams to port 7174: {why}\n\
+         roxe1: 127.0.10.29 refused the connection to port 7175: {why}\n"
     );
     assert_eq!(told, expected);
 }
@@ -348,7 +348,7 @@ fn who_asks_where_nobody_listens_is_told_so() {
 /// While it still asks: the library gives up after more than a minute.
 #[test]
 fn who_asks_where_no_adapter_is_is_told_what_is_meant() {
-    let mut command = with_library("rping", "udp:127.0.10.24");
+    let mut command = with_library("rping", "udp:127.0.10.30");
     command.args(["-c", "-a", "127.9.9.9", "-C", "1"]).env("ROXE_STORIES", "/dev/null");
     let mut child = command.spawn().expect("apt-get install rdmacm-utils");
     let mut line = String::new();
