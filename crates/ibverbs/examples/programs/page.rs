@@ -81,8 +81,8 @@ namespaces joined by a cable, talk over AF_XDP, over a UDP socket, and over both
 of a hundred is lost, each way (`fault=drop 1%` of one end's port), or five where a program sends
 few. In the last four columns the other is Linux's own adapter, `rdma_rxe`, in a virtual machine
 (the guest), with the same programs on its own libraries, as the client (it asks) and as the
-server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost and with the guest; `{few}` is
-20, 10 where packets are lost, 5 with the guest; `-6` is IPv6.
+server; ours is over AF_XDP. `-n` is 500, 200 where packets are lost or with the guest, 100 with
+both; `{few}` is 20, 10 where packets are lost, 5 with the guest; `-6` is IPv6.
 
 A cell is ok when both sides end with 0, and more than that, since many programs do not look: each
 of ours that meets another was seen with the library; none of our queue pairs ended by itself; no
@@ -104,6 +104,9 @@ for these reasons only:
   in the same moment in which its client asks; refused, the client tries again with memory that it
   has freed, and fails or crashes. An emulated server is never fast enough: there (rxe serves,
   nothing lost) what the connection manager says comes 300 ms late (`fault=delay 300ms of qp 1`);
+- `ib_send_lat -e` has one channel for what it sent and what it received, and takes the first event
+  for the one that it waits for: where an answer is told of before the acknowledgement, both sides
+  may come to wait for ever (such a go is ended after a quarter of the time);
 - a program ended before it was seen with our library;
 - the guest's kernel crashed, or hangs;
 - of packets that were to be lost none was seen to be, at the moments at which the adapter was
