@@ -105,8 +105,9 @@ for these reasons only:
   has freed, and fails or crashes. An emulated server is never fast enough: there (rxe serves,
   nothing lost) what the connection manager says comes 300 ms late (`fault=delay 300ms of qp 1`);
 - `ib_send_lat -e` has one channel for what it sent and what it received, and takes the first event
-  for the one that it waits for: where an answer is told of before the acknowledgement, both sides
-  may come to wait for ever (such a go is ended after a quarter of the time);
+  for the one that it waits for: where an answer is told of before the acknowledgement, it looks at
+  a completion that it has not got, or both sides come to wait for ever (a go has an eighth of the
+  time, and there are ten);
 - a program ended before it was seen with our library;
 - the guest's kernel crashed, or hangs;
 - of packets that were to be lost none was seen to be, at the moments at which the adapter was
