@@ -61,14 +61,20 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// A buffer of `len` zero bytes, aligned to a page. Without room for it the process ends: see
+    /// A buffer of `len` zero bytes, aligned to a page, all of them in memory from the start: no
+    /// packet waits for that. Without room for it the process ends: see
     /// [`try_new`](Self::try_new).
     pub fn new(len: usize) -> Arc<Self> {
         let layout = Self::layout(len).expect("no memory is that large");
-        Self::try_new(len).unwrap_or_else(|| handle_alloc_error(layout))
+        let buffer = Self::try_new(len).unwrap_or_else(|| handle_alloc_error(layout));
+        for at in (0..len).step_by(PAGE) {
+            // SAFETY: within the buffer, which nobody else has yet.
+            unsafe { buffer.start.add(at).write_volatile(0) };
+        }
+        buffer
     }
 
-    /// The same; nothing where there is no room.
+    /// The same, of which the system gives what is used when it is; nothing where there is no room.
     pub fn try_new(len: usize) -> Option<Arc<Self>> {
         let layout = Self::layout(len)?;
         // SAFETY: a page at least.
@@ -78,8 +84,7 @@ impl Buffer {
         (!allocated.is_null()).then(|| Arc::new(Self { start, len, allocated }))
     }
 
-    /// With a page more than it has, in which it begins. What the allocator aligns it also writes
-    /// to zero; of this the system gives what is used, when it is.
+    /// With a page more than it has, in which it begins: what the allocator aligns it also writes.
     fn layout(len: usize) -> Option<Layout> {
         Layout::array::<u8>(len.checked_add(PAGE)?).ok()
     }
