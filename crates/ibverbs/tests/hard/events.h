@@ -19,3 +19,11 @@ static struct rdma_cm_id *next(enum rdma_cm_event_type wanted) {
     must(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
     return id;
 }
+
+/* The way to who is asked. */
+static void find(struct rdma_cm_id *id, struct sockaddr_in *at) {
+    must(!rdma_resolve_addr(id, NULL, (struct sockaddr *)at, 5000), "rdma_resolve_addr");
+    next(RDMA_CM_EVENT_ADDR_RESOLVED);
+    must(!rdma_resolve_route(id, 5000), "rdma_resolve_route");
+    next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}

@@ -7,10 +7,7 @@ static struct rdma_conn_param with(struct ibv_qp *qp) {
 static struct rdma_cm_id *called(struct sockaddr_in *at, struct rdma_cm_id **other) {
     struct rdma_cm_id *id = identifier();
     struct rdma_conn_param param = with(make());
-    must(!rdma_resolve_addr(id, NULL, (struct sockaddr *)at, 2000), "rdma_resolve_addr");
-    next(RDMA_CM_EVENT_ADDR_RESOLVED);
-    must(!rdma_resolve_route(id, 2000), "rdma_resolve_route");
-    next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    find(id, at);
     must(!rdma_connect(id, &param), "rdma_connect");
     *other = next(RDMA_CM_EVENT_CONNECT_REQUEST);
     param = with(make());

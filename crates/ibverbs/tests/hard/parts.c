@@ -20,10 +20,7 @@ int main(int count, char **arguments) {
         must(read(listens[0], &byte, 1) == 1, "read");
         channel = rdma_create_event_channel();
         id = identifier();
-        must(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&at, 2000), "rdma_resolve_addr");
-        next(RDMA_CM_EVENT_ADDR_RESOLVED);
-        must(!rdma_resolve_route(id, 2000), "rdma_resolve_route");
-        next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+        find(id, &at);
         queue_pair(id);
         must(!rdma_connect(id, &(struct rdma_conn_param){.retry_count = 7}), "rdma_connect");
         next(RDMA_CM_EVENT_ESTABLISHED);

@@ -5,10 +5,7 @@
 static void ask(enum rdma_port_space space, struct sockaddr_in to) {
     struct rdma_cm_id *id;
     must(!rdma_create_id(channel, &id, NULL, space), "rdma_create_id");
-    must(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), "rdma_resolve_addr");
-    next(RDMA_CM_EVENT_ADDR_RESOLVED);
-    must(!rdma_resolve_route(id, 5000), "rdma_resolve_route");
-    next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    find(id, &to);
     struct ibv_cq *cq = ibv_create_cq(id->verbs, 2, NULL, NULL, 0);
     struct ibv_qp_init_attr attr = {
         .send_cq = cq,
