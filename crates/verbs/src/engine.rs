@@ -334,7 +334,9 @@ impl Engine {
                 continue;
             }
             let now = self.moves.load(Ordering::Relaxed);
-            let moved = now.wrapping_sub(std::mem::replace(&mut moves, now));
+            let begun = now.wrapping_sub(std::mem::replace(&mut moves, now));
+            // A call that began before the last rest may take longer than that.
+            let moved = if begun == 0 { self.is_in_hand().into() } else { begun };
             let armed = self.armed.swap(false, Ordering::SeqCst);
             let armed_lately = std::mem::replace(&mut armed_before, armed) || armed;
             if moved != 0 && !self.sleeps.load(Ordering::Relaxed) {
@@ -458,6 +460,11 @@ impl Engine {
             driver.route_events();
             driver.router.tell(AsyncEvent::DeviceFatal);
         }
+    }
+
+    /// Whether somebody else has the engine in hand.
+    fn is_in_hand(&self) -> bool {
+        matches!(self.driver.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn lock(&self) -> MutexGuard<'_, Driver> {

@@ -40,6 +40,19 @@ fn a_wait_sees_what_arrives_behind_trouble_that_was_none() {
     assert_eq!(waiter.join().unwrap(), Some(()));
 }
 
+/// A call that takes longer than a rest of the engine's thread is no reason to take over.
+#[test]
+fn a_call_has_the_engine_in_hand_until_it_ends() {
+    let port = Udp::open([127, 203, 0, 2].into(), Settings::default()).unwrap();
+    let device = Device::new(Limits::DEFAULT, 1, Default::default());
+    let driver = Driver::new(device, Box::new(port)).unwrap();
+    let engine = Engine::new(driver, true, None).unwrap();
+    let seen_beside = || thread::scope(|scope| scope.spawn(|| engine.is_in_hand()).join().unwrap());
+    assert!(!seen_beside());
+    assert!(engine.with(|_| seen_beside()));
+    assert!(!seen_beside());
+}
+
 /// Waits that take half a millisecond each end one rest of that length, not four that grow to it.
 #[test]
 fn rests_beside_waits_stay_as_long_as_they_have_grown() {
