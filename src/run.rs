@@ -10,13 +10,15 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, exit, id};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use roxe_net::capture::numbered;
+use roxe_verbs::cm::Bequest;
 use roxe_verbs::{DeviceEntry, DeviceString, Error};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, test_kill_process, waitpid};
 use signal_hook::consts::{
     SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
@@ -64,9 +66,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
     let _ = view::make(&entries);
     let mut command = program::begin(program, rest);
     command.env("ROXE_DEVICES", in_variable(&entries));
-    let stories = if arguments.quiet { None } else { stories() };
+    let stories = if arguments.quiet { None } else { nameless("roxe-stories") };
     if let Some(stories) = &stories {
-        command.env("ROXE_STORIES", format!("/proc/{}/fd/{}", id(), stories.as_raw_fd()));
+        command.env("ROXE_STORIES", path_of(stories));
+    }
+    let will = nameless("roxe-will");
+    if let Some(will) = &will {
+        command.env("ROXE_WILL", path_of(will));
     }
     let signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).context("signals")?;
     let child = match command.spawn() {
@@ -77,6 +83,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
         }
     };
     let status = wait(Pid::from_child(&child), signals)?;
+    if let Some(will) = will {
+        part_for_the_dead(entries, &will);
+    }
     if let Some(stories) = stories.filter(|_| !status.success()) {
         tell(stories);
     }
@@ -115,10 +124,41 @@ fn in_variable(entries: &[DeviceEntry]) -> String {
     entries.iter().map(named).collect::<Vec<_>>().join(";")
 }
 
-/// Room for why queue pairs ended: a file without a place.
-fn stories() -> Option<File> {
-    memfd_create("roxe-stories", MemfdFlags::CLOEXEC).ok().map(File::from)
+/// A file without a place, for what the program's libraries have to say: why queue pairs ended, and
+/// which connections it has.
+fn nameless(what: &str) -> Option<File> {
+    memfd_create(what, MemfdFlags::CLOEXEC).ok().map(File::from)
 }
+
+/// Where others find it as long as we live.
+fn path_of(file: &File) -> String {
+    format!("/proc/{}/fd/{}", id(), file.as_raw_fd())
+}
+
+/// Parts from the peers of who was killed, as behind a card the kernel does it: they may wait for
+/// that. An adapter that somebody else has taken meanwhile is left alone.
+fn part_for_the_dead(entries: Vec<DeviceEntry>, will: &File) {
+    let left = Bequest::read_all(will).unwrap_or_default();
+    let is_dead = |process: u32| {
+        let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    };
+    for mut entry in entries {
+        let of_it = left.iter().filter(|it| it.device == entry.name && is_dead(it.process));
+        let connections: Vec<_> = of_it.map(|it| it.connection).collect();
+        if connections.is_empty() {
+            continue;
+        }
+        // The program's recording is done, and nothing is to be lost any more.
+        (entry.device.capture, entry.device.fault) = (None, None);
+        if let Ok(adapter) = entry.open() {
+            adapter.part_for(&connections, PARTING);
+        }
+    }
+}
+
+/// How long peers have to answer: the adapter is taken meanwhile.
+const PARTING: Duration = Duration::from_millis(200);
 
 fn tell(mut stories: File) {
     let mut text = String::new();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -270,4 +271,43 @@ fn what_is_missing_is_said() {
     assert_eq!(output.status.code(), Some(2));
     let expected = "roxe: device `tap:x`: `tap` is none of xdp, udp, auto, host, memory\n";
     assert_eq!(text(&output.stderr), expected);
+}
+
+/// A program of ours says with whom it was connected, and is killed, or ends without a word: its
+/// peer hears of it as soon as it has ended. Who ends behind `roxe run` is none of its business.
+#[test]
+fn peers_of_a_program_that_is_killed_are_parted_from() {
+    let roxe = Installed::new("killed").with_library();
+    let peer = UdpSocket::bind("127.0.78.2:4791").expect("nobody has it");
+    peer.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let leaves = |process: &str| {
+        format!(
+            "printf '%s\\n' '{process} b 127.0.78.1 127.0.78.2 - 0 5 6 7' \
+             'no record' '1 b 127.0.78.1 127.0.78.2 - 0 8 6 7' >$ROXE_WILL"
+        )
+    };
+    let devices = "udp:127.0.78.3;b=udp:127.0.78.1,fault=drop 100%";
+    for (ends, status) in [("kill -KILL $$", 137), ("exit 3", 3)] {
+        let leaves = leaves("'$$'");
+        let program = format!("{leaves}; {ends}");
+        let output =
+            roxe.run(&["-d", devices, "--capture", "/dev/full", "--", "sh", "-c", &program]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+        let mut packets = Vec::new();
+        let mut packet = [0; 400];
+        let (len, from) = peer.recv_from(&mut packet).expect("a request");
+        packets.push(packet[..len].to_vec());
+        assert_eq!(from.ip().to_string(), "127.0.78.1");
+        peer.set_nonblocking(true).expect("a socket");
+        while let Ok(len) = peer.recv(&mut packet) {
+            packets.push(packet[..len].to_vec());
+        }
+        peer.set_nonblocking(false).expect("a socket");
+        for packet in packets {
+            // Behind BTH and DETH a management datagram: which it is, and the two names.
+            let datagram = &packet[20..];
+            assert_eq!(datagram[16..18], [0, 0x15], "DREQ");
+            assert_eq!(datagram[24..32], [0, 0, 0, 5, 0, 0, 0, 6], "whose process has ended");
+        }
+    }
 }

@@ -203,6 +203,7 @@ impl Agent {
             Message::ReadyToUse(ReadyToUse { local_comm_id, remote_comm_id, private_data });
         let mad = Mad::new(connection.transaction_id, message);
         connection.repetition.message = Some(Box::new(mad));
+        self.stands_or_not(id.0);
         self.send_on(id.0, message);
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct Agent {
     pub(crate) counters: Counters,
     transmit: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
+    /// Connections that began or ceased to stand, where somebody wants to know.
+    pub(crate) changed: Option<VecDeque<ConnectionId>>,
 }
 
 /// A datagram to send from queue pair 1.
@@ -65,6 +67,7 @@ impl Agent {
             counters: Counters::default(),
             transmit: VecDeque::new(),
             events: VecDeque::new(),
+            changed: None,
         }
     }
 
@@ -235,6 +238,7 @@ impl Agent {
         self.leave_backlog(id);
         self.forget_remote_qpn(id);
         self.timers.clear(id);
+        self.stands_or_not(id);
         if let Some(connection) = self.connections.remove(&id) {
             let key = (connection.remote_guid, connection.remote_id);
             if self.by_remote_id.get(&key) == Some(&id) {

@@ -12,6 +12,12 @@ use crate::service::{GidPair, ListenerId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) CommId);
 
+impl From<CommId> for ConnectionId {
+    fn from(id: CommId) -> Self {
+        Self(id)
+    }
+}
+
 impl ConnectionId {
     /// The communication ID, as it stands in messages.
     pub const fn comm_id(self) -> CommId {

@@ -49,6 +49,7 @@ impl Agent {
             private_data,
         };
         let mad = Mad::new(Self::own_transaction(id), Message::DisconnectRequest(request));
+        self.stands_or_not(id);
         self.send_until_answered(now, id, mad);
     }
 
@@ -147,6 +148,7 @@ impl Agent {
     pub(crate) fn enter_time_wait(&mut self, now: Instant, id: CommId) {
         self.leave_backlog(id);
         self.forget_remote_qpn(id);
+        self.stands_or_not(id);
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.state = State::TimeWait;
             connection.repetition.message = None;

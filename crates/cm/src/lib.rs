@@ -93,6 +93,7 @@
 //! | REJ in, and out by the application | `reject` |
 //! | timeouts, repetitions, MRA | `retry` |
 //! | datagram services: SIDR | `sidr` |
+//! | connections of whoever is gone | `standing` |
 //! | services, ports, addresses | `service` |
 //! | how long, how often, how many | `config` |
 //! | multicast groups | [`multicast`] |
@@ -113,6 +114,7 @@ mod reject;
 mod retry;
 mod service;
 mod sidr;
+mod standing;
 
 #[cfg(test)]
 mod tests;
@@ -129,3 +131,4 @@ pub use roxe_wire::mad::cm::{
 };
 pub use service::{GidPair, Listen, ListenerId, Service, flow_label_of_ports};
 pub use sidr::{Answer, QuestionId, ResolutionId, Resolve};
+pub use standing::Standing;

@@ -276,6 +276,7 @@ impl Agent {
             connection.repetition.message = None;
         }
         self.timers.clear(id);
+        self.stands_or_not(id);
         self.tell(id, Event::Established { connection: ConnectionId(id) });
     }
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::{env, mem, ptr, thread};
 
+use roxe_verbs::cm::Will;
 use roxe_verbs::{Context, DeviceEntry, devices};
 
 use crate::errno::{self, Done};
@@ -84,6 +85,7 @@ impl Device {
                 })?;
                 self.watch_recording(&context);
                 stories::watch(self.name(), &context);
+                self.leave_will(&context);
                 open.context = Some((context.clone(), Life::now()));
                 context
             }
@@ -103,6 +105,15 @@ impl Device {
             exit::expect_recordings();
             let name = self.name().to_owned();
             recorder.on_trouble(move |trouble| say(format!("roxe: {name}: {trouble}\n")));
+        }
+    }
+
+    /// Has whoever started the program know from whom to part where it is killed.
+    fn leave_will(&self, context: &Context) {
+        let path = env::var_os("ROXE_WILL").filter(|path| !path.is_empty());
+        // Who started it may have gone.
+        if let Some(will) = path.and_then(|path| Will::begin(path.as_ref(), self.name()).ok()) {
+            context.keep(will);
         }
     }
 

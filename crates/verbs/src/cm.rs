@@ -11,6 +11,7 @@
 //! | the same to be awaited | [`asynchronous`](crate::asynchronous) (cargo feature `tokio`) |
 //! | what happened | [`CmEvent`] |
 //! | what to tell people of a peer that is not reached | [`Obstacle`] |
+//! | peers of a process that was killed | [`Will`], [`Bequest`] |
 //!
 //! ```
 //! use std::time::Duration;
@@ -48,6 +49,7 @@ mod manager;
 mod obstacle;
 mod ports;
 mod tell;
+mod will;
 
 pub use attributes::QpStep;
 pub use error::CmError;
@@ -58,6 +60,9 @@ pub use listener::{Connected, ConnectionRequest, Listener, connect};
 pub(crate) use manager::{Audience, Manager, Notice};
 pub use obstacle::Obstacle;
 pub use ports::at_one_port;
+pub use will::{Bequest, Will};
 
-pub use roxe_cm::{CallError, Counters, Ignored, PortSpace, RejectReason, SidrStatus, Timing};
+pub use roxe_cm::{
+    CallError, Counters, Ignored, PortSpace, RejectReason, SidrStatus, Standing, Timing,
+};
 pub use roxe_wire::mad::cm::{Bits, CmTimeout};

@@ -97,6 +97,44 @@ fn a_name_is_not_used_again_before_time_wait_is_over() {
     assert_ne!(next, client, "{again:?}");
 }
 
+/// Its process was killed: another one has its address, and was told what stood.
+#[test]
+fn an_heir_parts_from_the_peers_of_one_who_is_gone() {
+    let mut pair = Pair::new();
+    pair.client.watch_standing();
+    let (client, server) = pair.establish();
+    let (id, standing) = pair.client.poll_standing().unwrap();
+    assert_eq!((id, pair.client.poll_standing()), (client, None));
+    let standing = standing.unwrap();
+    pair.client = Agent::new(pair.client.config, 99);
+    pair.client.part_for(pair.now, &standing);
+    pair.client.part_for(pair.now, &standing);
+    assert_eq!(pair.client.partings(), 1, "once");
+    pair.settle_but(|what| what == "<DREP");
+    assert_eq!(pair.log(), ">DREQ x<DREP >DREQ x<DREP >DREQ x<DREP");
+    assert_eq!(events(&mut pair.client), [], "nobody waits for it");
+    assert_eq!(events(&mut pair.server)[0], Event::Disconnected { connection: server });
+    pair.is_clean();
+}
+
+#[test]
+fn what_ceases_to_stand_is_told_to_who_watches() {
+    for by_client in [true, false] {
+        let mut pair = Pair::new();
+        pair.client.watch_standing();
+        let (client, server) = pair.establish();
+        assert!(pair.client.poll_standing().is_some_and(|(id, it)| id == client && it.is_some()));
+        if by_client {
+            pair.client.disconnect(pair.now, client, &[]).unwrap();
+        } else {
+            pair.server.disconnect(pair.now, server, &[]).unwrap();
+        }
+        pair.carry();
+        assert_eq!(pair.client.poll_standing(), Some((client, None)));
+        assert_eq!(pair.server.poll_standing(), None, "nobody watches");
+    }
+}
+
 #[test]
 fn a_lost_answer_is_given_again() {
     let mut pair = Pair::new();

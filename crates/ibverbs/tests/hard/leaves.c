@@ -1,4 +1,4 @@
-/* Both sides of a connection end with everything open; who calls may part before. */
+/* Both sides of a connection end with everything open; who calls may part before, or stay. */
 static void queue_pair(struct rdma_cm_id *id) {
     struct ibv_qp_init_attr wanted = {
         .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
@@ -29,7 +29,7 @@ static void serve(struct rdma_cm_id *id, struct sockaddr_in *at) {
     next(RDMA_CM_EVENT_DISCONNECTED);
 }
 
-static void call(struct rdma_cm_id *id, struct sockaddr_in *at, int parts) {
+static void call(struct rdma_cm_id *id, struct sockaddr_in *at, const char *then) {
     find(id, at);
     queue_pair(id);
     must(!rdma_connect(id, &(struct rdma_conn_param){.retry_count = 7}), "rdma_connect");
@@ -37,7 +37,12 @@ static void call(struct rdma_cm_id *id, struct sockaddr_in *at, int parts) {
     struct ibv_send_wr wr = {.opcode = IBV_WR_SEND}, *bad;
     must(!ibv_post_send(id->qp, &wr, &bad), "ibv_post_send");
     completes(id->send_cq);
-    if (parts) {
+    if (!strcmp(then, "stays")) {
+        printf("stays\n");
+        fflush(stdout);
+        pause();
+    }
+    if (!strcmp(then, "parts")) {
         must(!rdma_disconnect(id), "rdma_disconnect");
         rdma_destroy_qp(id);
         must(!rdma_destroy_id(id), "rdma_destroy_id");
@@ -54,6 +59,6 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "serves"))
         serve(id, &at);
     else
-        call(id, &at, !strcmp(arguments[1], "parts"));
+        call(id, &at, arguments[1]);
     return 0;
 }

@@ -8,6 +8,7 @@ mod namespace;
 mod ours;
 mod suite;
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use std::{env, fs, thread};
 use namespace::{Cable, is_root};
 use ours::with_ours;
 use roxe_net::capture_file::{CaptureReader, Direction};
+use roxe_verbs::cm::Bequest;
 
 /// A program that was compiled for a test.
 struct Program {
@@ -420,6 +422,36 @@ fn recordings_of_programs_that_close_nothing_are_whole() {
         assert_eq!(attribute(there.last()), Some(vec![0, 0x15]), "{does}: no DREQ");
         assert_eq!(attribute(back.last()), Some(vec![0, 0x16]), "{does}: no DREP");
     }
+}
+
+/// Who is killed is parted from its peer by whoever started it, who was told what stood.
+#[test]
+fn a_program_that_is_killed_leaves_word_of_its_connections() {
+    let program =
+        Program::new("stays", concat!(include_str!("events.h"), include_str!("leaves.c")));
+    let will = program.folder.join("will");
+    fs::write(&will, "").expect("there is room");
+    let left = || Bequest::read_all(&File::open(&will).expect("it is there")).expect("it is read");
+    let start = |does: &str, device: &str| {
+        let mut command = program.command(device);
+        let mut child =
+            command.args([does, "127.0.10.40"]).env("ROXE_WILL", &will).spawn().expect("it runs");
+        let mut says = BufReader::new(child.stdout.take().expect("a pipe"));
+        says.read_line(&mut String::new()).expect("it is there, or has failed");
+        child
+    };
+    let serves = start("serves", "server=udp:127.0.10.40");
+    let mut stays = start("stays", "client=udp:127.0.10.41");
+    stays.kill().expect("it is ours");
+    stays.wait().expect("it is ours");
+    let of_client: Vec<_> = left().into_iter().filter(|it| it.device == "client").collect();
+    assert_eq!(of_client.len(), 1, "{of_client:?}");
+    assert_eq!(of_client[0].process, stays.id());
+    let heir = roxe_verbs::open("udp:127.0.10.41").expect("the adapter is free");
+    let unanswered = heir.part_for(&[of_client[0].connection], Duration::from_secs(20));
+    assert_eq!(unanswered, 0, "the server has answered");
+    printed(&serves.wait_with_output().expect("it runs"));
+    assert_eq!(left(), of_client, "the server's own is gone");
 }
 
 /// Behind a pipe that is full, it cannot be told.

@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use roxe_cm::{
-    Agent, Config, ConnectionId, ListenerId, PortSpace, QuestionId, ResolutionId, Transmit,
+    Agent, Config, ConnectionId, ListenerId, PortSpace, QuestionId, ResolutionId, Standing,
+    Transmit,
 };
 use roxe_device::address_handle::AddressVector;
 use roxe_device::protection_domain::Pd;
@@ -81,7 +82,12 @@ pub(crate) struct State {
     alarm: Option<Instant>,
     /// Who hears what stands between identifiers and their peers.
     pub(crate) witness: Option<Witness>,
+    /// Who hears which connections stand.
+    heir: Option<Heir>,
 }
+
+/// Who is told that a connection stands, with what is known of it, or does not any more.
+type Heir = Box<dyn FnMut(ConnectionId, Option<Standing>) + Send>;
 
 /// Whose is what the agent knows.
 #[derive(Default)]
@@ -173,6 +179,7 @@ impl Manager {
             outbox: VecDeque::new(),
             alarm: None,
             witness: None,
+            heir: None,
         };
         let shared = Arc::new(Shared {
             engine: Arc::clone(engine),
@@ -225,6 +232,21 @@ impl Shared {
     /// From now on this one hears of obstacles.
     pub(crate) fn set_witness(&self, witness: impl Fn(SocketAddr, Obstacle) + Send + 'static) {
         self.lock().witness = Some(Box::new(witness));
+    }
+
+    /// From now on this one hears which connections stand.
+    pub(super) fn set_heir(
+        &self,
+        heir: impl FnMut(ConnectionId, Option<Standing>) + Send + 'static,
+    ) {
+        let mut state = self.lock();
+        state.agent.watch_standing();
+        state.heir = Some(Box::new(heir));
+    }
+
+    /// Parts from the peers of connections that were another's.
+    pub(super) fn part_for(&self, connections: &[Standing]) {
+        self.with(|state, now| connections.iter().for_each(|it| state.agent.part_for(now, it)));
     }
 
     /// Looks without moving anything.
@@ -312,6 +334,12 @@ impl Shared {
                 let source = self.gid_index(local)?;
                 Some(AddressVector::new(source, Gid::from_ip(remote)))
             });
+        }
+        let State { agent, heir, .. } = &mut *state;
+        if let Some(heir) = heir {
+            while let Some((id, connection)) = agent.poll_standing() {
+                heir(id, connection);
+            }
         }
         let mut waiting = std::mem::take(&mut state.outbox);
         let until = now + PATIENCE;
