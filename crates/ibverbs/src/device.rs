@@ -79,7 +79,7 @@ impl Device {
             None => {
                 let opened = without_signals(|| self.entry.open());
                 let context = opened.map_err(|error| {
-                    eprintln!("roxe: {}: {error}", self.name());
+                    say(format!("roxe: {}: {error}\n", self.name()));
                     error.errno()
                 })?;
                 self.watch_recording(&context);
@@ -152,7 +152,7 @@ fn all() -> &'static [Device] {
             return Vec::new();
         }
         let entries = devices().unwrap_or_else(|error| {
-            eprintln!("roxe: {error}");
+            say(format!("roxe: {error}\n"));
             Vec::new()
         });
         entries.into_iter().enumerate().map(|(at, entry)| Device::new(at, entry)).collect()

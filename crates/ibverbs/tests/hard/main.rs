@@ -363,6 +363,17 @@ fn who_asks_where_no_adapter_is_is_told_what_is_meant() {
     assert!(is_asking, "it has given up");
 }
 
+/// Nor does it end a program that asks for an adapter that is not there.
+#[test]
+fn what_is_told_where_nothing_can_be_written_is_lost() {
+    let program = Program::new("untold", include_str!("busy.c"));
+    for devices in ["udp:", "xdp:no-such"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+        let ended = program.command(devices).stderr(full).status().expect("it runs");
+        assert_eq!(ended.code(), Some(1), "{devices}");
+    }
+}
+
 /// A disk that is full, by way of a limit for files.
 #[test]
 fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {
