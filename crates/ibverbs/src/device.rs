@@ -80,7 +80,7 @@ impl Device {
             None => {
                 let opened = without_signals(|| self.entry.open());
                 let context = opened.map_err(|error| {
-                    eprintln!("roxe: {}: {error}", self.name());
+                    say(format!("roxe: {}: {error}\n", self.name()));
                     error.errno()
                 })?;
                 self.watch_recording(&context);
@@ -163,7 +163,7 @@ fn all() -> &'static [Device] {
             return Vec::new();
         }
         let entries = devices().unwrap_or_else(|error| {
-            eprintln!("roxe: {error}");
+            say(format!("roxe: {error}\n"));
             Vec::new()
         });
         entries.into_iter().enumerate().map(|(at, entry)| Device::new(at, entry)).collect()
@@ -204,7 +204,6 @@ pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) ->
 }
 
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    exit::watch();
     stories::begin();
     // SAFETY: the program has it from our list.
     let opened = unsafe { Device::of(device) }.and_then(Device::open);
@@ -214,6 +213,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
 fn publish(session: Box<Session>) -> *mut ibv_context {
     let session = Box::leak(session);
     import::add(session);
+    exit::watch();
     session.public()
 }
 
@@ -231,6 +231,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
             // SAFETY: nobody else uses it any more.
             unsafe { Session::close(context) };
             device.close();
+            exit::look_whether_needed();
             0
         }
         // What a process that forked has open is not for us to close.
@@ -241,7 +242,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
 
 /// Threads that are made meanwhile get no signals: those are for the threads of the program. The
 /// two are not sent, they happen.
-fn without_signals<R>(call: impl FnOnce() -> R) -> R {
+pub(crate) fn without_signals<R>(call: impl FnOnce() -> R) -> R {
     // SAFETY: the sets are ours, and the mask is put back.
     unsafe {
         let (mut all, mut before) = (mem::zeroed(), mem::zeroed());
@@ -258,16 +259,27 @@ fn without_signals<R>(call: impl FnOnce() -> R) -> R {
 /// Writes to standard error. Whoever calls may have an engine in hand: where not all of it can be
 /// written at once, a thread does it.
 pub(crate) fn say(text: String) {
-    let mut asked = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: it is one, and ours.
-    let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
     // If standard error is closed, nobody wants to know.
     let write = move || drop(io::stderr().write_all(text.as_bytes()));
-    if (found, asked.revents) == (1, libc::POLLOUT) {
+    if stderr_has_room() {
         write();
     } else {
         drop(without_signals(|| thread::Builder::new().spawn(write)));
     }
+}
+
+/// The same of a process that ends: what cannot be written at once nobody hears.
+pub(crate) fn say_without_waiting(text: &str) {
+    if stderr_has_room() {
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}
+
+fn stderr_has_room() -> bool {
+    let mut asked = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: it is one, and ours.
+    let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    (found, asked.revents) == (1, libc::POLLOUT)
 }
 
 /// A file of its own, in memory: a descriptor that may be duplicated and says which it is.

@@ -5,36 +5,129 @@
 //! is as good as before: it has its adapters until the kernel takes them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Once, mpsc};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use roxe_verbs::Context;
 
-use crate::device::say;
+use crate::device::{say_without_waiting, without_signals};
 use crate::rdmacm::id::part_from_all;
+use crate::rdmacm::sockets::LastWords;
 use crate::session::Life;
 use crate::{import, stories};
+
+/// Who does it. Whoever calls `exit` may be the handler of a signal, which has come to where memory
+/// was being taken: that does not make a thread, nor take memory, but wakes one that is there.
+struct Helper {
+    step: Mutex<Step>,
+    changed: Condvar,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Idle,
+    Asked,
+    /// All is done but waiting for peers, if there is that to do.
+    Ended {
+        waits: bool,
+    },
+    Over,
+    /// It is not needed any more.
+    Dismissed,
+}
+
+/// That of the process, while it has an adapter open.
+struct Helping {
+    helper: Arc<Helper>,
+    thread: JoinHandle<()>,
+    life: Life,
+}
+
+static HELPING: Mutex<Option<Helping>> = Mutex::new(None);
+
+fn helping() -> MutexGuard<'static, Option<Helping>> {
+    HELPING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// From now on it is done when this process ends. A child that never asks for it has nothing to do.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     Life::watch_forks();
-    LAST.store(Life::now().number(), Ordering::Relaxed);
     ONCE.call_once(|| {
         // Without room for it peers find out by themselves, and recordings lack their last frames.
         // SAFETY: the function stays, as does the library.
         let _ = unsafe { libc::atexit(at_exit) };
     });
+    let mut helping = helping();
+    if helping.as_ref().is_some_and(|helping| helping.life.goes_on()) {
+        return;
+    }
+    let helper = Arc::new(Helper { step: Mutex::new(Step::Idle), changed: Condvar::new() });
+    let it = Arc::clone(&helper);
+    let builder = thread::Builder::new().name("roxe-exit".to_owned());
+    let thread = without_signals(|| builder.spawn(move || it.help()));
+    // Without a thread to be had it is not done.
+    *helping = thread.ok().map(|thread| Helping { helper, thread, life: Life::now() });
+}
+
+/// An adapter was closed: if none is open there is nothing to do at the end.
+pub(crate) fn look_whether_needed() {
+    let mut helping = helping();
+    if import::find_in_ours(|_| Some(())).is_some() {
+        return;
+    }
+    let Some(Helping { helper, thread, .. }) = helping.take_if(|helping| helping.life.goes_on())
+    else {
+        return;
+    };
+    let step = *helper.step();
+    // What it was asked for may never be over.
+    if step == Step::Idle {
+        helper.go_to(Step::Dismissed);
+        // It is about to end, without a panic.
+        let _ = thread.join();
+    }
+}
+
+impl Helper {
+    fn step(&self) -> MutexGuard<'_, Step> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn go_to(&self, step: Step) {
+        *self.step() = step;
+        self.changed.notify_all();
+    }
+
+    /// What its thread does.
+    fn help(&self) {
+        let asked = self.changed.wait_while(self.step(), |step| *step == Step::Idle);
+        if *asked.unwrap_or_else(PoisonError::into_inner) == Step::Dismissed {
+            return;
+        }
+        let (recorded, words) = end();
+        self.go_to(Step::Ended { waits: !recorded.is_empty() || !words.is_empty() });
+        drop(words);
+        await_partings(&recorded);
+        recorded.iter().for_each(Context::catch_up);
+        self.go_to(Step::Over);
+    }
+
+    /// Waits while it is at this step, but no longer than [`AT_MOST`]: whoever ends may hold a lock
+    /// that it needs, and a peer may be gone. Says where it is then.
+    fn wait_while(&self, at: Step) -> Step {
+        let waited = self.changed.wait_timeout_while(self.step(), AT_MOST, |step| *step == at);
+        let (step, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        *step
+    }
 }
 
 /// There is a recording of which more is to be told if it lacks something.
 pub(crate) fn expect_recordings() {
     RECORDED.store(Life::now().number(), Ordering::Relaxed);
 }
-
-/// In which process `watch` was called last.
-static LAST: AtomicU32 = AtomicU32::new(NONE);
 
 /// In which process a recording was begun last.
 static RECORDED: AtomicU32 = AtomicU32::new(NONE);
@@ -43,44 +136,44 @@ static RECORDED: AtomicU32 = AtomicU32::new(NONE);
 const NONE: u32 = u32::MAX;
 
 extern "C" fn at_exit() {
-    let now = Life::now().number();
-    if LAST.load(Ordering::Relaxed) != now {
+    let helping = match HELPING.try_lock() {
+        Ok(helping) => helping,
+        Err(TryLockError::Poisoned(helping)) => helping.into_inner(),
+        // An adapter is being opened or closed.
+        Err(TryLockError::WouldBlock) => return,
+    };
+    let Some(Helping { helper, life, .. }) = &*helping else { return };
+    if !life.goes_on() {
         return;
     }
-    match in_time(end) {
-        // Their answers belong into the files. Who does not answer is not waited for.
-        Some(recorded) if !recorded.is_empty() => {
-            in_time(move || await_partings(&recorded));
+    helper.go_to(Step::Asked);
+    match helper.wait_while(Step::Asked) {
+        // Answers belong into the files. Who does not answer is not waited for.
+        step @ Step::Ended { waits: true } => {
+            helper.wait_while(step);
         }
-        None if RECORDED.load(Ordering::Relaxed) == now => say(NOT_IN_TIME.to_owned()),
+        Step::Asked if RECORDED.load(Ordering::Relaxed) == life.number() => {
+            say_without_waiting(NOT_IN_TIME);
+        }
         _ => {}
     }
 }
 
-/// Does all but wait for peers; says which adapters are recorded.
-fn end() -> Vec<Context> {
+/// Does all but wait for peers; says which adapters are recorded, and what is still with sockets.
+fn end() -> (Vec<Context>, LastWords) {
     let recorded = import::recorded();
     // First of all: where the rest finds a lock held, their own threads may still do it.
     recorded.iter().filter_map(Context::recorder).for_each(|recorder| recorder.write_at_once());
-    part_from_all();
+    let words = part_from_all();
     stories::of_all();
     recorded.iter().for_each(Context::catch_up);
-    recorded
+    (recorded, words)
 }
 
 fn await_partings(of: &[Context]) {
     while of.iter().any(|context| context.partings() != 0) {
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Does it, but waits no longer than [`AT_MOST`]: whoever ends may hold a lock that it needs. Says
-/// what came of it if it was done in time.
-fn in_time<R: Send + 'static>(what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
-    let (done, wait) = mpsc::channel();
-    // Without a thread to be had it is not done.
-    thread::Builder::new().spawn(move || done.send(what())).ok()?;
-    wait.recv_timeout(AT_MOST).ok()
 }
 
 /// How long a process that ends takes for it, and again for the answers of peers.
@@ -91,17 +184,17 @@ const NOT_IN_TIME: &str = "roxe: the process ended while an adapter was in use: 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[test]
     fn who_ends_with_a_lock_in_hand_ends() {
-        static LOCK: Mutex<u32> = Mutex::new(0);
-        let count = || *LOCK.lock().expect("nobody panicked") += 1;
-        assert_eq!(in_time(count), Some(()));
-        let held = LOCK.lock().expect("nobody panicked");
-        assert_eq!(in_time(count), None);
-        assert_eq!(*held, 1);
+        let helper = Helper { step: Mutex::new(Step::Idle), changed: Condvar::new() };
+        helper.go_to(Step::Asked);
+        // Nobody does it.
+        assert!(helper.wait_while(Step::Asked) == Step::Asked);
+        thread::scope(|scope| {
+            scope.spawn(|| helper.go_to(Step::Over));
+            assert!(helper.wait_while(Step::Asked) == Step::Over);
+        });
     }
 }

@@ -30,6 +30,9 @@ struct Stories {
 
 static STORIES: Mutex<Option<Stories>> = Mutex::new(None);
 
+/// Of so many peers it is told: behind them nobody reads on.
+const MOST_OF_PEERS: usize = 1000;
+
 /// Opens the file, if somebody wants to know.
 pub(crate) fn begin() {
     static ONCE: Once = Once::new();
@@ -86,14 +89,22 @@ pub(crate) fn watch(name: &str, context: &Context) {
         let Some(sentence) = of_obstacle(peer, obstacle, interface.as_deref()) else { return };
         let line = format!("{name}: {sentence}");
         let Some(Stories { file, of_peers, .. }) = &mut *stories() else { return };
+        if !is_news(of_peers, &line) {
+            return;
+        }
         // What is still waited for is told at once, and did not fail.
         if obstacle == Obstacle::Unanswered {
             say(format!("roxe: {line}\n"));
-        } else if of_peers.insert(line.clone()) {
+        } else {
             // Who wants to know has gone, then.
             let _ = writeln!(file, "{line}");
         }
     });
+}
+
+/// Whether it is told: once, and not without end.
+fn is_news(told: &mut BTreeSet<String>, line: &str) -> bool {
+    told.len() < MOST_OF_PEERS && told.insert(line.to_owned())
 }
 
 fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) -> Option<String> {
@@ -244,6 +255,15 @@ pub(crate) fn of_end(session: &Session, pair: &QueuePair) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_met_again_and_again_is_told_once_and_not_of_everybody() {
+        let mut told = BTreeSet::new();
+        assert!(is_news(&mut told, "a"));
+        assert!(!is_news(&mut told, "a"));
+        let news = (0..2000).filter(|number| is_news(&mut told, &number.to_string()));
+        assert_eq!(news.count(), MOST_OF_PEERS - 1);
+    }
 
     #[test]
     fn what_stands_between_a_program_and_its_peer_has_a_sentence() {

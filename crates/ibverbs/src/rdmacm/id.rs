@@ -14,7 +14,6 @@ use roxe_verbs::Gid;
 use roxe_verbs::cm::{CmId, CmIdKey, CmOptions, PortSpace};
 
 use crate::errno::{self, Done};
-use crate::exit;
 use crate::layout::{IBV_QPT_RC, IBV_QPT_UD, ibv_qp_init_attr};
 use crate::rdmacm::adapter::Adapter;
 use crate::rdmacm::address;
@@ -22,7 +21,7 @@ use crate::rdmacm::event::{Channel, give_back};
 use crate::rdmacm::layout::{
     RDMA_PS_IB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
 };
-use crate::rdmacm::sockets;
+use crate::rdmacm::sockets::{self, LastWords};
 use crate::session::Life;
 
 /// An identifier.
@@ -150,8 +149,8 @@ fn living() -> MutexGuard<'static, BTreeSet<usize>> {
 
 /// A process that ends with identifiers left, as perftest's servers do, parts from its peers, who
 /// may wait for that: behind a card the kernel does it.
-pub(crate) fn part_from_all() {
-    sockets::part_from_all();
+pub(crate) fn part_from_all() -> LastWords {
+    let words = sockets::part_from_all();
     for &id in &*living() {
         let id = ptr::with_exposed_provenance::<Id>(id);
         // SAFETY: it is in the list, which stays locked.
@@ -161,6 +160,7 @@ pub(crate) fn part_from_all() {
             drop(ends);
         }
     }
+    words
 }
 
 impl Id {
@@ -178,7 +178,6 @@ impl Id {
             RDMA_PS_IB => PortSpace::Ib,
             _ => return Err(libc::EPROTONOSUPPORT),
         };
-        exit::watch();
         let waits = channel.is_null();
         let channel = if waits { Channel::make()? } else { channel };
         // SAFETY: all of it being zero is a value that it may have.

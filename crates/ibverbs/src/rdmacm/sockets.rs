@@ -24,7 +24,6 @@ use libc::{sockaddr, socklen_t};
 use roxe_verbs::sockets::{Bell, How, Patience, Socket, SocketError, Stream, StreamListener};
 
 use crate::errno::{self, Done};
-use crate::exit;
 use crate::rdmacm::adapter::{self, Adapter};
 use crate::rdmacm::address;
 use crate::rdmacm::connect::MOST_WAITING;
@@ -305,7 +304,6 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Done<c_int> {
     if adapter::all().is_empty() {
         return Err(libc::ENODEV);
     }
-    exit::watch();
     let settings = Settings::new(
         if flags & libc::SOCK_NONBLOCK != 0 { libc::O_NONBLOCK } else { 0 },
         if flags & libc::SOCK_CLOEXEC != 0 { libc::FD_CLOEXEC } else { 0 },
@@ -393,18 +391,34 @@ fn close(number: c_int) -> Done {
     Ok(())
 }
 
-/// The process ends.
-pub(crate) fn part_from_all() {
+/// Streams whose peers are told that they end: dropped, they are waited for.
+pub(crate) struct LastWords(Vec<Arc<Stream>>);
+
+impl LastWords {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The process ends. All peers are told before any is waited for, and whoever still uses a socket.
+pub(crate) fn part_from_all() -> LastWords {
     let all = mem::take(&mut *ALL.write().unwrap_or_else(PoisonError::into_inner));
+    let mut streams = Vec::new();
     for socket in all.into_values() {
         if !socket.life.goes_on() {
             // It is the parent's, which still uses it.
             mem::forget(socket);
             continue;
         }
-        let role = mem::replace(&mut *socket.role(), Role::Bare(None));
-        drop(role);
+        match mem::replace(&mut *socket.role(), Role::Bare(None)) {
+            Role::Stream(stream) => {
+                let _ = stream.shutdown(How::Both, Patience::None);
+                streams.push(stream);
+            }
+            role => drop(role),
+        }
     }
+    LastWords(streams)
 }
 
 pub(crate) unsafe extern "C" fn rgetpeername(

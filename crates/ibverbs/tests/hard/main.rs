@@ -365,6 +365,31 @@ fn who_asks_where_no_adapter_is_is_told_what_is_meant() {
     assert!(is_asking, "it has given up");
 }
 
+/// Nor does it end a program that asks for an adapter that is not there.
+#[test]
+fn what_is_told_where_nothing_can_be_written_is_lost() {
+    let program = Program::new("untold", include_str!("busy.c"));
+    for devices in ["udp:", "xdp:no-such"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+        let ended = program.command(devices).stderr(full).status().expect("it runs");
+        assert_eq!(ended.code(), Some(1), "{devices}");
+    }
+}
+
+#[test]
+fn who_ends_in_the_handler_of_a_signal_takes_no_memory() {
+    let said = Program::new("handler", include_str!("handler.c")).run("udp:127.0.10.31");
+    assert_eq!(said, "ends\n");
+}
+
+#[test]
+fn a_socket_at_which_a_thread_waits_parts_from_its_peer_at_the_end() {
+    let source = format!("{}{}", include_str!("sockets.h"), include_str!("reads_on.c"));
+    let program = Program::new("reads_on", &source);
+    let mut command = program.command("host:127.0.10.32");
+    assert_eq!(printed(&command.arg("127.0.10.32").output().expect("it runs")), "0, 0\n");
+}
+
 /// A disk that is full, by way of a limit for files.
 #[test]
 fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {
