@@ -648,6 +648,9 @@ pub(crate) struct RunArguments {
     /// Become the program, as a child of this process
     #[arg(long, hide = true)]
     pub(crate) begun_by: Option<u32>,
+    /// Hand on to the program what AF_XDP takes
+    #[arg(long, hide = true, requires = "begun_by")]
+    pub(crate) hand_on: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
