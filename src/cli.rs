@@ -621,8 +621,9 @@ pub(crate) struct DoctorArguments {
 ///
 /// The program gets our libibverbs.so.1 by LD_LIBRARY_PATH, its adapters by ROXE_DEVICES, and,
 /// where this may be done (as root), a view of /dev/infiniband and /sys/class/infiniband that
-/// nobody else has. Signals go to the program. When it fails, a sentence is said for each of its
-/// queue pairs that ended badly.
+/// nobody else has. What AF_XDP takes comes from root, or from capabilities of the file `roxe`,
+/// which are handed on where a device is `xdp:` or `auto:` (docs/library.md). Signals go to the
+/// program. When it fails, a sentence is said for each of its queue pairs that ended badly.
 ///
 /// Exit status: that of the program, or 128 and the signal that ended it; 2 a usage error; 3 a
 /// library, an interface or the program is missing.
@@ -648,6 +649,9 @@ pub(crate) struct RunArguments {
     /// Become the program, as a child of this process
     #[arg(long, hide = true)]
     pub(crate) begun_by: Option<u32>,
+    /// Hand on to the program what AF_XDP takes
+    #[arg(long, hide = true, requires = "begun_by")]
+    pub(crate) hand_on: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,

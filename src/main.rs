@@ -33,12 +33,16 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::cli::{Arguments, Command};
 use crate::outcome::{Outcome, complain, is_closed_pipe};
 use crate::perf::arguments::perftest;
 
 fn main() -> ExitCode {
+    // What the kernel says in /proc of a program with capabilities of its file is root's to read,
+    // until the program says that it has no secrets.
+    let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
     match Arguments::try_parse().map_or_else(instead, |arguments| run(&arguments.command)) {
         Ok(outcome) => outcome.into(),
         Err(error) if error.downcast_ref().is_some_and(is_closed_pipe) => Outcome::Right.into(),

@@ -2,6 +2,7 @@
 //! programs look for in the file system.
 
 mod program;
+mod rights;
 mod view;
 
 use std::fs::File;
@@ -34,7 +35,7 @@ use crate::outcome::{Outcome, complain};
 pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
     let (program, rest) = arguments.program.split_first().expect("clap asks for one");
     if let Some(parent) = arguments.begun_by {
-        return program::become_it(parent, program, rest);
+        return program::become_it(parent, arguments.hand_on, program, rest);
     }
     let entries = match devices(arguments) {
         Ok(entries) => entries,
@@ -64,7 +65,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<Outcome> {
     }
     // Only root may, and most programs do without.
     let _ = view::make(&entries);
-    let mut command = program::begin(program, rest);
+    // Who has nothing to give up has given it up.
+    let _ = rights::give_up();
+    let wants = entries.iter().any(|entry| entry.device.port.may_be_af_xdp());
+    let mut command = program::begin(wants, program, rest);
     command.env("ROXE_DEVICES", in_variable(&entries));
     let stories = if arguments.quiet { None } else { nameless("roxe-stories") };
     if let Some(stories) = &stories {

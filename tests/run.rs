@@ -1,5 +1,8 @@
 //! `roxe run` from outside. The library itself is tried in `crates/ibverbs`.
 
+#[path = "../crates/net/tests/namespace/mod.rs"]
+mod namespace;
+
 use std::fs;
 use std::io::Read as _;
 use std::net::UdpSocket;
@@ -10,7 +13,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use namespace::{Cable, is_root};
+use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::CapabilitySet;
 
 /// The program, with a library beside it: `cargo test -p roxe` alone builds none.
 struct Installed(PathBuf);
@@ -31,10 +37,41 @@ impl Installed {
         self
     }
 
+    /// With the library that a build of the workspace has made beside the program. If there is
+    /// none, says so.
+    fn with_built_library(self) -> Option<Self> {
+        let built = Path::new(env!("CARGO_BIN_EXE_roxe")).with_file_name("lib/libibverbs.so.1");
+        if !built.exists() {
+            eprintln!("skipped: needs the library; cargo build -p roxe-ibverbs");
+            return None;
+        }
+        fs::copy(built, self.0.join("lib/roxe/libibverbs.so.1")).expect("there is room");
+        Some(self)
+    }
+
+    /// Gives the program capabilities, as `setcap …+ep` does. Says whether that works: only root
+    /// may, and not in every file system.
+    fn give(&self, rights: CapabilitySet) -> bool {
+        // vfs_cap_data of linux/capability.h: VFS_CAP_REVISION_2 and VFS_CAP_FLAGS_EFFECTIVE, then
+        // permitted and inheritable, 32 bits at a time.
+        let [low, high] = [rights.bits() as u32, (rights.bits() >> 32) as u32];
+        let words = [0x0200_0001, low, 0, high, 0];
+        let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        let program = self.0.join("bin/roxe");
+        setxattr(program, "security.capability", &value, XattrFlags::empty()).is_ok()
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.0.join("bin/roxe"));
         command.arg("run").args(arguments).stdin(Stdio::null());
         command.env_remove("LD_LIBRARY_PATH").env_remove("ROXE_DEVICES");
+        command
+    }
+
+    /// The same as a user without rights.
+    fn nobodys(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(arguments);
+        command.uid(65_534).gid(65_534);
         command
     }
 
@@ -241,20 +278,106 @@ fn who_will_not_see_our_library_is_named() {
     assert!(complaint.contains("/other: it gets other rights when it is started"), "{complaint}");
 }
 
+/// What AF_XDP takes.
+const RIGHTS: CapabilitySet = CapabilitySet::NET_ADMIN
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::IPC_LOCK);
+
 /// The loader takes variables from a program that gets capabilities, as `roxe` itself may. Only
 /// root can give it any.
 #[test]
 fn with_capabilities_of_its_own_the_program_gets_the_library_all_the_same() {
     let roxe = Installed::new("capable").with_library();
-    let mut give = Command::new("setcap");
-    give.arg("cap_net_raw+ep").arg(roxe.0.join("bin/roxe"));
-    if !give.output().is_ok_and(|output| output.status.success()) {
+    if !roxe.give(CapabilitySet::NET_RAW) {
         return;
     }
-    let asks = ["-d", "udp:127.0.0.7", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"];
-    let output = roxe.command(&asks).uid(65_534).gid(65_534).output().expect("roxe runs");
-    let said = text(&output.stdout).trim();
-    assert!(Path::new(said).join("libibverbs.so.1").exists(), "{output:?}");
+    let asks = "echo $LD_LIBRARY_PATH; cat $ROXE_STORIES && echo and stories";
+    let mut command = roxe.nobodys(&["-d", "udp:127.0.0.7", "--", "sh", "-c", asks]);
+    let output = command.env("LD_LIBRARY_PATH", "/theirs").output().expect("roxe runs");
+    let (path, rest) = text(&output.stdout).split_once('\n').expect("a line");
+    let library = path.strip_suffix(":/theirs").expect("the user's own come after");
+    assert!(Path::new(library).join("libibverbs.so.1").exists(), "{output:?}");
+    assert_eq!(rest, "and stories\n", "{output:?}");
+}
+
+/// Which rights a program has that is run by a roxe with these.
+fn rights(roxe: &Installed, devices: &str) -> Vec<String> {
+    let asks = ["-d", devices, "--", "grep", "^Cap[IPEA]", "/proc/self/status"];
+    let output = roxe.nobodys(&asks).output().expect("roxe runs");
+    let lines = text(&output.stdout).lines().map(|line| line.replace('\t', " "));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 4, "{output:?}");
+    lines
+}
+
+fn all_four(rights: CapabilitySet) -> Vec<String> {
+    let names = ["CapInh", "CapPrm", "CapEff", "CapAmb"];
+    names.map(|name| format!("{name}: {:016x}", rights.bits())).into()
+}
+
+#[test]
+fn what_af_xdp_takes_is_handed_on_where_an_adapter_may_want_it() {
+    let roxe = Installed::new("rights").with_library();
+    if !roxe.give(RIGHTS | CapabilitySet::KILL) {
+        return;
+    }
+    for devices in ["xdp:eth1", "auto:eth1", "udp:127.0.0.7;xdp:eth1"] {
+        assert_eq!(rights(&roxe, devices), all_four(RIGHTS), "{devices}");
+    }
+    for devices in ["udp:127.0.0.7", "host:127.0.0.7", "memory:x"] {
+        assert_eq!(rights(&roxe, devices), all_four(CapabilitySet::empty()), "{devices}");
+    }
+    // It has no more to give than it got.
+    assert!(roxe.give(CapabilitySet::NET_RAW));
+    assert_eq!(rights(&roxe, "xdp:eth1"), all_four(CapabilitySet::NET_RAW));
+}
+
+/// A user without rights, a `roxe` with some, two hosts.
+#[test]
+fn with_capabilities_of_roxe_anybody_runs_programs_on_af_xdp() {
+    if !is_root() {
+        return;
+    }
+    let Some(roxe) = Installed::new("anybody").with_built_library() else { return };
+    let cable = Cable::new(1500);
+    let run =
+        |arguments: &[&str]| cable.a.run(|| roxe.nobodys(arguments).output()).expect("roxe runs");
+    let info = ["-d", "xdp:va", "--", "ibv_devinfo"];
+    let refused = run(&info);
+    assert!(text(&refused.stderr).contains("+ep $(command -v roxe)`, "), "{refused:?}");
+    if !roxe.give(RIGHTS) {
+        return;
+    }
+    let output = run(&info);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("PORT_ACTIVE"), "{output:?}");
+
+    let server = ["-d", "xdp:va", "--", "ibv_rc_pingpong", "-c", "-g", "0"];
+    let mut server = cable
+        .a
+        .run(|| roxe.nobodys(&server).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn())
+        .expect("roxe runs");
+    // 18515 is 4853 of the table, and 0A who listens.
+    let listens = || {
+        let tables = ["tcp", "tcp6"].map(|it| format!("/proc/thread-self/net/{it}"));
+        let has = |table: String| {
+            let table = fs::read_to_string(table).unwrap_or_default();
+            table.lines().any(|line| line.contains(":4853 ") && line.contains(" 0A "))
+        };
+        tables.into_iter().any(has)
+    };
+    eventually(|| cable.a.run(listens) || server.try_wait().is_ok_and(|ended| ended.is_some()));
+    let client = ["-d", "xdp:vb", "--", "ibv_rc_pingpong", "-c", "-g", "0", "192.0.2.1"];
+    let client = cable.b.run(|| roxe.nobodys(&client).output()).expect("roxe runs");
+    if !client.status.success() {
+        let _ = server.kill();
+    }
+    let server = server.wait_with_output().expect("it ends");
+    for output in [&client, &server] {
+        assert!(output.status.success(), "{client:?}\n{server:?}");
+        assert!(text(&output.stdout).contains("1000 iters in"), "{output:?}");
+    }
 }
 
 #[test]

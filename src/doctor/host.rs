@@ -143,8 +143,9 @@ fn privileges(status: &str) -> Check {
         format!("AF_XDP is not allowed: {} missing", missing.join(", ")),
     )
     .advise(
-        "run as root, or `setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep PROGRAM`; \
-             a UDP socket needs none",
+        "run as root, or `setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep \
+             $(command -v roxe)`, for its commands and for what `roxe run` starts; a UDP socket \
+             needs none",
     )
 }
 

@@ -212,10 +212,10 @@ const LARGEST_LINEAR: u32 = 3498;
 
 #[cfg(not(feature = "af_xdp"))]
 fn xdp(_: &Interface, _: &[Interface]) -> Vec<Check> {
-    vec![
-        Check::new(Level::Warning, "AF_XDP", "this program was built without it")
-            .advise("build it with cargo feature `af_xdp`"),
-    ]
+    vec![Check::new(Level::Warning, "AF_XDP", "this program was built without it").advise(
+        "`cargo build --release -p roxe -p roxe-ibverbs` builds it with AF_XDP, and the \
+                 library of `roxe run` (docs/library.md)",
+    )]
 }
 
 /// Hosts that were asked for their MAC and did not answer.

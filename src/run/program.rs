@@ -19,14 +19,19 @@ use rustix::process::{
     Pid, Signal, getegid, getgid, getppid, getuid, set_parent_process_death_signal,
 };
 
+use super::rights;
 use crate::outcome::{Outcome, complain};
 
 /// A command that begins the program by way of this one, which sees to it that the program does
 /// not outlive us: the kernel tells only the process that asks, and only of a parent that it still
 /// has.
-pub(super) fn begin(program: &OsStr, arguments: &[OsString]) -> Command {
+///
+/// It hands on to the program what AF_XDP takes, if it shall.
+pub(super) fn begin(hands_on: bool, program: &OsStr, arguments: &[OsString]) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg("run").args(["--begun-by", &id().to_string(), "--"]).arg(program).args(arguments);
+    command.arg("run").args(["--begun-by", &id().to_string()]);
+    command.args(hands_on.then_some("--hand-on")).arg("--").arg(program).args(arguments);
+    command.envs(rights::hidden_variables());
     command
 }
 
@@ -35,16 +40,29 @@ pub(super) fn begin(program: &OsStr, arguments: &[OsString]) -> Command {
 ///
 /// The libraries are named here and not to the command that comes here: of a `roxe` with
 /// capabilities the loader would take them out.
-pub(super) fn become_it(parent: u32, program: &OsStr, arguments: &[OsString]) -> Result<Outcome> {
+pub(super) fn become_it(
+    parent: u32,
+    hands_on: bool,
+    program: &OsStr,
+    arguments: &[OsString],
+) -> Result<Outcome> {
     // Where it cannot be asked for, the program runs all the same.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
     if getppid() != parent {
         return Ok(Outcome::Lacking); // It died before we could ask.
     }
+    if hands_on {
+        // Where it fails, the library says what it lacks.
+        let _ = rights::hand_on();
+    }
+    let hidden = rights::hidden_variables();
     let mut command = Command::new(program);
     if let Some(libraries) = libraries()? {
-        command.env(LIBRARY_PATH, before(libraries, env::var_os(LIBRARY_PATH)));
+        let is_path = |(name, _): &&(OsString, OsString)| name == LIBRARY_PATH;
+        let theirs = hidden.iter().find(is_path).map(|(_, value)| value.clone());
+        command.envs(hidden);
+        command.env(LIBRARY_PATH, before(libraries, theirs.or_else(|| env::var_os(LIBRARY_PATH))));
     }
     let error = command.args(arguments).exec();
     complain(format_args!("{}: {error}", program.to_string_lossy()));
@@ -92,7 +110,7 @@ impl fmt::Display for Deaf {
             Self::Privileged => {
                 "it gets other rights when it is started (setuid, setgid or capabilities), so \
                  that the loader hides our libraries from it: start it as the user whose rights \
-                 it gets"
+                 it gets, or take capabilities from it (`setcap -r`) and give them to `roxe`"
             }
         })
     }

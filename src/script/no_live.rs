@@ -10,7 +10,10 @@ pub(super) enum Peer {}
 
 impl Peer {
     pub(super) fn reach(_: &str, _: &ScriptArguments) -> Result<Self, Outcome> {
-        complain("--peer needs the cargo feature af_xdp, which this build does not have");
+        complain(
+            "--peer takes AF_XDP, without which this program was built: `cargo build --release -p \
+             roxe` (docs/library.md)",
+        );
         Err(Outcome::Lacking)
     }
 

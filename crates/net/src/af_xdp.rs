@@ -16,7 +16,8 @@
 //! sees on which VLAN a frame came.
 //!
 //! It takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and locked memory for the frames (CAP_IPC_LOCK,
-//! or `ulimit -l`): 16 MiB by default.
+//! or `ulimit -l`): 16 MiB by default. No others: the XDP program is one that the kernel's verifier
+//! takes without CAP_PERFMON.
 //!
 //! # Counters
 //!

@@ -762,6 +762,16 @@ fn missing_capabilities_are_named() {
             AfXdp::open("va", settings()).err().expect("it is not allowed").to_string()
         })
     };
+    let enough = CapabilitySet::BPF
+        | CapabilitySet::IPC_LOCK
+        | CapabilitySet::NET_ADMIN
+        | CapabilitySet::NET_RAW;
+    cable.a.run(|| {
+        let mut sets = capabilities(None).expect("they can be read");
+        sets.effective &= enough;
+        set_capabilities(None, sets).expect("they can be given up");
+        AfXdp::open("va", settings()).expect("what the messages name is enough");
+    });
     let program = without(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN);
     assert!(program.ends_with("missing is CAP_BPF and CAP_NET_ADMIN"), "{program}");
     let socket = without(CapabilitySet::NET_RAW);

@@ -85,6 +85,18 @@ pub enum PortString {
     Memory(String),
 }
 
+impl PortString {
+    /// Whether an adapter there is one on AF_XDP, or would be where that is allowed.
+    pub const fn may_be_af_xdp(&self) -> bool {
+        match self {
+            #[cfg(feature = "af_xdp")]
+            Self::Xdp(..) => true,
+            Self::Auto(_) => cfg!(feature = "af_xdp"),
+            Self::Udp(..) | Self::Host(_) | Self::Memory(_) => false,
+        }
+    }
+}
+
 /// What is wrong with a device string.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("device `{device}`: {what}")]
@@ -357,7 +369,10 @@ fn own(options: &mut Options<'_>) -> Result<roxe_net::owned::Own, Wrong> {
 
 #[cfg(not(feature = "af_xdp"))]
 fn xdp(_: &str, _: &mut Options<'_>) -> Result<PortString, Wrong> {
-    Err("this program was built without AF_XDP (cargo feature `af_xdp`)".to_owned().into())
+    let what = "this program was built without AF_XDP (cargo feature `af_xdp`): `cargo build \
+                --release -p roxe -p roxe-ibverbs` builds `roxe` and its library with it \
+                (docs/library.md)";
+    Err(what.to_owned().into())
 }
 
 /// Keys and values that nobody has asked for yet.

@@ -54,7 +54,9 @@ pub enum OpenError {
     /// The process lacks capabilities.
     #[error(
         "not allowed to {what}: run as root, or `setcap \
-         cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep PROGRAM`; missing is {missing}"
+         cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep $(command -v roxe)`, which is for \
+         roxe's commands and for programs of C by `roxe run`; one of Rust takes it on its own \
+         file; missing is {missing}"
     )]
     NoPrivilege {
         /// What was refused.

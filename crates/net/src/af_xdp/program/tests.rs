@@ -1,3 +1,8 @@
+use std::panic::resume_unwind;
+use std::thread;
+
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
 use super::*;
 use crate::af_xdp::find;
 use crate::af_xdp::namespace::{Cable, is_root};
@@ -74,11 +79,23 @@ fn frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
+/// As the verifier lets a process have it that has no more rights than the program takes.
 #[test]
 fn every_verdict() {
     if !is_root() {
         return;
     }
+    // Capabilities are those of a thread, and this one ends.
+    let limited = thread::spawn(|| {
+        let mut sets = capabilities(None).expect("they can be read");
+        sets.effective &= CapabilitySet::BPF | CapabilitySet::NET_ADMIN;
+        set_capabilities(None, sets).expect("they can be given up");
+        verdicts();
+    });
+    limited.join().unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+fn verdicts() {
     for takes_frags in [true, false] {
         let (mut storage, mut unused) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         let loaded = if takes_frags {
