@@ -22,7 +22,7 @@ use crate::layout::{
     IBV_WC_WITH_INV, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
     ibv_poll_cq_attr, ibv_wc,
 };
-use crate::session::{Acknowledged, Object, Session, Use, Users, waits};
+use crate::session::{Acknowledged, Object, Session, Use, Users, Waits, waits};
 use crate::signals;
 use crate::stories;
 
@@ -327,8 +327,9 @@ unsafe fn destroy(cq: *mut ibv_cq) -> Done {
         ours.queue = None;
         let [told, told_async] =
             [&ours.told, &ours.told_async].map(|told| told.load(Ordering::Relaxed));
-        Cq::of_completions(cq).wait_for(told);
-        Cq::acknowledged(cq).wait_for(told_async);
+        let waits = |for_call| Waits { call: "ibv_destroy_cq", for_call };
+        Cq::of_completions(cq).wait_for(told, waits("ibv_ack_cq_events"));
+        Cq::acknowledged(cq).wait_for(told_async, waits("ibv_ack_async_event"));
         drop(Cq::take(cq));
     }
     Ok(())

@@ -21,7 +21,7 @@ use crate::layout::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp,
     ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
-use crate::session::{Acknowledged, Object, Session, Use, Users};
+use crate::session::{Acknowledged, Object, Session, Use, Users, Waits};
 use crate::shared_receive::Srq;
 use crate::stories;
 use crate::work_ex::{self, Batch};
@@ -257,7 +257,8 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Done {
             stories::of_end(session, &pair);
         }
         let told = ours.told_async.load(Ordering::Relaxed);
-        Qp::acknowledged(qp).wait_for(told);
+        let waits = Waits { call: "ibv_destroy_qp", for_call: "ibv_ack_async_event" };
+        Qp::acknowledged(qp).wait_for(told, waits);
         drop(Qp::take(qp));
     }
     Ok(())

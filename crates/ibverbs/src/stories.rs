@@ -18,7 +18,7 @@ use crate::device::say;
 use crate::import;
 use crate::layout::{ibv_ah_attr, ibv_context, ibv_qp};
 use crate::queue_pair;
-use crate::session::Session;
+use crate::session::{Session, Waits};
 
 /// What is told, and of whom it was.
 struct Stories {
@@ -76,6 +76,18 @@ pub(crate) fn of_what_is_missing(sentence: &str) {
     }
 }
 
+/// A call waits for events that the program has not given back, perhaps for ever.
+pub(crate) fn of_wait(waits: &Waits, events: u32) {
+    begin();
+    if stories().is_some() {
+        let Waits { call, for_call } = waits;
+        let events = if events == 1 { "1 event".to_owned() } else { format!("{events} events") };
+        say(format!(
+            "roxe: {call} waits for {for_call}: the program has not acknowledged {events}\n"
+        ));
+    }
+}
+
 /// From now on it is told what stands between programs on an adapter and their peers.
 pub(crate) fn watch(name: &str, context: &Context) {
     if stories().is_none() {
@@ -110,8 +122,8 @@ fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) ->
         ),
         Obstacle::NoNeighbor => format!("no neighbour answers for {ip}{}", in_front("on")),
         Obstacle::Unanswered => format!(
-            "{peer} has not answered yet, still asking: rdma_cm wants the address of the server's \
-             adapter (its `-d`), not where TCP meets"
+            "{peer} has not answered yet, still asking: is the server's program running, on the \
+             adapter with this address? (rdma_cm wants the adapter's, its `-d`, not where TCP meets)"
         ),
         Obstacle::Silent => format!("no adapter answered at {peer}"),
         Obstacle::Refused(reason) => {

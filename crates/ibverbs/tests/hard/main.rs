@@ -357,10 +357,31 @@ fn who_asks_where_no_adapter_is_is_told_what_is_meant() {
     child.kill().and_then(|()| child.wait()).expect("it is ours");
     heard.expect("it is text");
     let expected = "roxe: roxe0: 127.9.9.9:7174 has not answered yet, still asking: \
-                    rdma_cm wants the address of the server's adapter (its `-d`), \
-                    not where TCP meets\n";
+                    is the server's program running, on the adapter with this address? \
+                    (rdma_cm wants the adapter's, its `-d`, not where TCP meets)\n";
     assert_eq!(line, expected);
     assert!(is_asking, "it has given up");
+}
+
+#[test]
+fn who_waits_for_events_that_are_not_given_back_is_told_so() {
+    let events = concat!(include_str!("events.h"), include_str!("forgets.c"));
+    let program = Program::new("forgets", events);
+    let mut command = program.command("udp:127.0.10.50");
+    command.arg("127.0.10.50").env("ROXE_STORIES", "/dev/null").stdin(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let complains = child.stderr.take().map(BufReader::new).expect("it is piped");
+    let mut lines: Vec<_> = complains.lines().take(3).map(|line| line.expect("text")).collect();
+    lines.sort();
+    let has = "the program has not acknowledged";
+    let expected = [
+        format!("roxe: ibv_destroy_cq waits for ibv_ack_cq_events: {has} 2 events"),
+        format!("roxe: ibv_destroy_qp waits for ibv_ack_async_event: {has} 1 event"),
+        format!("roxe: rdma_destroy_id waits for rdma_ack_cm_event: {has} 1 event"),
+    ];
+    assert_eq!(lines, expected);
+    drop(child.stdin.take());
+    assert_eq!(printed(&child.wait_with_output().expect("it runs")), "destroyed\n");
 }
 
 /// A disk that is full, by way of a limit for files.
