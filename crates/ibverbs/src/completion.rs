@@ -213,7 +213,6 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
     };
     if wanted.comp_mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0
         || wanted.comp_vector >= VECTORS.cast_unsigned()
-        || wanted.cqe == 0
     {
         return Err(libc::EINVAL);
     }
@@ -225,7 +224,11 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
         // SAFETY: the caller promises it.
         false => Some(unsafe { Channel::of(wanted.channel)? }),
     };
-    let depth = depth_for(session.context()?, wanted.cqe);
+    // No queue at all is no depth.
+    let depth = match wanted.cqe {
+        0 => 0,
+        wanted => depth_for(session.context()?, wanted),
+    };
     let queue = match &channel {
         None => session.context()?.create_cq(depth),
         Some(channel) => {
@@ -233,7 +236,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
             session.context()?.create_cq_on(channel, depth)
         }
     };
-    let queue = queue.map_err(errno::of)?;
+    let queue = queue.map_err(stories::refused(session, "ibv_create_cq"))?;
     let id = queue.id().0;
     let single = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0;
     let asked = |flag: u32| wanted.wc_flags & u64::from(flag) != 0;

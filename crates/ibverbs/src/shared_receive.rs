@@ -12,6 +12,7 @@ use crate::layout::{
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use crate::session::{Acknowledged, Object, Session, Use, Users, Waits};
+use crate::stories;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -102,7 +103,7 @@ unsafe fn create(
         (domain, Session::of(context)?, context)
     };
     let made = domain.domain()?.create_srq(wanted.max_wr, wanted.max_sge);
-    let queue = made.map_err(errno::of)?;
+    let queue = made.map_err(stories::refused(session, "ibv_create_srq"))?;
     let id = queue.id().0;
     let public = ibv_srq {
         context,

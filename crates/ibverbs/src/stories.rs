@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -11,10 +12,12 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use roxe_verbs::cm::{Obstacle, RejectReason, SidrStatus};
 use roxe_verbs::{
-    AddressError, Completion, CompletionStatus, Context, Error, QpState, QueuePair, VerbError,
+    AddressError, Completion, CompletionStatus, Context, Error, PostError, QpState, QueuePair,
+    VerbError,
 };
 
 use crate::device::say;
+use crate::errno;
 use crate::import;
 use crate::layout::{ibv_ah_attr, ibv_context, ibv_qp};
 use crate::queue_pair;
@@ -23,9 +26,20 @@ use crate::session::{Session, Waits};
 /// What is told, and of whom it was.
 struct Stories {
     file: File,
-    told: BTreeSet<(usize, u32)>,
-    /// Of peers that are not reached: programs try again and again.
-    of_peers: BTreeSet<String>,
+    /// The queue pairs whose end is told of, and those of which a call was refused, by its name.
+    told: BTreeSet<(usize, u32, &'static str)>,
+    /// Lines that programs would cause again and again.
+    lines: BTreeSet<String>,
+}
+
+impl Stories {
+    /// Tells it once.
+    fn tell_once(&mut self, line: String) {
+        if self.lines.insert(line.clone()) {
+            // Who wants to know has gone, then.
+            let _ = writeln!(self.file, "{line}");
+        }
+    }
 }
 
 static STORIES: Mutex<Option<Stories>> = Mutex::new(None);
@@ -38,11 +52,8 @@ pub(crate) fn begin() {
             return;
         };
         let opened = OpenOptions::new().append(true).open(path);
-        *stories() = opened.ok().map(|file| Stories {
-            file,
-            told: BTreeSet::new(),
-            of_peers: BTreeSet::new(),
-        });
+        *stories() =
+            opened.ok().map(|file| Stories { file, told: BTreeSet::new(), lines: BTreeSet::new() });
     });
 }
 
@@ -70,9 +81,8 @@ fn stories() -> std::sync::MutexGuard<'static, Option<Stories>> {
 /// A program asks for what is not there, and will go no further.
 pub(crate) fn of_what_is_missing(sentence: &str) {
     begin();
-    if let Some(Stories { file, .. }) = &mut *stories() {
-        // Who wants to know has gone, then.
-        let _ = writeln!(file, "{sentence}");
+    if let Some(stories) = &mut *stories() {
+        stories.tell_once(sentence.to_owned());
     }
 }
 
@@ -82,9 +92,8 @@ pub(crate) fn of_wait(waits: &Waits, events: u32) {
     if stories().is_some() {
         let Waits { call, for_call } = waits;
         let events = if events == 1 { "1 event".to_owned() } else { format!("{events} events") };
-        say(format!(
-            "roxe: {call} waits for {for_call}: the program has not acknowledged {events}\n"
-        ));
+        let has_not = "the program has not acknowledged";
+        say(format!("roxe: {call} waits for {for_call}: {has_not} {events}\n"));
     }
 }
 
@@ -97,13 +106,12 @@ pub(crate) fn watch(name: &str, context: &Context) {
     context.on_obstacle(move |peer, obstacle| {
         let Some(sentence) = of_obstacle(peer, obstacle, interface.as_deref()) else { return };
         let line = format!("{name}: {sentence}");
-        let Some(Stories { file, of_peers, .. }) = &mut *stories() else { return };
+        let Some(stories) = &mut *stories() else { return };
         // What is still waited for is told at once, and did not fail.
         if obstacle == Obstacle::Unanswered {
             say(format!("roxe: {line}\n"));
-        } else if of_peers.insert(line.clone()) {
-            // Who wants to know has gone, then.
-            let _ = writeln!(file, "{line}");
+        } else {
+            stories.tell_once(line);
         }
     });
 }
@@ -122,8 +130,8 @@ fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) ->
         ),
         Obstacle::NoNeighbor => format!("no neighbour answers for {ip}{}", in_front("on")),
         Obstacle::Unanswered => format!(
-            "{peer} has not answered yet, still asking: is the server's program running, on the \
-             adapter with this address? (rdma_cm wants the adapter's, its `-d`, not where TCP meets)"
+            "{peer} has not answered yet, still asking: is the server's program running, on the adapter \
+             with this address? (rdma_cm wants the adapter's, its `-d`, not where TCP meets)"
         ),
         Obstacle::Silent => format!("no adapter answered at {peer}"),
         Obstacle::Refused(reason) => {
@@ -170,14 +178,22 @@ pub(crate) unsafe fn of_parting(qp: *mut ibv_qp) {
     if works == Some(true)
         && let Some(Stories { told, .. }) = &mut *stories()
     {
-        told.insert((ptr::from_ref(session).addr(), qpn));
+        told.insert((ptr::from_ref(session).addr(), qpn, ITS_LIFE));
     }
 }
 
 /// The story of a queue pair, once.
 fn tell(session: &Session, qpn: u32, sentence: &str) {
+    tell_of(session, qpn, ITS_LIFE, sentence);
+}
+
+/// What is told of a queue pair that is not about one call.
+const ITS_LIFE: &str = "";
+
+/// What is told of a queue pair about a call, once.
+fn tell_of(session: &Session, qpn: u32, call: &'static str, sentence: &str) {
     if let Some(Stories { file, told, .. }) = &mut *stories()
-        && told.insert((ptr::from_ref(session).addr(), qpn))
+        && told.insert((ptr::from_ref(session).addr(), qpn, call))
     {
         let name = session.device.name();
         // Who wants to know has gone, then.
@@ -225,9 +241,12 @@ pub(crate) unsafe fn of_address(context: *mut ibv_context, attr: &ibv_ah_attr, q
 /// # Safety
 /// The context is open.
 pub(crate) unsafe fn of_step(context: *mut ibv_context, qpn: u32, to: QpState, error: &Error) {
+    if stories().is_none() {
+        return;
+    }
     // SAFETY: the caller promises it.
     let Ok(session) = (unsafe { Session::of(context) }) else { return };
-    let mut sentence = format!("ibv_modify_qp to {to}: {error}");
+    let mut sentence = format!("ibv_modify_qp to {to}: {}", with_range(session, error));
     if let Error::Verb(VerbError::Address(AddressError::NoSuchGid(_))) = error
         && let Ok(context) = session.context()
     {
@@ -236,6 +255,75 @@ pub(crate) unsafe fn of_step(context: *mut ibv_context, qpn: u32, to: QpState, e
         sentence += &format!(", but {}", there.join(", "));
     }
     tell(session, qpn, &sentence);
+}
+
+/// A queue pair may not go to a state, with a value that no adapter has.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn of_value(context: *mut ibv_context, qpn: u32, to: QpState, sentence: &str) {
+    // SAFETY: the caller promises it.
+    if let Ok(session) = unsafe { Session::of(context) } {
+        tell(session, qpn, &format!("ibv_modify_qp to {to}: {sentence}"));
+    }
+}
+
+/// A queue pair does not take a request, for another reason than that it has no room for it now.
+///
+/// # Safety
+/// The context is open.
+#[cold]
+pub(crate) unsafe fn of_post(
+    context: *mut ibv_context,
+    qpn: u32,
+    call: &'static str,
+    reason: Option<PostError>,
+) {
+    if stories().is_none() {
+        return;
+    }
+    // SAFETY: the caller promises it.
+    let Ok(session) = (unsafe { Session::of(context) }) else { return };
+    let state = queue_pair::look(session, qpn, |pair| pair.query().state);
+    let state = state.map_or(String::new(), |state| format!(" in state {state}"));
+    let reason = reason.map_or_else(|| NO_SUCH_REQUEST.to_owned(), |reason| reason.to_string());
+    tell_of(session, qpn, call, &format!("{call}{state}: {reason}"));
+}
+
+const NO_SUCH_REQUEST: &str = "its opcode, its number of scatter/gather elements, or its inline \
+                               data are more than any queue pair takes";
+
+/// What a call that makes something was refused for, and errno of it.
+pub(crate) fn refused(session: &Session, call: &str) -> impl FnOnce(Error) -> c_int {
+    move |error| {
+        if let Some(stories) = &mut *stories() {
+            let name = session.device.name();
+            stories.tell_once(format!("{name}: {call}: {}", with_range(session, &error)));
+        }
+        errno::of(error)
+    }
+}
+
+/// An error, and between what a value may be.
+fn with_range(session: &Session, error: &Error) -> String {
+    let limits = session.context().map(Context::query_device);
+    match (error, limits) {
+        (Error::Verb(VerbError::Invalid(what)), Ok(limits)) => {
+            let (least, most) = match *what {
+                "max_send_wr" | "max_recv_wr" => (0, limits.max_qp_wr),
+                "max_send_sge" | "max_recv_sge" => (0, limits.max_sge),
+                "max_inline_data" => (0, limits.max_inline_data),
+                "max_rd_atomic" => (0, limits.max_qp_init_rd_atom.into()),
+                "max_dest_rd_atomic" => (0, limits.max_qp_rd_atom.into()),
+                "cqe" => (1, limits.max_cqe),
+                "max_wr" => (1, limits.max_srq_wr),
+                "max_sge" => (0, limits.max_srq_sge),
+                _ => return error.to_string(),
+            };
+            format!("{error}: {least} to {most} are possible")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// What is told of no queue pair.

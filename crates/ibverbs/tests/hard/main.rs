@@ -302,10 +302,53 @@ fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
     assert!(lines[0].starts_with("roxe0: queue pair 0x"), "{told}");
     assert!(lines[1].starts_with("roxe0: an address handle: "), "{told}");
     assert!(lines[..2].iter().all(|line| line.contains("without a GID")), "{told}");
-    assert!(lines[2].ends_with("attributes 0x80 are missing"), "{told}");
+    assert!(lines[2].ends_with(": ibv_modify_qp to rtr: attr_mask lacks IBV_QP_AV"), "{told}");
     let index = "no address has GID index 7, but 0 (::ffff:127.0.10.7)";
     assert!(lines[3].ends_with(index), "{told}");
     assert!(lines[4].starts_with("datagram sockets over RDMA (rsocket"), "{told}");
+}
+
+#[test]
+fn every_call_that_is_refused_has_its_reason() {
+    let events = concat!(include_str!("events.h"), include_str!("mistakes.c"));
+    let program = Program::new("mistakes", events);
+    let stories = program.stories();
+    let mut command = program.command("udp:127.0.10.51");
+    let output = command.env("ROXE_STORIES", &stories).output().expect("it runs");
+    let expected = "init: 22 22\n\
+                    rtr: 0 22 22\n\
+                    sends: 0 0 22 22 0 0 0 22 22 0 0 0 22 22\n\
+                    receives: 22\n\
+                    made: 0 0 0 0 0 0\n\
+                    bound: -1 1 -1 1\n";
+    assert_eq!(printed(&output), expected);
+    let told = fs::read_to_string(&stories).expect("it is there");
+    // Without the numbers of queue pairs.
+    let lines: Vec<_> = told
+        .lines()
+        .map(|line| match line.strip_prefix("roxe0: queue pair 0x") {
+            Some(line) => line.split_once(' ').map_or(line, |(_, rest)| rest),
+            None => line,
+        })
+        .collect();
+    let segments = "2 scatter/gather elements, the queue was made for 1";
+    let expected = [
+        "ibv_modify_qp to init: port_num is 2, and there is port 1 alone",
+        "ibv_modify_qp to rtr: ah_attr.port_num is 2, and there is port 1 alone",
+        "ibv_post_send in state rtr: the queue pair's state takes no such request",
+        &format!("ibv_post_send in state rts: {segments}"),
+        "ibv_post_send in state rts: its opcode, its number of scatter/gather elements, or its \
+         inline data are more than any queue pair takes",
+        &format!("ibv_post_recv in state rts: {segments}"),
+        "roxe0: ibv_create_qp: max_send_wr is out of range: 0 to 32768 are possible",
+        "roxe0: ibv_create_qp: max_recv_sge is out of range: 0 to 32 are possible",
+        "roxe0: ibv_create_cq: cqe is out of range: 1 to 4194303 are possible",
+        "roxe0: ibv_create_srq: max_wr is out of range: 1 to 65536 are possible",
+        "roxe0: ibv_reg_mr: remote write and atomic need local write",
+        "127.9.9.9 is the address of no adapter: roxe0 has 127.0.10.51",
+        "127.9.9.8 is the address of no adapter: roxe0 has 127.0.10.51",
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]
