@@ -13,7 +13,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use roxe_verbs::cm::{Obstacle, RejectReason, SidrStatus};
 use roxe_verbs::{
     AddressError, Completion, CompletionStatus, Context, Error, PostError, QpState, QueuePair,
-    VerbError,
+    Stalled, Unready, VerbError,
 };
 
 use crate::device::say;
@@ -103,6 +103,8 @@ pub(crate) fn watch(name: &str, context: &Context) {
         return;
     }
     let (name, interface) = (name.to_owned(), context.interface().map(str::to_owned));
+    let its_name = name.clone();
+    context.on_stalled(move |stalled| of_stalled(&its_name, stalled));
     context.on_obstacle(move |peer, obstacle| {
         let Some(sentence) = of_obstacle(peer, obstacle, interface.as_deref()) else { return };
         let line = format!("{name}: {sentence}");
@@ -114,6 +116,27 @@ pub(crate) fn watch(name: &str, context: &Context) {
             stories.tell_once(line);
         }
     });
+}
+
+/// What is still asked for is told at once, and did not fail.
+fn of_stalled(name: &str, stalled: Stalled) {
+    let Stalled { qpn, peer, peer_address, side } = stalled;
+    let at = peer_address.map_or(String::new(), |address| format!("{address}, "));
+    let peer = format!("{at}queue pair 0x{:x}", peer.get());
+    let sentence = match side {
+        Unready::Peer => format!(
+            "its peer, {peer}, says \"receiver not ready\" for seconds: it posts no receives (or \
+             none to its SRQ); it is asked for ever, as rnr_retry is 7"
+        ),
+        Unready::Own => format!(
+            "its peer, {peer}, sends for seconds what finds no receive: post some (ibv_post_recv)"
+        ),
+        Unready::OwnShared => format!(
+            "its peer, {peer}, sends for seconds what finds no receive: post some to the SRQ \
+             (ibv_post_srq_recv)"
+        ),
+    };
+    say(format!("roxe: {name}: queue pair 0x{:x}: {sentence}\n", qpn.get()));
 }
 
 fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) -> Option<String> {
@@ -130,8 +153,9 @@ fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) ->
         ),
         Obstacle::NoNeighbor => format!("no neighbour answers for {ip}{}", in_front("on")),
         Obstacle::Unanswered => format!(
-            "{peer} has not answered yet, still asking: is the server's program running, on the adapter \
-             with this address? (rdma_cm wants the adapter's, its `-d`, not where TCP meets)"
+            "{peer} has not answered yet, still asking: is the server's program running, on the \
+             adapter with this address? (rdma_cm wants the adapter's, its `-d`, not where TCP \
+             meets)"
         ),
         Obstacle::Silent => format!("no adapter answered at {peer}"),
         Obstacle::Refused(reason) => {

@@ -427,6 +427,38 @@ fn who_waits_for_events_that_are_not_given_back_is_told_so() {
     assert_eq!(printed(&child.wait_with_output().expect("it runs")), "destroyed\n");
 }
 
+#[test]
+fn both_sides_of_a_connection_without_receives_are_told_so() {
+    let program = Program::new("unready", include_str!("unready.c"));
+    let mut command = program.command("udp:127.0.10.52");
+    command.env("ROXE_STORIES", "/dev/null").stdin(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut says = child.stdout.take().map(BufReader::new).expect("it is piped");
+    let mut numbers = String::new();
+    says.read_line(&mut numbers).expect("it is text");
+    let (sends, takes) = numbers.trim().split_once(' ').expect("two numbers");
+    let complains = child.stderr.take().map(BufReader::new).expect("it is piped");
+    let mut lines: Vec<_> = complains.lines().take(2).map(|line| line.expect("text")).collect();
+    lines.sort_by_key(|line| !line.contains("receiver not ready"));
+    let expected = [
+        format!(
+            "roxe: roxe0: queue pair {sends}: its peer, 127.0.10.52, queue pair {takes}, says \
+             \"receiver not ready\" for seconds: it posts no receives (or none to its SRQ); it is \
+             asked for ever, as rnr_retry is 7"
+        ),
+        format!(
+            "roxe: roxe0: queue pair {takes}: its peer, 127.0.10.52, queue pair {sends}, sends \
+             for seconds what finds no receive: post some (ibv_post_recv)"
+        ),
+    ];
+    assert_eq!(lines, expected);
+    drop(child.stdin.take());
+    let mut rest = String::new();
+    says.read_line(&mut rest).expect("it is text");
+    assert_eq!(rest, "sent: 0 0\n");
+    printed(&child.wait_with_output().expect("it runs"));
+}
+
 /// A disk that is full, by way of a limit for files.
 #[test]
 fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {
