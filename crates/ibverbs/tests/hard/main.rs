@@ -459,6 +459,17 @@ fn both_sides_of_a_connection_without_receives_are_told_so() {
     printed(&child.wait_with_output().expect("it runs"));
 }
 
+#[test]
+fn a_child_that_opens_what_its_parent_has_open_is_told_so() {
+    let program = Program::new("forked_open", include_str!("forked_open.c"));
+    let output = program.command("udp:127.0.10.53").output().expect("it runs");
+    assert_eq!(printed(&output), "0 in the child\n");
+    let line = "roxe: roxe0: the process that forked this one has it open, and so UDP port 4791 on \
+                127.0.10.53: open it behind the fork, give the child another adapter, or let both \
+                be `host:127.0.10.53`\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), line.repeat(2));
+}
+
 /// A disk that is full, by way of a limit for files.
 #[test]
 fn a_recording_that_cannot_go_on_is_told_of_and_the_program_goes_on() {
