@@ -272,7 +272,7 @@ impl fmt::Display for ModifyError {
         match self {
             Self::NoSuchTransition { from, to } => write!(f, "no step from {from} to {to}"),
             Self::Missing(mask) => write!(f, "attr_mask lacks {mask}"),
-            Self::NotAllowed(mask) => write!(f, "attr_mask has {mask}, which do not belong there"),
+            Self::NotAllowed(mask) => write!(f, "attr_mask has {mask}, which has no place there"),
             Self::WrongCurrentState => f.write_str("cur_qp_state is not the present state"),
             Self::Value(attribute) => write!(f, "the value of {attribute} is out of range"),
             Self::NoSuchQueuePair => f.write_str("no such queue pair"),
