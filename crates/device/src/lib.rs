@@ -25,6 +25,7 @@ pub mod key;
 pub mod limits;
 pub mod memory;
 pub mod multicast;
+mod not_ready;
 pub mod path;
 pub mod protection_domain;
 pub mod queue_pair_numbers;
@@ -46,6 +47,7 @@ pub use device::{
 };
 pub use host_memory::{HostMemory, HostRegion, MemoryGone, VecMemory};
 pub use limits::Limits;
+pub use not_ready::{NotReady, Unready};
 pub use resources::Resources;
 pub use story::QueuePairStory;
 pub use verbs::{QueuePairInfo, ReceiveQueueInfo, VerbError};

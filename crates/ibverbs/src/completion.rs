@@ -22,7 +22,7 @@ use crate::layout::{
     IBV_WC_WITH_INV, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
     ibv_poll_cq_attr, ibv_wc,
 };
-use crate::session::{Acknowledged, Object, Session, Use, Users, waits};
+use crate::session::{Acknowledged, Object, Session, Use, Users, Waits, waits};
 use crate::signals;
 use crate::stories;
 
@@ -213,7 +213,6 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
     };
     if wanted.comp_mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0
         || wanted.comp_vector >= VECTORS.cast_unsigned()
-        || wanted.cqe == 0
     {
         return Err(libc::EINVAL);
     }
@@ -225,7 +224,11 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
         // SAFETY: the caller promises it.
         false => Some(unsafe { Channel::of(wanted.channel)? }),
     };
-    let depth = depth_for(session.context()?, wanted.cqe);
+    // No queue at all is no depth.
+    let depth = match wanted.cqe {
+        0 => 0,
+        wanted => depth_for(session.context()?, wanted),
+    };
     let queue = match &channel {
         None => session.context()?.create_cq(depth),
         Some(channel) => {
@@ -233,7 +236,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &ibv_cq_init_attr_ex) -> Don
             session.context()?.create_cq_on(channel, depth)
         }
     };
-    let queue = queue.map_err(errno::of)?;
+    let queue = queue.map_err(stories::refused(session, "ibv_create_cq"))?;
     let id = queue.id().0;
     let single = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0;
     let asked = |flag: u32| wanted.wc_flags & u64::from(flag) != 0;
@@ -327,8 +330,9 @@ unsafe fn destroy(cq: *mut ibv_cq) -> Done {
         ours.queue = None;
         let [told, told_async] =
             [&ours.told, &ours.told_async].map(|told| told.load(Ordering::Relaxed));
-        Cq::of_completions(cq).wait_for(told);
-        Cq::acknowledged(cq).wait_for(told_async);
+        let waits = |for_call| Waits { call: "ibv_destroy_cq", for_call };
+        Cq::of_completions(cq).wait_for(told, waits("ibv_ack_cq_events"));
+        Cq::acknowledged(cq).wait_for(told_async, waits("ibv_ack_async_event"));
         drop(Cq::take(cq));
     }
     Ok(())

@@ -5,12 +5,14 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io::{self, Write as _};
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::{env, mem, ptr, thread};
 
 use roxe_verbs::cm::Will;
-use roxe_verbs::{Context, DeviceEntry, devices};
+use roxe_verbs::udp::OpenError;
+use roxe_verbs::{Context, DeviceEntry, Error, devices};
 
 use crate::errno::{self, Done};
 use crate::layout::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_context, ibv_device};
@@ -39,6 +41,8 @@ unsafe impl Send for Device {}
 struct Open {
     context: Option<(Context, Life)>,
     sessions: usize,
+    /// It was open when this process was forked.
+    inherited: bool,
 }
 
 impl Device {
@@ -73,14 +77,20 @@ impl Device {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.context.as_ref().is_some_and(|(_, life)| !life.goes_on()) {
             // What a process that forked has open is not for us to close.
-            mem::forget(mem::take(&mut *open));
+            mem::forget(mem::replace(&mut *open, Open { inherited: true, ..Open::default() }));
         }
         let shared = match &open.context {
             Some((context, _)) => context.clone(),
             None => {
                 let opened = without_signals(|| self.entry.open());
                 let context = opened.map_err(|error| {
-                    say(format!("roxe: {}: {error}\n", self.name()));
+                    let why = match error {
+                        Error::OpenUdp(OpenError::PortInUse { address }) if open.inherited => {
+                            of_parent(address)
+                        }
+                        _ => error.to_string(),
+                    };
+                    say(format!("roxe: {}: {why}\n", self.name()));
                     error.errno()
                 })?;
                 self.watch_recording(&context);
@@ -152,6 +162,14 @@ impl Device {
         };
         all().iter().find(is_there)
     }
+}
+
+/// Why a child cannot open what was open when it was forked.
+fn of_parent(address: IpAddr) -> String {
+    format!(
+        "the process that forked this one has it open, and so UDP port 4791 on {address}: open it \
+         behind the fork, give the child another adapter, or let both be `host:{address}`"
+    )
 }
 
 /// All there are.

@@ -15,6 +15,7 @@ use crate::layout::{
     ibv_context, ibv_mr, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_sge,
 };
 use crate::session::{Object, Session, Use};
+use crate::stories;
 
 /// A memory region.
 #[repr(C)]
@@ -72,8 +73,10 @@ unsafe fn register(
     // SAFETY: the program registers its memory, and has made the domain.
     unsafe {
         let domain = Pd::of(pd)?;
-        let region = domain.domain()?.register_program(range, wanted).map_err(errno::of)?;
         let context = (*pd).context;
+        let session = Session::of(context)?;
+        let region = domain.domain()?.register_program(range, wanted);
+        let region = region.map_err(stories::refused(session, "ibv_reg_mr"))?;
         let public = ibv_mr {
             context,
             pd,
@@ -83,7 +86,6 @@ unsafe fn register(
             lkey: region.l_key().0,
             rkey: region.r_key().0,
         };
-        let session = Session::of(context)?;
         let domain = Some(domain.users.one_more());
         let mr = Mr { public, region: Some(region), access, domain }.publish(session);
         (*mr).public.handle = session.number_of(mr);

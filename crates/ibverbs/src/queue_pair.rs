@@ -21,7 +21,7 @@ use crate::layout::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp,
     ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
-use crate::session::{Acknowledged, Object, Session, Use, Users};
+use crate::session::{Acknowledged, Object, Session, Use, Users, Waits};
 use crate::shared_receive::Srq;
 use crate::stories;
 use crate::work_ex::{self, Batch};
@@ -185,7 +185,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &mut ibv_qp_init_attr_ex) ->
     if let Some(shared) = shared {
         builder = builder.srq(shared);
     }
-    let pair = builder.build().map_err(errno::of)?;
+    let pair = builder.build().map_err(stories::refused(session, "ibv_create_qp"))?;
     let qpn = pair.qpn().get();
 
     // SAFETY: all of it being zero is a value that it may have.
@@ -257,7 +257,8 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Done {
             stories::of_end(session, &pair);
         }
         let told = ours.told_async.load(Ordering::Relaxed);
-        Qp::acknowledged(qp).wait_for(told);
+        let waits = Waits { call: "ibv_destroy_qp", for_call: "ibv_ack_async_event" };
+        Qp::acknowledged(qp).wait_for(told, waits);
         drop(Qp::take(qp));
     }
     Ok(())
@@ -289,32 +290,48 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mut mask: c_uint) -> Done<QpState> {
         mask &= !IBV_QP_EN_SQD_ASYNC_NOTIFY;
     }
     let given = AttributeMask::from_bits(mask & !IBV_QP_STATE);
+    let refuse = |sentence: String| {
+        // SAFETY: the context of an object that is there is open.
+        unsafe { stories::of_value(qp.context(), pair.qpn().get(), to, &sentence) };
+        libc::EINVAL
+    };
+    let no_such = |what: &str, value: u32| refuse(format!("{what} {value} is none that there is"));
     let mut values = now.attributes;
     if given.contains(A::CurState) {
         values.cur_state = state(attr.cur_qp_state)?;
     }
     if given.contains(A::AccessFlags) {
         let known = attr.qp_access_flags & !IBV_ACCESS_OPTIONAL_RANGE;
-        values.access = AccessFlags::from_bits(known).ok_or(libc::EINVAL)?;
+        values.access = AccessFlags::from_bits(known).ok_or_else(|| {
+            refuse(format!("qp_access_flags 0x{known:x} has a flag that is none"))
+        })?;
     }
     if given.contains(A::PkeyIndex) {
         if attr.pkey_index != 0 {
-            return Err(libc::EINVAL);
+            let index = attr.pkey_index;
+            return Err(refuse(format!("pkey_index is {index}, and there is P_Key 0 alone")));
         }
         values.p_key = PKey::DEFAULT;
     }
     if given.contains(A::Port) && attr.port_num != 1 {
-        return Err(libc::EINVAL);
+        return Err(refuse(format!("port_num is {}, and there is {ONE_PORT}", attr.port_num)));
+    }
+    if given.contains(A::Av) && attr.ah_attr.is_global != 0 && attr.ah_attr.port_num != 1 {
+        let port = attr.ah_attr.port_num;
+        return Err(refuse(format!("ah_attr.port_num is {port}, and there is {ONE_PORT}")));
     }
     if given.contains(A::PathMtu) {
         let code = u8::try_from(attr.path_mtu).ok().and_then(Mtu::from_code);
-        values.path_mtu = code.ok_or(libc::EINVAL)?;
+        let value = attr.path_mtu.cast_unsigned();
+        values.path_mtu = code.ok_or_else(|| no_such("path_mtu", value))?;
     }
     if given.contains(A::Timeout) {
-        values.timeout = AckTimeout::new(attr.timeout).ok_or(libc::EINVAL)?;
+        values.timeout =
+            AckTimeout::new(attr.timeout).ok_or_else(|| no_such("timeout", attr.timeout.into()))?;
     }
     if given.contains(A::MinRnrTimer) {
-        values.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer).ok_or(libc::EINVAL)?;
+        values.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer)
+            .ok_or_else(|| no_such("min_rnr_timer", attr.min_rnr_timer.into()))?;
     }
     values.q_key = if given.contains(A::Qkey) { QKey(attr.qkey) } else { values.q_key };
     take(given, A::DestQpn, &mut values.dest_qp, Qpn::new(attr.dest_qp_num));
@@ -341,6 +358,8 @@ fn modify(qp: &Qp, attr: &ibv_qp_attr, mut mask: c_uint) -> Done<QpState> {
     *path = if to == QpState::Reset { None } else { vector.or(*path) };
     Ok(to)
 }
+
+const ONE_PORT: &str = "port 1 alone";
 
 /// Bytes of inline data that every queue pair takes, as the least of usual adapters.
 const INLINE_ANYWAY: u32 = 64;

@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use roxe_verbs::{AsyncEvents, Context};
 
@@ -22,6 +23,7 @@ use crate::errno::Done;
 use crate::layout::{ibv_context, verbs_context, verbs_context_of_today};
 use crate::queue_pair::Qp;
 use crate::shared_receive::Srq;
+use crate::stories;
 
 /// An open adapter.
 #[repr(C)]
@@ -339,20 +341,48 @@ impl Acknowledged {
         }
     }
 
-    /// Waits until it has given back all that it was given.
+    /// Has a call wait until the program has given back all that it was given; what takes long is
+    /// told of, once.
     ///
     /// # Safety
     /// The object is there.
-    pub(crate) unsafe fn wait_for(&self, given: u32) {
-        // SAFETY: the caller promises it.
+    pub(crate) unsafe fn wait_for(&self, given: u32, waits: Waits) {
+        // SAFETY: the caller promises it, and the clock writes to what is ours.
         unsafe {
+            let mut until: libc::timespec = std::mem::zeroed();
+            libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
+            until.tv_sec += Waits::PATIENCE.as_secs().cast_signed();
             libc::pthread_mutex_lock(self.mutex);
-            while AtomicU32::from_ptr(self.completed).load(Ordering::Relaxed) != given {
-                libc::pthread_cond_wait(self.cond, self.mutex);
+            let left =
+                || given.wrapping_sub(AtomicU32::from_ptr(self.completed).load(Ordering::Relaxed));
+            let mut is_told = false;
+            while left() != 0 {
+                if is_told {
+                    libc::pthread_cond_wait(self.cond, self.mutex);
+                } else if libc::pthread_cond_timedwait(self.cond, self.mutex, &raw const until)
+                    == libc::ETIMEDOUT
+                    && left() != 0
+                {
+                    stories::of_wait(&waits, left());
+                    is_told = true;
+                }
             }
             libc::pthread_mutex_unlock(self.mutex);
         }
     }
+}
+
+/// A call that waits for events to be given back.
+pub(crate) struct Waits {
+    /// Its name.
+    pub(crate) call: &'static str,
+    /// The call that gives them back.
+    pub(crate) for_call: &'static str,
+}
+
+impl Waits {
+    /// Who takes longer than this has probably forgotten to give them back.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 }
 
 /// Whether whoever reads from a descriptor wants to wait: the program says so on the descriptor.

@@ -11,7 +11,8 @@ use crate::layout::{
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
     ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::session::{Acknowledged, Object, Session, Use, Users};
+use crate::session::{Acknowledged, Object, Session, Use, Users, Waits};
+use crate::stories;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -102,7 +103,7 @@ unsafe fn create(
         (domain, Session::of(context)?, context)
     };
     let made = domain.domain()?.create_srq(wanted.max_wr, wanted.max_sge);
-    let queue = made.map_err(errno::of)?;
+    let queue = made.map_err(stories::refused(session, "ibv_create_srq"))?;
     let id = queue.id().0;
     let public = ibv_srq {
         context,
@@ -176,7 +177,8 @@ unsafe fn destroy(srq: *mut ibv_srq) -> Done {
         Session::of(ours.public.context)?.objects().shared_receives.remove(&ours.public.handle);
         ours.queue = None;
         let told = ours.told_async.load(Ordering::Relaxed);
-        Srq::acknowledged(srq).wait_for(told);
+        let waits = Waits { call: "ibv_destroy_srq", for_call: "ibv_ack_async_event" };
+        Srq::acknowledged(srq).wait_for(told, waits);
         drop(Srq::take(srq));
     }
     Ok(())

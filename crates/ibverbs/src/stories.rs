@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -11,27 +12,40 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use roxe_verbs::cm::{Obstacle, RejectReason, SidrStatus};
 use roxe_verbs::{
-    AddressError, Completion, CompletionStatus, Context, Error, QpState, QueuePair, VerbError,
+    AddressError, Completion, CompletionStatus, Context, Error, PostError, QpState, QueuePair,
+    Stalled, Unready, VerbError,
 };
 
 use crate::device::say;
+use crate::errno;
 use crate::import;
 use crate::layout::{ibv_ah_attr, ibv_context, ibv_qp};
 use crate::queue_pair;
-use crate::session::Session;
+use crate::session::{Session, Waits};
 
 /// What is told, and of whom it was.
 struct Stories {
     file: File,
-    told: BTreeSet<(usize, u32)>,
-    /// Of peers that are not reached: programs try again and again.
-    of_peers: BTreeSet<String>,
+    /// The queue pairs whose end is told of, and those of which a call was refused, by its name.
+    told: BTreeSet<(usize, u32, &'static str)>,
+    /// Lines that programs would cause again and again.
+    lines: BTreeSet<String>,
+}
+
+impl Stories {
+    /// Tells it once.
+    fn tell_once(&mut self, line: String) {
+        if is_news(&mut self.lines, &line) {
+            // Who wants to know has gone, then.
+            let _ = writeln!(self.file, "{line}");
+        }
+    }
 }
 
 static STORIES: Mutex<Option<Stories>> = Mutex::new(None);
 
-/// Of so many peers it is told: behind them nobody reads on.
-const MOST_OF_PEERS: usize = 1000;
+/// So many lines are told: behind them nobody reads on.
+const MOST_LINES: usize = 1000;
 
 /// Opens the file, if somebody wants to know.
 pub(crate) fn begin() {
@@ -41,11 +55,8 @@ pub(crate) fn begin() {
             return;
         };
         let opened = OpenOptions::new().append(true).open(path);
-        *stories() = opened.ok().map(|file| Stories {
-            file,
-            told: BTreeSet::new(),
-            of_peers: BTreeSet::new(),
-        });
+        *stories() =
+            opened.ok().map(|file| Stories { file, told: BTreeSet::new(), lines: BTreeSet::new() });
     });
 }
 
@@ -73,9 +84,19 @@ fn stories() -> std::sync::MutexGuard<'static, Option<Stories>> {
 /// A program asks for what is not there, and will go no further.
 pub(crate) fn of_what_is_missing(sentence: &str) {
     begin();
-    if let Some(Stories { file, .. }) = &mut *stories() {
-        // Who wants to know has gone, then.
-        let _ = writeln!(file, "{sentence}");
+    if let Some(stories) = &mut *stories() {
+        stories.tell_once(sentence.to_owned());
+    }
+}
+
+/// A call waits for events that the program has not given back, perhaps for ever.
+pub(crate) fn of_wait(waits: &Waits, events: u32) {
+    begin();
+    if stories().is_some() {
+        let Waits { call, for_call } = waits;
+        let events = if events == 1 { "1 event".to_owned() } else { format!("{events} events") };
+        let has_not = "the program has not acknowledged";
+        say(format!("roxe: {call} waits for {for_call}: {has_not} {events}\n"));
     }
 }
 
@@ -85,11 +106,13 @@ pub(crate) fn watch(name: &str, context: &Context) {
         return;
     }
     let (name, interface) = (name.to_owned(), context.interface().map(str::to_owned));
+    let its_name = name.clone();
+    context.on_stalled(move |stalled| of_stalled(&its_name, stalled));
     context.on_obstacle(move |peer, obstacle| {
         let Some(sentence) = of_obstacle(peer, obstacle, interface.as_deref()) else { return };
         let line = format!("{name}: {sentence}");
-        let Some(Stories { file, of_peers, .. }) = &mut *stories() else { return };
-        if !is_news(of_peers, &line) {
+        let Some(stories) = &mut *stories() else { return };
+        if !is_news(&mut stories.lines, &line) {
             return;
         }
         // What is still waited for is told at once, and did not fail.
@@ -97,14 +120,35 @@ pub(crate) fn watch(name: &str, context: &Context) {
             say(format!("roxe: {line}\n"));
         } else {
             // Who wants to know has gone, then.
-            let _ = writeln!(file, "{line}");
+            let _ = writeln!(stories.file, "{line}");
         }
     });
 }
 
 /// Whether it is told: once, and not without end.
 fn is_news(told: &mut BTreeSet<String>, line: &str) -> bool {
-    told.len() < MOST_OF_PEERS && told.insert(line.to_owned())
+    told.len() < MOST_LINES && told.insert(line.to_owned())
+}
+
+/// What is still asked for is told at once, and did not fail.
+fn of_stalled(name: &str, stalled: Stalled) {
+    let Stalled { qpn, peer, peer_address, side } = stalled;
+    let at = peer_address.map_or(String::new(), |address| format!("{address}, "));
+    let peer = format!("{at}queue pair 0x{:x}", peer.get());
+    let sentence = match side {
+        Unready::Peer => format!(
+            "its peer, {peer}, says \"receiver not ready\" for seconds: it posts no receives (or \
+             none to its SRQ); it is asked for ever, as rnr_retry is 7"
+        ),
+        Unready::Own => format!(
+            "its peer, {peer}, sends for seconds what finds no receive: post some (ibv_post_recv)"
+        ),
+        Unready::OwnShared => format!(
+            "its peer, {peer}, sends for seconds what finds no receive: post some to the SRQ \
+             (ibv_post_srq_recv)"
+        ),
+    };
+    say(format!("roxe: {name}: queue pair 0x{:x}: {sentence}\n", qpn.get()));
 }
 
 fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) -> Option<String> {
@@ -121,8 +165,9 @@ fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) ->
         ),
         Obstacle::NoNeighbor => format!("no neighbour answers for {ip}{}", in_front("on")),
         Obstacle::Unanswered => format!(
-            "{peer} has not answered yet, still asking: rdma_cm wants the address of the server's \
-             adapter (its `-d`), not where TCP meets"
+            "{peer} has not answered yet, still asking: is the server's program running, on the \
+             adapter with this address? (rdma_cm wants the adapter's, its `-d`, not where TCP \
+             meets)"
         ),
         Obstacle::Silent => format!("no adapter answered at {peer}"),
         Obstacle::Refused(reason) => {
@@ -169,14 +214,22 @@ pub(crate) unsafe fn of_parting(qp: *mut ibv_qp) {
     if works == Some(true)
         && let Some(Stories { told, .. }) = &mut *stories()
     {
-        told.insert((ptr::from_ref(session).addr(), qpn));
+        told.insert((ptr::from_ref(session).addr(), qpn, ITS_LIFE));
     }
 }
 
 /// The story of a queue pair, once.
 fn tell(session: &Session, qpn: u32, sentence: &str) {
+    tell_of(session, qpn, ITS_LIFE, sentence);
+}
+
+/// What is told of a queue pair that is not about one call.
+const ITS_LIFE: &str = "";
+
+/// What is told of a queue pair about a call, once.
+fn tell_of(session: &Session, qpn: u32, call: &'static str, sentence: &str) {
     if let Some(Stories { file, told, .. }) = &mut *stories()
-        && told.insert((ptr::from_ref(session).addr(), qpn))
+        && told.insert((ptr::from_ref(session).addr(), qpn, call))
     {
         let name = session.device.name();
         // Who wants to know has gone, then.
@@ -224,9 +277,12 @@ pub(crate) unsafe fn of_address(context: *mut ibv_context, attr: &ibv_ah_attr, q
 /// # Safety
 /// The context is open.
 pub(crate) unsafe fn of_step(context: *mut ibv_context, qpn: u32, to: QpState, error: &Error) {
+    if stories().is_none() {
+        return;
+    }
     // SAFETY: the caller promises it.
     let Ok(session) = (unsafe { Session::of(context) }) else { return };
-    let mut sentence = format!("ibv_modify_qp to {to}: {error}");
+    let mut sentence = format!("ibv_modify_qp to {to}: {}", with_range(session, error));
     if let Error::Verb(VerbError::Address(AddressError::NoSuchGid(_))) = error
         && let Ok(context) = session.context()
     {
@@ -235,6 +291,75 @@ pub(crate) unsafe fn of_step(context: *mut ibv_context, qpn: u32, to: QpState, e
         sentence += &format!(", but {}", there.join(", "));
     }
     tell(session, qpn, &sentence);
+}
+
+/// A queue pair may not go to a state, with a value that no adapter has.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn of_value(context: *mut ibv_context, qpn: u32, to: QpState, sentence: &str) {
+    // SAFETY: the caller promises it.
+    if let Ok(session) = unsafe { Session::of(context) } {
+        tell(session, qpn, &format!("ibv_modify_qp to {to}: {sentence}"));
+    }
+}
+
+/// A queue pair does not take a request, for another reason than that it has no room for it now.
+///
+/// # Safety
+/// The context is open.
+#[cold]
+pub(crate) unsafe fn of_post(
+    context: *mut ibv_context,
+    qpn: u32,
+    call: &'static str,
+    reason: Option<PostError>,
+) {
+    if stories().is_none() {
+        return;
+    }
+    // SAFETY: the caller promises it.
+    let Ok(session) = (unsafe { Session::of(context) }) else { return };
+    let state = queue_pair::look(session, qpn, |pair| pair.query().state);
+    let state = state.map_or(String::new(), |state| format!(" in state {state}"));
+    let reason = reason.map_or_else(|| NO_SUCH_REQUEST.to_owned(), |reason| reason.to_string());
+    tell_of(session, qpn, call, &format!("{call}{state}: {reason}"));
+}
+
+const NO_SUCH_REQUEST: &str = "its opcode, its number of scatter/gather elements, or its inline \
+                               data are more than any queue pair takes";
+
+/// What a call that makes something was refused for, and errno of it.
+pub(crate) fn refused(session: &Session, call: &str) -> impl FnOnce(Error) -> c_int {
+    move |error| {
+        if let Some(stories) = &mut *stories() {
+            let name = session.device.name();
+            stories.tell_once(format!("{name}: {call}: {}", with_range(session, &error)));
+        }
+        errno::of(error)
+    }
+}
+
+/// An error, and between what a value may be.
+fn with_range(session: &Session, error: &Error) -> String {
+    let limits = session.context().map(Context::query_device);
+    match (error, limits) {
+        (Error::Verb(VerbError::Invalid(what)), Ok(limits)) => {
+            let (least, most) = match *what {
+                "max_send_wr" | "max_recv_wr" => (0, limits.max_qp_wr),
+                "max_send_sge" | "max_recv_sge" => (0, limits.max_sge),
+                "max_inline_data" => (0, limits.max_inline_data),
+                "max_rd_atomic" => (0, limits.max_qp_init_rd_atom.into()),
+                "max_dest_rd_atomic" => (0, limits.max_qp_rd_atom.into()),
+                "cqe" => (1, limits.max_cqe),
+                "max_wr" => (1, limits.max_srq_wr),
+                "max_sge" => (0, limits.max_srq_sge),
+                _ => return error.to_string(),
+            };
+            format!("{error}: {least} to {most} are possible")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// What is told of no queue pair.
@@ -262,7 +387,7 @@ mod tests {
         assert!(is_news(&mut told, "a"));
         assert!(!is_news(&mut told, "a"));
         let news = (0..2000).filter(|number| is_news(&mut told, &number.to_string()));
-        assert_eq!(news.count(), MOST_OF_PEERS - 1);
+        assert_eq!(news.count(), MOST_LINES - 1);
     }
 
     #[test]

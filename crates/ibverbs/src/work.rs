@@ -21,6 +21,7 @@ use crate::memory::{binding, key_of};
 use crate::queue_pair::Qp;
 use crate::session::Object as _;
 use crate::shared_receive::Srq;
+use crate::stories;
 
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -38,11 +39,18 @@ pub(crate) unsafe extern "C" fn post_send(
                 return errno;
             }
         };
+    let mut why = None;
     let done = pair.post_sends(|post| {
         // SAFETY: the list is the program's, and there until we are done.
         while let Some(wr) = unsafe { next.as_ref() } {
+            let mut post_one = |request: &SendRequest<'_>| {
+                post(request).map_err(|reason| {
+                    why = Some(reason);
+                    errno::of_post(reason)
+                })
+            };
             // SAFETY: as above.
-            unsafe { send(wr, is_ud, &mut |request| post(request).map_err(errno::of_post)) }?;
+            unsafe { send(wr, is_ud, &mut post_one) }?;
             next = wr.next;
         }
         Ok(())
@@ -50,10 +58,30 @@ pub(crate) unsafe extern "C" fn post_send(
     match done {
         Ok(()) => 0,
         Err(errno) => {
-            // SAFETY: the program said where.
-            unsafe { *bad = next };
+            // SAFETY: the program said where, and has made the queue pair.
+            unsafe {
+                *bad = next;
+                tell_of_refusal(qp, "ibv_post_send", errno, why);
+            }
             errno
         }
+    }
+}
+
+/// A queue that is full is no mistake: programs post until it is.
+///
+/// # Safety
+/// The queue pair is there.
+#[cold]
+pub(crate) unsafe fn tell_of_refusal(
+    qp: *mut ibv_qp,
+    call: &'static str,
+    errno: c_int,
+    why: Option<PostError>,
+) {
+    if errno == libc::EINVAL {
+        // SAFETY: the caller promises it.
+        unsafe { stories::of_post((*qp).context, (*qp).qp_num, call, why) };
     }
 }
 
@@ -231,7 +259,14 @@ pub(crate) unsafe extern "C" fn post_recv(
     // SAFETY: the program has made it, and the list.
     unsafe {
         match Qp::of(qp).and_then(|ours| ours.pair()) {
-            Ok(pair) => pair.post_receives(|post| receive(first, bad, post)),
+            Ok(pair) => {
+                let mut why = None;
+                let errno = pair.post_receives(|post| receive(first, bad, post, &mut why));
+                if errno != 0 {
+                    tell_of_refusal(qp, "ibv_post_recv", errno, why);
+                }
+                errno
+            }
             Err(errno) => {
                 *bad = first;
                 errno
@@ -249,7 +284,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     unsafe {
         match Srq::of(srq) {
             Ok(Srq { queue: Some(queue), .. }) => {
-                queue.post_receives(|post| receive(first, bad, post))
+                queue.post_receives(|post| receive(first, bad, post, &mut None))
             }
             refused => {
                 *bad = first;
@@ -259,11 +294,12 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     }
 }
 
-/// Posts receives until one is refused.
+/// Posts receives until one is refused, and says why.
 unsafe fn receive(
     first: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     post: PostReceive<'_>,
+    why: &mut Option<PostError>,
 ) -> c_int {
     let mut next = first;
     // SAFETY: the list is the program's, and there until we are done.
@@ -271,7 +307,10 @@ unsafe fn receive(
         // SAFETY: as above.
         let done = unsafe { elements(wr.sg_list, wr.num_sge) }.and_then(|list| {
             let posted = with_sges(list, |sges| post(&ReceiveRequest { wr_id: wr.wr_id, sges }));
-            posted.map_err(|reason: PostError| errno::of_post(reason))
+            posted.map_err(|reason| {
+                *why = Some(reason);
+                errno::of_post(reason)
+            })
         });
         if let Err(errno) = done {
             // SAFETY: the program said where.

@@ -24,7 +24,7 @@ use crate::layout::{
 use crate::memory::{binding, key_of};
 use crate::queue_pair::Qp;
 use crate::session::Object as _;
-use crate::work::target_of;
+use crate::work::{target_of, tell_of_refusal};
 
 /// What `ibv_wr_start` and the calls behind it build.
 #[derive(Default)]
@@ -328,7 +328,12 @@ unsafe fn post(qp: *mut ibv_qp_ex) -> Done {
         }
     };
     let posted = ours.pair()?.post_all(batch.all.len(), request);
-    posted.map_err(|refused| errno::of_post(refused.reason))?;
+    posted.map_err(|refused| {
+        let errno = errno::of_post(refused.reason);
+        // SAFETY: the program has made the queue pair.
+        unsafe { tell_of_refusal(qp.cast(), "ibv_wr_complete", errno, Some(refused.reason)) };
+        errno
+    })?;
     for &(mw, key) in &batch.bound {
         // SAFETY: the program has made it. It has its new key from here on.
         unsafe { (*mw).rkey = key };

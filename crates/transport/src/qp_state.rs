@@ -127,6 +127,41 @@ pub enum Attribute {
     RateLimit = 25,
 }
 
+impl Attribute {
+    /// All of them, by their bits, with their names in `ibv_qp_attr_mask`.
+    const NAMES: [(Self, &'static str); 22] = [
+        (Self::State, "IBV_QP_STATE"),
+        (Self::CurState, "IBV_QP_CUR_STATE"),
+        (Self::EnSqdAsyncNotify, "IBV_QP_EN_SQD_ASYNC_NOTIFY"),
+        (Self::AccessFlags, "IBV_QP_ACCESS_FLAGS"),
+        (Self::PkeyIndex, "IBV_QP_PKEY_INDEX"),
+        (Self::Port, "IBV_QP_PORT"),
+        (Self::Qkey, "IBV_QP_QKEY"),
+        (Self::Av, "IBV_QP_AV"),
+        (Self::PathMtu, "IBV_QP_PATH_MTU"),
+        (Self::Timeout, "IBV_QP_TIMEOUT"),
+        (Self::RetryCnt, "IBV_QP_RETRY_CNT"),
+        (Self::RnrRetry, "IBV_QP_RNR_RETRY"),
+        (Self::RqPsn, "IBV_QP_RQ_PSN"),
+        (Self::MaxQpRdAtomic, "IBV_QP_MAX_QP_RD_ATOMIC"),
+        (Self::AltPath, "IBV_QP_ALT_PATH"),
+        (Self::MinRnrTimer, "IBV_QP_MIN_RNR_TIMER"),
+        (Self::SqPsn, "IBV_QP_SQ_PSN"),
+        (Self::MaxDestRdAtomic, "IBV_QP_MAX_DEST_RD_ATOMIC"),
+        (Self::PathMigState, "IBV_QP_PATH_MIG_STATE"),
+        (Self::Cap, "IBV_QP_CAP"),
+        (Self::DestQpn, "IBV_QP_DEST_QPN"),
+        (Self::RateLimit, "IBV_QP_RATE_LIMIT"),
+    ];
+}
+
+impl fmt::Display for Attribute {
+    /// By its name in `ibv_qp_attr_mask`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        AttributeMask::of(&[*self]).fmt(f)
+    }
+}
+
 /// A set of attributes: `attr_mask` of `ibv_modify_qp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttributeMask(u32);
@@ -179,6 +214,22 @@ impl AttributeMask {
     }
 }
 
+impl fmt::Display for AttributeMask {
+    /// By their names in `ibv_qp_attr_mask`; bits without a name as a number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        let mut nameless = *self;
+        for (attribute, name) in Attribute::NAMES {
+            if self.contains(attribute) {
+                write!(f, "{between}{name}")?;
+                nameless = nameless.without(Self::of(&[attribute]));
+                between = ", ";
+            }
+        }
+        if nameless.is_empty() { Ok(()) } else { write!(f, "{between}0x{:x}", nameless.bits()) }
+    }
+}
+
 /// A step between two states.
 #[derive(Clone, Copy, Debug)]
 pub struct Transition {
@@ -220,10 +271,10 @@ impl fmt::Display for ModifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchTransition { from, to } => write!(f, "no step from {from} to {to}"),
-            Self::Missing(mask) => write!(f, "attributes 0x{:x} are missing", mask.bits()),
-            Self::NotAllowed(mask) => write!(f, "attributes 0x{:x} do not belong", mask.bits()),
+            Self::Missing(mask) => write!(f, "attr_mask lacks {mask}"),
+            Self::NotAllowed(mask) => write!(f, "attr_mask has {mask}, which has no place there"),
             Self::WrongCurrentState => f.write_str("cur_qp_state is not the present state"),
-            Self::Value(attribute) => write!(f, "{attribute:?} is out of range"),
+            Self::Value(attribute) => write!(f, "the value of {attribute} is out of range"),
             Self::NoSuchQueuePair => f.write_str("no such queue pair"),
         }
     }
@@ -345,6 +396,15 @@ pub fn check_transition(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attributes_are_named_as_programs_name_them() {
+        let mask = AttributeMask::of(&[A::State, A::MinRnrTimer, A::RateLimit]);
+        let told = ModifyError::Missing(mask).to_string();
+        assert_eq!(told, "attr_mask lacks IBV_QP_STATE, IBV_QP_MIN_RNR_TIMER, IBV_QP_RATE_LIMIT");
+        assert_eq!(AttributeMask::from_bits(1 << 28 | 1 << 7).to_string(), "IBV_QP_AV, 0x10000000");
+        assert_eq!(AttributeMask::from_bits(1 << 28).to_string(), "0x10000000");
+    }
 
     //= 05-5.1 test
     #[test]

@@ -88,6 +88,19 @@ impl QueuePair {
         &self.attributes
     }
 
+    /// The oldest PSN that the peer has not acknowledged, or the next one to be sent.
+    pub const fn unacknowledged(&self) -> Psn {
+        self.requester.unacknowledged
+    }
+
+    /// The PSN that the peer of a reliable connection is to send next.
+    pub const fn expected(&self) -> Option<Psn> {
+        match &self.responder {
+            Responder::Rc(responder) => Some(responder.expected),
+            Responder::Uc(_) | Responder::Ud => None,
+        }
+    }
+
     /// Why it left the states in which it works; or, if it is in one of these, how a datagram's
     /// receive failed last. `None` when nothing went wrong since Reset.
     pub fn ending(&self) -> Option<&Ending> {

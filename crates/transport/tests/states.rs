@@ -99,10 +99,10 @@ fn a_refused_step_says_why() {
     let qkey = AttributeMask::of(&[A::Qkey]);
     for (error, said) in [
         (ModifyError::NoSuchTransition { from: Reset, to: Rts }, "no step from reset to rts"),
-        (ModifyError::Missing(qkey), "attributes 0x40 are missing"),
-        (ModifyError::NotAllowed(qkey), "attributes 0x40 do not belong"),
+        (ModifyError::Missing(qkey), "attr_mask lacks IBV_QP_QKEY"),
+        (ModifyError::NotAllowed(qkey), "attr_mask has IBV_QP_QKEY, which has no place there"),
         (ModifyError::WrongCurrentState, "cur_qp_state is not the present state"),
-        (ModifyError::Value(A::RqPsn), "RqPsn is out of range"),
+        (ModifyError::Value(A::RqPsn), "the value of IBV_QP_RQ_PSN is out of range"),
         (ModifyError::NoSuchQueuePair, "no such queue pair"),
     ] {
         assert_eq!(error.to_string(), said);

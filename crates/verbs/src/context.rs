@@ -31,6 +31,7 @@ use crate::opened::{Opened, wall_clock};
 use crate::protection_domain::ProtectionDomain;
 use crate::registered_memory::{Buffer, RegisteredMemory};
 use crate::resolver::{Link, Resolver};
+use crate::stalled::Stalled;
 use crate::status;
 
 /// An open adapter: `ibv_context`. Clones are the same adapter; it closes when the last one is
@@ -327,6 +328,13 @@ impl Context {
     /// not wait, nor use the adapter.
     pub fn on_obstacle(&self, tell: impl Fn(SocketAddr, Obstacle) + Send + 'static) {
         self.cm().shared().set_witness(tell);
+    }
+
+    /// Has `tell` hear of connections that have stood still for about 5 s because a side has no
+    /// receives, each once, and nobody who heard of them before. The engine's thread calls it and
+    /// goes on when it returns: it must not wait, nor use the adapter.
+    pub fn on_stalled(&self, tell: impl Fn(Stalled) + Send + 'static) {
+        self.inner.engine.set_witness(Box::new(tell));
     }
 
     /// Why other processes cannot look at the adapter (see [`status`]), if they cannot.

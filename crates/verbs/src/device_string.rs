@@ -51,6 +51,8 @@ use roxe_net::{fault, udp};
 use roxe_transport::congestion::{
     Burst, CongestionControl, NotificationPoint, Rate, UnknownControl,
 };
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::error::NO_TELEMETRY;
 
@@ -144,9 +146,23 @@ fn bracketed(text: &str) -> Option<&str> {
 
 /// What is wrong with a port that is an address or a name alone.
 fn no_port(port: &str) -> String {
-    let kind = if port.parse::<IpAddr>().is_ok() { "udp" } else { "auto" };
-    let ports = PORTS.join(", ");
-    format!("it begins with none of {ports}, and a colon: is `{kind}:{port}` meant?")
+    let none = format!("it begins with none of {}, and a colon", PORTS.join(", "));
+    if port.parse::<IpAddr>().is_ok() {
+        format!("{none}: is `udp:{port}` meant?")
+    } else if is_interface(port) {
+        format!("{none}: is `auto:{port}` meant?")
+    } else {
+        format!(
+            "{none}, and there is no interface of this name: say `auto:INTERFACE`, or \
+             `udp:ADDRESS` with an address of this host"
+        )
+    }
+}
+
+/// Whether there is an interface of this name.
+fn is_interface(name: &str) -> bool {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+    socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
 }
 
 /// What is wrong, and with which option, if it is one of them.
@@ -603,9 +619,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        for (text, meant) in [("eth0", "auto:eth0"), ("::1", "udp:::1")] {
-            let none = "it begins with none of xdp, udp, auto, host, memory, and a colon";
+        let none = "it begins with none of xdp, udp, auto, host, memory, and a colon";
+        for (text, meant) in [("lo", "auto:lo"), ("::1", "udp:::1")] {
             assert_eq!(why(text), format!("{none}: is `{meant}` meant?"));
+        }
+        let said = "there is no interface of this name: say `auto:INTERFACE`, or `udp:ADDRESS` \
+                    with an address of this host";
+        for text in ["roxe0", "mlx5_0", "longer-than-any-interface"] {
+            assert_eq!(why(text), format!("{none}, and {said}"));
         }
         assert_eq!(why("udp:[::1]"), "`[::1]`: without brackets, `udp:::1`");
         assert_eq!(why("tap:x"), "`tap` is none of xdp, udp, auto, host, memory");

@@ -32,6 +32,7 @@ use rustix::io::Errno;
 use crate::changes::{Change, Changes};
 use crate::driver::Driver;
 use crate::events::AsyncEvent;
+use crate::stalled::{Stalled, Watch};
 
 /// What the application and the engine's thread share.
 pub(crate) struct Engine {
@@ -67,7 +68,12 @@ pub(crate) struct Engine {
     gone: AtomicBool,
     /// Its name, if there is one.
     interface: Option<String>,
+    /// Who is told of connections that stand still, and what was seen of them.
+    witness: Mutex<Option<(Witness, Watch)>>,
 }
+
+/// Whom connections are told that stand still.
+pub(crate) type Witness = Box<dyn Fn(Stalled) + Send>;
 
 impl Engine {
     pub(crate) fn new(driver: Driver, active: bool, interface: Option<String>) -> io::Result<Self> {
@@ -90,7 +96,17 @@ impl Engine {
             active: AtomicBool::new(active),
             gone: AtomicBool::new(false),
             interface,
+            witness: Mutex::default(),
         })
+    }
+
+    /// From now on this one is told of connections that stand still.
+    pub(crate) fn set_witness(&self, witness: Witness) {
+        *self.witness() = Some((witness, Watch::default()));
+    }
+
+    fn witness(&self) -> MutexGuard<'_, Option<(Witness, Watch)>> {
+        self.witness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a call with the engine in hand.
@@ -441,6 +457,11 @@ impl Engine {
         }
         if gone {
             self.end(&mut driver);
+        }
+        if let Some((witness, watch)) = &mut *self.witness() {
+            let stalled = watch.look(&driver.device);
+            drop(driver);
+            stalled.into_iter().for_each(witness);
         }
     }
 

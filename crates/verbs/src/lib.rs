@@ -78,6 +78,7 @@ mod registered_memory;
 mod resolver;
 mod shared_receive_queue;
 pub mod sockets;
+mod stalled;
 pub mod status;
 
 pub use address_handle::AddressHandle;
@@ -101,13 +102,14 @@ pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{ConnectOptions, PostReceive, PostSend, QueuePair, QueuePairBuilder};
 pub use registered_memory::{Buffer, RegisteredMemory};
 pub use shared_receive_queue::SharedReceiveQueue;
+pub use stalled::Stalled;
 
 pub use roxe_device::address_handle::{AddressError, AddressVector};
 pub use roxe_device::gid_table::GidEntry;
 pub use roxe_device::memory::WindowType;
 pub use roxe_device::{
     Congestion, CqId, Limits, QueuePairInfo, QueuePairStory, ReceiveCapacity, ReceiveQueueId,
-    ReceiveQueueInfo, Resources, VerbError,
+    ReceiveQueueInfo, Resources, Unready, VerbError,
 };
 #[cfg(feature = "af_xdp")]
 pub use roxe_net::af_xdp;

@@ -11,6 +11,7 @@ use crate::domain::ibv_alloc_pd;
 use crate::errno::Done;
 use crate::layout::{ibv_context, ibv_pd};
 use crate::session::{Life, Session};
+use crate::stories;
 
 /// An adapter that is open for identifiers, as long as the process is there.
 pub(crate) struct Adapter {
@@ -74,7 +75,21 @@ pub(crate) fn of(address: IpAddr) -> Done<&'static Adapter> {
     if all.is_empty() {
         return Err(libc::ENODEV);
     }
-    all.into_iter().find(|it| it.has(address)).ok_or(libc::EADDRNOTAVAIL)
+    all.into_iter().find(|it| it.has(address)).ok_or_else(|| {
+        tell_of_stranger(address);
+        libc::EADDRNOTAVAIL
+    })
+}
+
+/// An address is asked for that no adapter has.
+pub(crate) fn tell_of_stranger(address: IpAddr) {
+    let own = |adapter: &Adapter| {
+        let addresses: Vec<_> = adapter.context.addresses().map(|own| own.to_string()).collect();
+        format!("{} has {}", adapter.context.name(), addresses.join(", "))
+    };
+    let all: Vec<_> = all().into_iter().map(own).collect();
+    let there = all.join("; ");
+    stories::of_what_is_missing(&format!("{address} is the address of no adapter: {there}"));
 }
 
 /// All, those first that packets to `destination` are likely to leave by.

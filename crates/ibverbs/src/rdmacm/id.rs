@@ -22,7 +22,8 @@ use crate::rdmacm::layout::{
     RDMA_PS_IB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_sa_path_rec, rdma_cm_id, rdma_event_channel,
 };
 use crate::rdmacm::sockets::{self, LastWords};
-use crate::session::Life;
+use crate::session::{Life, Waits};
+use crate::stories;
 
 /// An identifier.
 #[repr(C)]
@@ -252,9 +253,16 @@ impl Private {
         self.given_back.notify_all();
     }
 
-    fn wait_for_all(&self) {
+    /// Has a call wait until the program has given back all; what takes long is told of, once.
+    fn wait_for_all(&self, call: &'static str) {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.given_back.wait_while(given, |given| *given != 0));
+        let has_some = |given: &mut _| *given != 0;
+        let waited = self.given_back.wait_timeout_while(given, Waits::PATIENCE, has_some);
+        let (given, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *given != 0 {
+            stories::of_wait(&Waits { call, for_call: "rdma_ack_cm_event" }, *given);
+        }
+        drop(self.given_back.wait_while(given, has_some));
     }
 }
 
@@ -325,7 +333,7 @@ pub(crate) unsafe fn destroy(id: *mut rdma_cm_id) -> Done {
         for end in &private.state().ends {
             ids().remove(&end.cm.key());
         }
-        private.wait_for_all();
+        private.wait_for_all("rdma_destroy_id");
         living().remove(&id.addr());
         let Id { public, private } = *Box::from_raw(id.cast::<Id>());
         let waits = private.waits();
@@ -374,7 +382,7 @@ pub(crate) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
             end.cm.migrate(&to);
         }
         // Those that the program has are of the old channel.
-        private.wait_for_all();
+        private.wait_for_all("rdma_migrate_id");
         if private.waits.swap(waits, Ordering::Relaxed) {
             Channel::discard(old);
         }

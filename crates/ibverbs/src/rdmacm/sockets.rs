@@ -172,7 +172,13 @@ impl Rsocket {
     fn bound(&self, address: SocketAddr) -> Done<Socket> {
         let mut socket = of_adapters(adapter::all())?;
         let one_family = self.settings().is_of_one_family();
-        socket.bind(address, one_family).map_err(errno::of)?;
+        socket.bind(address, one_family).map_err(|error| {
+            let errno = errno::of(error);
+            if errno == libc::EADDRNOTAVAIL {
+                adapter::tell_of_stranger(address.ip());
+            }
+            errno
+        })?;
         Ok(socket)
     }
 

@@ -304,10 +304,53 @@ fn who_names_a_peer_without_a_gid_is_told_what_is_missing() {
     assert!(lines[0].starts_with("roxe0: queue pair 0x"), "{told}");
     assert!(lines[1].starts_with("roxe0: an address handle: "), "{told}");
     assert!(lines[..2].iter().all(|line| line.contains("without a GID")), "{told}");
-    assert!(lines[2].ends_with("attributes 0x80 are missing"), "{told}");
+    assert!(lines[2].ends_with(": ibv_modify_qp to rtr: attr_mask lacks IBV_QP_AV"), "{told}");
     let index = "no address has GID index 7, but 0 (::ffff:127.0.10.7)";
     assert!(lines[3].ends_with(index), "{told}");
     assert!(lines[4].starts_with("datagram sockets over RDMA (rsocket"), "{told}");
+}
+
+#[test]
+fn every_call_that_is_refused_has_its_reason() {
+    let events = concat!(include_str!("events.h"), include_str!("mistakes.c"));
+    let program = Program::new("mistakes", events);
+    let stories = program.stories();
+    let mut command = program.command("udp:127.0.10.51");
+    let output = command.env("ROXE_STORIES", &stories).output().expect("it runs");
+    let expected = "init: 22 22\n\
+                    rtr: 0 22 22\n\
+                    sends: 0 0 22 22 0 0 0 22 22 0 0 0 22 22\n\
+                    receives: 22\n\
+                    made: 0 0 0 0 0 0\n\
+                    bound: -1 1 -1 1\n";
+    assert_eq!(printed(&output), expected);
+    let told = fs::read_to_string(&stories).expect("it is there");
+    // Without the numbers of queue pairs.
+    let lines: Vec<_> = told
+        .lines()
+        .map(|line| match line.strip_prefix("roxe0: queue pair 0x") {
+            Some(line) => line.split_once(' ').map_or(line, |(_, rest)| rest),
+            None => line,
+        })
+        .collect();
+    let segments = "2 scatter/gather elements, the queue was made for 1";
+    let expected = [
+        "ibv_modify_qp to init: port_num is 2, and there is port 1 alone",
+        "ibv_modify_qp to rtr: ah_attr.port_num is 2, and there is port 1 alone",
+        "ibv_post_send in state rtr: the queue pair's state takes no such request",
+        &format!("ibv_post_send in state rts: {segments}"),
+        "ibv_post_send in state rts: its opcode, its number of scatter/gather elements, or its \
+         inline data are more than any queue pair takes",
+        &format!("ibv_post_recv in state rts: {segments}"),
+        "roxe0: ibv_create_qp: max_send_wr is out of range: 0 to 32768 are possible",
+        "roxe0: ibv_create_qp: max_recv_sge is out of range: 0 to 32 are possible",
+        "roxe0: ibv_create_cq: cqe is out of range: 1 to 4194303 are possible",
+        "roxe0: ibv_create_srq: max_wr is out of range: 1 to 65536 are possible",
+        "roxe0: ibv_reg_mr: remote write and atomic need local write",
+        "127.9.9.9 is the address of no adapter: roxe0 has 127.0.10.51",
+        "127.9.9.8 is the address of no adapter: roxe0 has 127.0.10.51",
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]
@@ -359,8 +402,8 @@ fn who_asks_where_no_adapter_is_is_told_what_is_meant() {
     child.kill().and_then(|()| child.wait()).expect("it is ours");
     heard.expect("it is text");
     let expected = "roxe: roxe0: 127.9.9.9:7174 has not answered yet, still asking: \
-                    rdma_cm wants the address of the server's adapter (its `-d`), \
-                    not where TCP meets\n";
+                    is the server's program running, on the adapter with this address? \
+                    (rdma_cm wants the adapter's, its `-d`, not where TCP meets)\n";
     assert_eq!(line, expected);
     assert!(is_asking, "it has given up");
 }
@@ -388,6 +431,70 @@ fn a_socket_at_which_a_thread_waits_parts_from_its_peer_at_the_end() {
     let program = Program::new("reads_on", &source);
     let mut command = program.command("host:127.0.10.32");
     assert_eq!(printed(&command.arg("127.0.10.32").output().expect("it runs")), "0, 0\n");
+}
+
+#[test]
+fn who_waits_for_events_that_are_not_given_back_is_told_so() {
+    let events = concat!(include_str!("events.h"), include_str!("forgets.c"));
+    let program = Program::new("forgets", events);
+    let mut command = program.command("udp:127.0.10.50");
+    command.arg("127.0.10.50").env("ROXE_STORIES", "/dev/null").stdin(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let complains = child.stderr.take().map(BufReader::new).expect("it is piped");
+    let mut lines: Vec<_> = complains.lines().take(3).map(|line| line.expect("text")).collect();
+    lines.sort();
+    let has = "the program has not acknowledged";
+    let expected = [
+        format!("roxe: ibv_destroy_cq waits for ibv_ack_cq_events: {has} 2 events"),
+        format!("roxe: ibv_destroy_qp waits for ibv_ack_async_event: {has} 1 event"),
+        format!("roxe: rdma_destroy_id waits for rdma_ack_cm_event: {has} 1 event"),
+    ];
+    assert_eq!(lines, expected);
+    drop(child.stdin.take());
+    assert_eq!(printed(&child.wait_with_output().expect("it runs")), "destroyed\n");
+}
+
+#[test]
+fn both_sides_of_a_connection_without_receives_are_told_so() {
+    let program = Program::new("unready", include_str!("unready.c"));
+    let mut command = program.command("udp:127.0.10.52");
+    command.env("ROXE_STORIES", "/dev/null").stdin(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut says = child.stdout.take().map(BufReader::new).expect("it is piped");
+    let mut numbers = String::new();
+    says.read_line(&mut numbers).expect("it is text");
+    let (sends, takes) = numbers.trim().split_once(' ').expect("two numbers");
+    let complains = child.stderr.take().map(BufReader::new).expect("it is piped");
+    let mut lines: Vec<_> = complains.lines().take(2).map(|line| line.expect("text")).collect();
+    lines.sort_by_key(|line| !line.contains("receiver not ready"));
+    let expected = [
+        format!(
+            "roxe: roxe0: queue pair {sends}: its peer, 127.0.10.52, queue pair {takes}, says \
+             \"receiver not ready\" for seconds: it posts no receives (or none to its SRQ); it is \
+             asked for ever, as rnr_retry is 7"
+        ),
+        format!(
+            "roxe: roxe0: queue pair {takes}: its peer, 127.0.10.52, queue pair {sends}, sends \
+             for seconds what finds no receive: post some (ibv_post_recv)"
+        ),
+    ];
+    assert_eq!(lines, expected);
+    drop(child.stdin.take());
+    let mut rest = String::new();
+    says.read_line(&mut rest).expect("it is text");
+    assert_eq!(rest, "sent: 0 0\n");
+    printed(&child.wait_with_output().expect("it runs"));
+}
+
+#[test]
+fn a_child_that_opens_what_its_parent_has_open_is_told_so() {
+    let program = Program::new("forked_open", include_str!("forked_open.c"));
+    let output = program.command("udp:127.0.10.53").output().expect("it runs");
+    assert_eq!(printed(&output), "0 in the child\n");
+    let line = "roxe: roxe0: the process that forked this one has it open, and so UDP port 4791 on \
+                127.0.10.53: open it behind the fork, give the child another adapter, or let both \
+                be `host:127.0.10.53`\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), line.repeat(2));
 }
 
 /// A disk that is full, by way of a limit for files.

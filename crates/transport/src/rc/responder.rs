@@ -23,7 +23,7 @@ use super::replay::{Replayed, Resources};
 #[derive(Debug)]
 pub(crate) struct Responder {
     /// The PSN that comes next.
-    pub(super) expected: Psn,
+    pub(crate) expected: Psn,
     /// Request messages completed.
     pub(super) msn: Msn,
     /// The message that has begun and not ended.
