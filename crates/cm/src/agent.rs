@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use roxe_wire::mad::cm::{
     AlternatePathResponse, AlternatePathStatus, AnsweredMessage, CommId, LoadAlternatePath,
-    RejectReason,
+    RejectReason, ServiceId,
 };
 use roxe_wire::mad::{Mad, MadHeader, Message};
 use roxe_wire::{DropReason, Instant, Qpn};
@@ -120,6 +120,17 @@ impl Agent {
         }
     }
 
+    /// Refuses a call that nobody else takes: [`Event::Unserved`].
+    pub fn refuse_call(&mut self, refusal: Transmit) {
+        self.counters.refused += 1;
+        self.transmit.push_back(refusal);
+    }
+
+    /// Leaves a call to another agent at the address: [`Event::Unserved`].
+    pub const fn leave_to_another(&mut self) {
+        self.counters.ignore(Ignored::MayBeAnothers);
+    }
+
     /// The next datagram to send. Call until `None`.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         let transmit = self.transmit.pop_front();
@@ -188,6 +199,15 @@ impl Agent {
     /// Sends a datagram.
     pub(crate) fn send(&mut self, path: GidPair, traffic_class: u8, mad: Mad) {
         self.transmit.push_back(Transmit { path, traffic_class, mad });
+    }
+
+    /// Refuses a call to a service at which nobody listens here, unless another agent may.
+    pub(crate) fn refuse_service(&mut self, service: ServiceId, refusal: Transmit) {
+        if self.config.shares_addresses {
+            self.events.push_back(Event::Unserved { service, refusal: Box::new(refusal) });
+        } else {
+            self.refuse_call(refusal);
+        }
     }
 
     /// Sends a message of a connection's handshake.

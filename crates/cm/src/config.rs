@@ -21,9 +21,9 @@ pub struct Config {
     pub max_initiator_depth: u8,
     /// How long an application may think about a REQ or REP that comes again: what an MRA says.
     pub service_timeout: CmTimeout,
-    /// Whether other agents hear what comes to the same addresses: then calls to services that
-    /// nobody listens at here, and messages of connections that are not here, may be for them, and
-    /// get no answer.
+    /// Whether other agents hear what comes to the same addresses. Then messages of connections
+    /// that are not here may be for them, and get no answer; of calls to services that nobody
+    /// listens at here [`Event::Unserved`](crate::Event::Unserved) tells.
     pub shares_addresses: bool,
     /// The most connections, resolutions and questions at once, in all states. Beyond, calls fail
     /// and requests are refused.

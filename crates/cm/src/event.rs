@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-use roxe_wire::mad::cm::{Reject, RejectReason, Reply, Request, SidrReply, SidrRequest};
+use roxe_wire::mad::cm::{Reject, RejectReason, Reply, Request, ServiceId, SidrReply, SidrRequest};
 
+use crate::agent::Transmit;
 use crate::connection::{ConnectionId, QpAttributes};
 use crate::service::{GidPair, ListenerId};
 use crate::sidr::{QuestionId, ResolutionId};
@@ -105,6 +106,16 @@ pub enum Event {
     Unresolved {
         /// The resolution, which is gone.
         resolution: ResolutionId,
+    },
+    /// Somebody calls a service at which nobody listens here, at addresses that are
+    /// [shared](crate::Config::shares_addresses). Call
+    /// [`leave_to_another`](crate::Agent::leave_to_another) when another agent has it, else
+    /// [`refuse_call`](crate::Agent::refuse_call).
+    Unserved {
+        /// What is called.
+        service: ServiceId,
+        /// The refusal, if it is one; its path says which of our addresses was called.
+        refusal: Box<Transmit>,
     },
 }
 

@@ -8,7 +8,7 @@ use roxe_wire::mad::{Mad, Message};
 use roxe_wire::{Instant, Mtu, Qpn};
 
 use crate::active::is_supported;
-use crate::agent::Agent;
+use crate::agent::{Agent, Transmit};
 use crate::connection::{Connection, ConnectionId, QpAttributes, Repetition, State};
 use crate::counters::Ignored;
 use crate::event::{CallError, Event};
@@ -132,16 +132,15 @@ impl Agent {
             Ok((listener, path_mtu)) => {
                 self.take_request(from, transaction, request, listener, path_mtu);
             }
-            Err(Refusal { reason: RejectReason::InvalidServiceId, .. })
-                if self.config.shares_addresses =>
-            {
-                self.counters.ignore(Ignored::MayBeAnothers);
-            }
             Err(refusal) => {
-                self.counters.refused += 1;
                 let reject = Message::Reject(refusal.message(CommId(0), theirs));
-                let class = request.primary_path.traffic_class;
-                self.send(from, class, Mad::new(transaction, reject));
+                let traffic_class = request.primary_path.traffic_class;
+                let mad = Mad::new(transaction, reject);
+                let transmit = Transmit { path: from, traffic_class, mad };
+                if refusal.reason == RejectReason::InvalidServiceId {
+                    return self.refuse_service(request.service_id, transmit);
+                }
+                self.refuse_call(transmit);
                 if refusal.reason == RejectReason::StaleConnection {
                     self.disconnect_stale(now, (request.local_ca_guid, request.local_qpn));
                 }

@@ -10,7 +10,7 @@ use roxe_wire::mad::cm::{CommId, PortSpace, ServiceId, SidrReply, SidrRequest, S
 use roxe_wire::mad::{Mad, Message};
 use roxe_wire::{Instant, PKey, QKey, Qpn};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Transmit};
 use crate::config::Timing;
 use crate::connection::Repetition;
 use crate::counters::Ignored;
@@ -233,9 +233,6 @@ impl Agent {
             Some(listener) => Ok(listener),
         };
         match listener {
-            Err(SidrStatus::UnsupportedServiceId) if self.config.shares_addresses => {
-                self.counters.ignore(Ignored::MayBeAnothers);
-            }
             Ok(listener) => {
                 let id = self.new_id();
                 let service = request.service_id;
@@ -247,10 +244,14 @@ impl Agent {
                 self.events.push_back(Event::Question { listener, question, from, request });
             }
             Err(status) => {
-                self.counters.refused += 1;
                 let service_id = request.service_id;
                 let reply = SidrReply { request_id, status, service_id, ..SidrReply::default() };
-                self.send(from, 0, Mad::new(transaction_id, Message::SidrReply(reply)));
+                let mad = Mad::new(transaction_id, Message::SidrReply(reply));
+                let refusal = Transmit { path: from, traffic_class: 0, mad };
+                match status {
+                    SidrStatus::UnsupportedServiceId => self.refuse_service(service_id, refusal),
+                    _ => self.refuse_call(refusal),
+                }
             }
         }
     }

@@ -9,6 +9,8 @@
 //! with the process, however that ends, and with those that the process forked and that did not
 //! become another program.
 //!
+//! What else only one of all processes may have goes by a [`Name`].
+//!
 //! # Counters
 //!
 //! Besides those of every port:
@@ -37,6 +39,10 @@ use crate::port::{
     packets_to,
 };
 use crate::{Sleeper, Waker};
+
+mod name;
+
+pub use name::{Name, Names, leave_descriptors};
 
 /// A port on the host's own network.
 #[derive(Debug)]

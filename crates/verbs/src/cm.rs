@@ -43,6 +43,7 @@ mod attributes;
 mod error;
 mod event;
 mod gsi;
+mod host_ports;
 mod id;
 mod listener;
 mod manager;

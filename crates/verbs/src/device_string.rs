@@ -15,8 +15,9 @@
 //! [`roxe_net::udp`]), `auto` the first where it is allowed, else the second on the interface's
 //! first address. All `host` in a network namespace are joined, in whatever process they are, and
 //! several may have one address, as programs have that share a card; nothing of it leaves the host
-//! (see [`roxe_net::host`]). So nobody refuses a call to a port at which nobody listens: the caller
-//! asks until it gives up. All `memory` of the same name in a process are joined.
+//! (see [`roxe_net::host`]). A port of the RDMA CM at such an address is one adapter's at a time,
+//! and a call to one at which none listens is refused. All `memory` of the same name in a process
+//! are joined.
 //!
 //! `queues` says how many queues of the interface to receive from, from `queue` on: all unless it
 //! is said, or the one named. With `own` the adapter has addresses of its own instead of the

@@ -9,7 +9,7 @@ use roxe_wire::{DropReason, Mtu, Psn, Qpn, StaticRate};
 use super::pair::{CLIENT, Pair, SERVER, SERVER_QPN, bytes, connect, events, sent, turned};
 use crate::{
     Accept, Agent, CallError, Config, Connect, Event, GidPair, Ignored, Listen, PortSpace, Service,
-    State, TransportServiceType,
+    State, Transmit, TransportServiceType,
 };
 
 /// A REQ as the client sends it.
@@ -72,6 +72,15 @@ fn a_port_without_a_listener_is_refused() {
     pair.is_clean();
 }
 
+/// What an agent that shares its address is to decide about a call.
+fn unserved(agent: &mut Agent) -> Option<Transmit> {
+    match &events(agent)[..] {
+        [Event::Unserved { refusal, .. }] => Some(**refusal),
+        [] => None,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Of two agents that hear the same, the one that nobody here called says nothing.
 #[test]
 fn what_may_be_for_another_agent_at_the_address_has_no_answer() {
@@ -100,11 +109,42 @@ fn what_may_be_for_another_agent_at_the_address_has_no_answer() {
         let mad = Mad::new(transaction, message);
         beside.handle_mad(pair.now, turned(connect().path), &bytes(&mad));
         assert_eq!(sent(&mut beside).len(), 0, "message {number}");
+        let is_call = matches!(message, Message::Request(_) | Message::SidrRequest(_));
+        assert_eq!(unserved(&mut beside).is_some(), is_call, "message {number}");
+        if is_call {
+            beside.leave_to_another();
+        }
         assert_eq!(beside.counters().ignored(Ignored::MayBeAnothers), number);
     }
     // Who listens there answers as ever.
     assert!(answer(&mut pair, transaction, request).is_none());
     assert_eq!(pair.server.len(), 1);
+}
+
+/// Both agents at an address find that nobody has the service: the second refusal changes nothing.
+#[test]
+fn what_is_for_no_agent_at_the_address_is_refused_by_each() {
+    let port = Service::Ip { space: PortSpace::Tcp, source_port: 1, port: 80 };
+    let mut pair = Pair::new();
+    let client = pair.request_as(&Connect { service: port, ..connect() });
+    let [req] = &sent(&mut pair.client)[..] else { panic!("no REQ") };
+    for seed in [3, 4] {
+        let config = Config { shares_addresses: true, ..Config::linux(seed, Mtu::B1024) };
+        let mut beside = Agent::new(config, seed);
+        beside.handle_mad(pair.now, turned(req.path), &bytes(&req.mad));
+        let refusal = unserved(&mut beside).expect("a call");
+        assert_eq!(refusal.path, turned(req.path));
+        beside.refuse_call(refusal);
+        assert_eq!(beside.counters().refused, 1);
+        let [rej] = &sent(&mut beside)[..] else { panic!("no REJ") };
+        pair.client.handle_mad(pair.now, turned(rej.path), &bytes(&rej.mad));
+    }
+    let events = events(&mut pair.client);
+    let [Event::Rejected { connection, reject }] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((*connection, reject.reason), (client, RejectReason::InvalidServiceId));
+    assert_eq!(pair.client.counters().ignored(Ignored::Unknown), 1);
+    assert_eq!(sent(&mut pair.client).len(), 0);
+    pair.is_clean();
 }
 
 /// The client was started anew, and calls another agent at the address by a queue pair that the
@@ -119,7 +159,8 @@ fn a_stale_connection_does_not_refuse_a_call_for_another_agent() {
     pair.request_as(&Connect { service: elsewhere, ..connect() });
     pair.carry();
     assert_eq!(pair.log(), ">REQ");
-    assert_eq!(pair.server.counters().ignored(Ignored::MayBeAnothers), 1);
+    let all = events(&mut pair.server);
+    assert!(matches!(all[..], [.., Event::Unserved { .. }]), "{all:?}");
     // A call for the server itself is refused as ever.
     pair.client = Agent::new(super::pair::client_config(), 78);
     pair.request();

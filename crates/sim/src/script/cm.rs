@@ -199,9 +199,12 @@ impl Bench {
         }
         while let Some(event) = manager.agent.poll_event() {
             is_busy = true;
-            // What nothing follows from is for people.
-            if !matches!(event, Event::AskedAgain { .. } | Event::LookedForAgain { .. }) {
-                self.told(event);
+            match event {
+                // What nothing follows from is for people.
+                Event::AskedAgain { .. } | Event::LookedForAgain { .. } => {}
+                // Nobody else is at the address.
+                Event::Unserved { refusal, .. } => manager.agent.refuse_call(*refusal),
+                event => self.told(event),
             }
         }
         while let Some(transmit) = manager.agent.poll_transmit() {

@@ -165,12 +165,13 @@ impl CmId {
     /// address is any of its family. Says what it got.
     ///
     /// # Errors
-    /// [`CmError::NotOurs`], [`CmError::AddressInUse`]; [`CmError::WrongRole`] when it has one.
+    /// [`CmError::NotOurs`], [`CmError::AddressInUse`]; [`CmError::WrongRole`] when it has one;
+    /// [`Error::System`] when a port cannot be reserved on the host, for adapters that share it.
     pub fn bind(&self, address: SocketAddr) -> Result<SocketAddr, Error> {
         if !address.ip().is_unspecified() {
             self.shared().gid_index(address.ip()).ok_or_else(|| CmError::NotOurs(address.ip()))?;
         }
-        self.shared().with(|state, _| bind(state, self.key, address).map_err(Error::from))
+        self.shared().with(|state, _| bind(state, self.key, address))
     }
 
     /// Looks for the way to a peer: `rdma_resolve_addr`. [`CmEventKind::AddressResolved`] or
@@ -519,13 +520,13 @@ fn destroy(state: &mut State, now: Instant, key: CmIdKey) {
     }
 }
 
-fn bind(state: &mut State, key: CmIdKey, address: SocketAddr) -> Result<SocketAddr, CmError> {
+fn bind(state: &mut State, key: CmIdKey, address: SocketAddr) -> Result<SocketAddr, Error> {
     let State { ids, ports, .. } = state;
     let record = ids.get_mut(&key).expect("it lives as long as its handle");
     if record.local.is_some() {
-        return Err(CmError::WrongRole("has an address already"));
+        return Err(CmError::WrongRole("has an address already").into());
     }
-    let bound = ports.bind(record.space, address).ok_or(CmError::AddressInUse(address))?;
+    let bound = ports.bind(record.space, address)?.ok_or(CmError::AddressInUse(address))?;
     record.local = Some(bound);
     record.bound_to = Some(bound);
     Ok(bound)

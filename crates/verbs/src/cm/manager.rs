@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::cm::CmOptions;
 use crate::cm::event::{CmEvent, CmEventKind, CmIdKey};
 use crate::cm::gsi::{Gsi, Way};
+use crate::cm::host_ports::HostPorts;
 use crate::cm::obstacle::{Obstacle, Witness};
 use crate::cm::ports::Ports;
 use crate::context::seed;
@@ -169,10 +170,15 @@ impl Manager {
             shares_addresses,
             ..Config::linux(seed(), limits.port_mtu)
         };
+        let addresses = engine.with(|driver| {
+            let gids = driver.device.gids().iter();
+            gids.map(|(_, own)| own.gid.to_ip()).collect()
+        });
+        let host = shares_addresses.then(|| HostPorts::open(addresses)).transpose()?;
         let state = State {
             agent: Agent::new(config, seed()),
             ids: BTreeMap::new(),
-            ports: Ports::new(seed()),
+            ports: Ports::new(seed(), host),
             whose: Whose::default(),
             resolving: Vec::new(),
             gsi,

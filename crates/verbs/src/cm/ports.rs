@@ -1,33 +1,47 @@
 //! Who has which port of the RDMA CM, on one adapter.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use roxe_cm::PortSpace;
+use roxe_wire::mad::cm::ServiceId;
+
+use crate::cm::host_ports::HostPorts;
 
 /// The ports that are bound, each with the addresses for which it is.
 pub(super) struct Ports {
     bound: HashMap<(PortSpace, u16), Vec<IpAddr>>,
     /// The next to be tried for whoever does not care.
     next: u16,
+    /// What other adapters of the host see of them, where those may have the same addresses.
+    host: Option<HostPorts>,
 }
 
 impl Ports {
     #[expect(clippy::cast_possible_truncation, reason = "the remainder of a number of 16 bits")]
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, host: Option<HostPorts>) -> Self {
         let next = (seed % u64::from(EPHEMERAL.1 - EPHEMERAL.0)) as u16;
-        Self { bound: HashMap::new(), next }
+        Self { bound: HashMap::new(), next, host }
     }
 
     /// Binds `address`; port 0 is any that is free. `None` when somebody has it, or all.
-    pub(super) fn bind(&mut self, space: PortSpace, address: SocketAddr) -> Option<SocketAddr> {
+    ///
+    /// # Errors
+    /// It cannot be reserved on the host: no file descriptor is left.
+    pub(super) fn bind(
+        &mut self,
+        space: PortSpace,
+        address: SocketAddr,
+    ) -> io::Result<Option<SocketAddr>> {
+        let ip = address.ip();
         let port = match address.port() {
-            0 => self.any(space, address.ip())?,
-            port if self.is_taken(space, port, address.ip()) => return None,
-            port => port,
+            0 => self.any(space, ip)?,
+            port => self.take(space, port, ip)?.then_some(port),
         };
-        self.bound.entry((space, port)).or_default().push(address.ip());
-        Some(SocketAddr::new(address.ip(), port))
+        let Some(port) = port else { return Ok(None) };
+        self.bound.entry((space, port)).or_default().push(ip);
+        Ok(Some(SocketAddr::new(ip, port)))
     }
 
     /// Gives it back.
@@ -38,15 +52,36 @@ impl Ports {
         if owners.is_empty() {
             self.bound.remove(&key);
         }
+        if let Some(host) = &self.host {
+            host.release(space, address);
+        }
     }
 
-    fn any(&mut self, space: PortSpace, ip: IpAddr) -> Option<u16> {
+    /// Whether a service that nobody listens at here may be that of another adapter.
+    pub(super) fn is_anothers(&self, service: ServiceId, called: IpAddr) -> bool {
+        let (Some(host), Some((space, port))) = (&self.host, service.port()) else { return false };
+        !self.is_taken(space, port, called) && host.is_taken(space, SocketAddr::new(called, port))
+    }
+
+    fn any(&mut self, space: PortSpace, ip: IpAddr) -> io::Result<Option<u16>> {
         let count = EPHEMERAL.1 - EPHEMERAL.0;
-        (0..count).find_map(|_| {
+        for _ in 0..count {
             self.next = (self.next + 1) % count;
             let port = EPHEMERAL.0 + self.next;
-            (!self.is_taken(space, port, ip)).then_some(port)
-        })
+            if self.take(space, port, ip)? {
+                return Ok(Some(port));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a port was free, here and on the host, where it is no more then.
+    fn take(&self, space: PortSpace, port: u16, ip: IpAddr) -> io::Result<bool> {
+        if self.is_taken(space, port, ip) {
+            return Ok(false);
+        }
+        let host = self.host.as_ref();
+        host.map_or(Ok(true), |host| host.take(space, SocketAddr::new(ip, port)))
     }
 
     fn is_taken(&self, space: PortSpace, port: u16, ip: IpAddr) -> bool {
@@ -98,8 +133,8 @@ mod tests {
 
     #[test]
     fn a_port_has_one_owner_in_each_space() {
-        let mut ports = Ports::new(1);
-        let mut bind = |space, text| ports.bind(space, address(text)).is_some();
+        let mut ports = Ports::new(1, None);
+        let mut bind = |space, text| ports.bind(space, address(text)).unwrap().is_some();
         assert!(bind(PortSpace::Tcp, "10.0.0.1:7174"));
         assert!(!bind(PortSpace::Tcp, "10.0.0.1:7174"));
         assert!(!bind(PortSpace::Tcp, "0.0.0.0:7174"));
@@ -108,19 +143,58 @@ mod tests {
         assert!(bind(PortSpace::Udp, "[::]:7174"));
         assert!(!bind(PortSpace::Udp, "[fe80::1]:7174"));
         ports.release(PortSpace::Tcp, address("10.0.0.1:7174"));
-        assert!(ports.bind(PortSpace::Tcp, address("10.0.0.1:7174")).is_some());
+        assert!(ports.bind(PortSpace::Tcp, address("10.0.0.1:7174")).unwrap().is_some());
     }
 
     #[test]
     fn who_does_not_care_gets_every_port_once() {
-        let mut ports = Ports::new(u64::MAX);
+        let mut ports = Ports::new(u64::MAX, None);
         let any = address("10.0.0.1:0");
         let mut given = std::collections::BTreeSet::new();
         for _ in EPHEMERAL.0..EPHEMERAL.1 {
-            given.insert(ports.bind(PortSpace::Tcp, any).unwrap().port());
+            given.insert(ports.bind(PortSpace::Tcp, any).unwrap().unwrap().port());
         }
         assert_eq!(given.len(), usize::from(EPHEMERAL.1 - EPHEMERAL.0));
-        assert_eq!(ports.bind(PortSpace::Tcp, any), None);
-        assert!(ports.bind(PortSpace::Udp, any).is_some());
+        assert_eq!(ports.bind(PortSpace::Tcp, any).unwrap(), None);
+        assert!(ports.bind(PortSpace::Udp, any).unwrap().is_some());
+    }
+
+    /// Two adapters with the same addresses, and one with others.
+    #[test]
+    fn a_port_has_one_owner_on_the_host() {
+        let [a, b] = [0x0001, 0x0002].map(|which| {
+            let [_, _, c, d] = std::process::id().to_be_bytes();
+            let v6 = [0xfd00, 0x726f, 0, 0, 0, 0, u16::from_be_bytes([c, d]), which];
+            [IpAddr::from([127, which as u8 + 77, c, d]), IpAddr::from(v6)]
+        });
+        let open = |own: [IpAddr; 2]| HostPorts::open(own.to_vec()).unwrap();
+        let [mut one, mut beside] = [7, 7].map(|seed| Ports::new(seed, Some(open(a))));
+        let mut apart = Ports::new(7, Some(open(b)));
+        let [any, any6] = ["0.0.0.0:7174", "[::]:7174"].map(address);
+        let binds = |ports: &mut Ports, space, to| ports.bind(space, to).unwrap().is_some();
+        for (own, any) in a.into_iter().zip([any, any6]) {
+            let to = SocketAddr::new(own, 7174);
+            let service = ServiceId::from_port(PortSpace::Tcp, 7174);
+            assert!(!beside.is_anothers(service, own));
+            assert!(binds(&mut one, PortSpace::Tcp, to));
+            assert!(!binds(&mut beside, PortSpace::Tcp, to));
+            assert!(!binds(&mut beside, PortSpace::Tcp, any));
+            assert!(beside.is_anothers(service, own) && !one.is_anothers(service, own));
+            let of_datagrams = ServiceId::from_port(PortSpace::Udp, 7174);
+            assert!(!beside.is_anothers(of_datagrams, own));
+            assert!(binds(&mut beside, PortSpace::Udp, to));
+            one.release(PortSpace::Tcp, to);
+            assert!(!beside.is_anothers(service, own));
+            assert!(binds(&mut beside, PortSpace::Tcp, any));
+            assert!(!binds(&mut one, PortSpace::Tcp, to));
+            assert!(binds(&mut apart, PortSpace::Tcp, any));
+        }
+        // Who does not care gets none that another has.
+        let unset = SocketAddr::new(a[0], 0);
+        let given = [&mut one, &mut beside].map(|it| it.bind(PortSpace::Tcp, unset).unwrap());
+        assert_eq!(given.map(|it| it.is_some()), [true, true]);
+        assert_ne!(given[0], given[1]);
+        drop(beside);
+        assert!(binds(&mut one, PortSpace::Tcp, any));
     }
 }

@@ -115,6 +115,14 @@ impl State {
                 self.meet(Some(id), Obstacle::Silent);
                 self.put(id, CmEventKind::Unreachable);
             }
+            Event::Unserved { service, refusal } => {
+                let called = refusal.path.local.to_ip();
+                if self.ports.is_anothers(service, called) {
+                    self.agent.leave_to_another();
+                } else {
+                    self.agent.refuse_call(*refusal);
+                }
+            }
         }
     }
 

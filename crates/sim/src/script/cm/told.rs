@@ -36,7 +36,7 @@ pub(in crate::script) enum Of {
 impl Bench {
     /// The application hears of something, and moves its queue pair.
     pub(super) fn told(&mut self, event: Event) {
-        let told = Told::from(event);
+        let Some(told) = Told::of(event) else { return };
         let qp = self.objects.values().find_map(|object| match object {
             Object::Connection(it) if told.of == Of::Connection(it.id) => it.qp.clone(),
             _ => None,
@@ -142,8 +142,9 @@ impl Told {
     }
 }
 
-impl From<Event> for Told {
-    fn from(event: Event) -> Self {
+impl Told {
+    /// What an event says to the application; `None` when it is for the agent's owner.
+    fn of(event: Event) -> Option<Self> {
         let number = |value: u8| Fact::Number(value.into());
         let plain = |id, name| Self {
             of: Of::Connection(id),
@@ -152,7 +153,7 @@ impl From<Event> for Told {
             private: Vec::new(),
             brings: None,
         };
-        match event {
+        Some(match event {
             Event::Request { listener, connection, from, request } => {
                 let (header, private) = split(request.ip_cm(), request.private_data.as_bytes());
                 let mut facts = caller(from, header);
@@ -225,7 +226,8 @@ impl From<Event> for Told {
                 private: Vec::new(),
                 brings: None,
             },
-        }
+            Event::Unserved { .. } => return None,
+        })
     }
 }
 
