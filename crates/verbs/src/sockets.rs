@@ -12,6 +12,7 @@
 //! |---|---|
 //! | what is said when a connection is made, and by immediate data | `wire.rs` |
 //! | what may be sent: credits, places at the peer, the ring it is sent from | `outgoing.rs` |
+//! | what one call sends, in pieces | `gather.rs` |
 //! | what has come: the ring, what of it was read, when the peer is told | `incoming.rs` |
 //! | the queue pair, its memory, and what is posted | `post.rs` |
 //! | how a stream begins, goes on and ends | `state.rs` |
@@ -42,6 +43,7 @@
 //! ```
 
 mod error;
+mod gather;
 mod incoming;
 mod listener;
 mod options;

@@ -132,6 +132,43 @@ fn rings_and_queues_may_be_tiny() {
     carries(&streams, 100_000);
 }
 
+/// A message each would want more credits than there are.
+#[test]
+fn pieces_of_one_call_are_sent_together() {
+    let options = StreamOptions { receive_queue: 0, ..StreamOptions::default() };
+    let [one, other] = joined_with(&adapters::joined_by_memory(), options);
+    assert_eq!(one.options().receive_queue, 16);
+    let sent = bytes(1000, 3);
+    assert_eq!(one.send_vectored(sent.chunks(1), PATIENCE), Ok(1000));
+    let mut came = [0; 1000];
+    assert_eq!(other.recv(&mut came, Reading::ALL, PATIENCE), Ok(1000));
+    assert_eq!(came[..], sent);
+    assert_eq!(one.send_vectored([&b""[..]; 3].into_iter(), PATIENCE), Ok(0));
+}
+
+#[test]
+fn pieces_lie_across_the_ends_of_all_rings() {
+    // Inline and by way of the ring, and more than fits at once.
+    let options =
+        StreamOptions { send_buffer: 0, receive_buffer: 3001, ..StreamOptions::default() };
+    let [one, other] = joined_with(&adapters::joined_by_memory(), options);
+    let sent = bytes(100_000, 5);
+    let calls: Vec<_> = [1, 40, 64, 65, 999, 7000].into_iter().cycle().take(60).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rest = &sent[..];
+            for &len in &calls {
+                let (now, later) = rest.split_at(len.min(rest.len()));
+                assert_eq!(one.send_vectored(now.chunks(61), PATIENCE), Ok(now.len()));
+                rest = later;
+            }
+            assert!(one.send_vectored(rest.chunks(13), PATIENCE) == Ok(rest.len()));
+            one.shutdown(How::Write, PATIENCE).unwrap();
+        });
+        assert!(read_to_end(&other) == sent, "what came is what was sent");
+    });
+}
+
 #[test]
 fn what_is_lost_is_sent_again() {
     carries(&joined(&losing("sent-again", 1)), 1_000_000);

@@ -226,6 +226,8 @@ impl Rsocket {
         let stream = match &mut *self.role() {
             Role::Listener(_) => return Err(libc::EINVAL),
             Role::Closed { .. } => return Err(libc::EBADF),
+            // It stood once, and does not again.
+            Role::Stream(stream) if stream.is_shut_down() => return Err(libc::EISCONN),
             Role::Stream(stream) => Arc::clone(stream),
             role @ Role::Bare(_) => {
                 let Role::Bare(bound) = role else { return Err(libc::EINVAL) };

@@ -179,6 +179,17 @@ fn the_largest_buffers_of_a_socket_take_what_is_used_of_them() {
 }
 
 #[test]
+fn pieces_of_one_call_are_one_message() {
+    let said = run_sockets("pieces", include_str!("pieces.c"), "127.0.10.70");
+    let expected = "of one byte: 1024\n\
+                    around the ring: 64\n\
+                    without waiting: some, all of it came\n\
+                    none: 0 0, nowhere: EFAULT, too many: EINVAL, too long: EINVAL\n\
+                    connects again: EISCONN EISCONN\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
 fn any_port_at_any_address_is_free_on_all_adapters() {
     let program = Program::new("ports", include_str!("ports.c"));
     let mut command = program.command("udp:127.0.10.18;udp:127.0.10.19");

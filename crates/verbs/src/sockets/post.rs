@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::memory_region::MemoryRegion;
 use crate::queue_pair::QueuePair;
 use crate::registered_memory::Buffer;
+use crate::sockets::gather::Gather;
 use crate::sockets::options::StreamOptions;
 use crate::sockets::outgoing::{PLACES, Piece};
 use crate::sockets::wire::{Hello, MapCount, Mapped, Message, Order, Place};
@@ -186,27 +187,31 @@ impl Post {
         len <= self.options.inline
     }
 
-    /// Writes bytes of the program, inline or by way of these pieces of the ring.
-    pub(super) fn write(
+    /// Writes as many bytes of the program as the place has: inline those that lie together, or by
+    /// way of these pieces of the ring.
+    pub(super) fn write<'a>(
         &self,
         to: Place,
-        bytes: &[u8],
+        bytes: &mut Gather<'a, impl Iterator<Item = &'a [u8]> + Clone>,
         ring: Option<[Piece; 2]>,
         message: Option<Message>,
     ) -> Result<(), PostError> {
-        let to = Remote { va: to.address, r_key: to.key };
+        let remote = Remote { va: to.address, r_key: to.key };
         let Some(pieces) = ring else {
-            return self.post(Work::Stream(0), to, Data::Inline(bytes), message);
+            let data = Data::Inline(bytes.take(to.len as usize));
+            return self.post(Work::Stream(0), remote, data, message);
         };
-        let mut rest = bytes;
         let sges = pieces.map(|(at, len)| {
-            let piece;
-            (piece, rest) = rest.split_at(len as usize);
-            self.sending.buffer.write(at as usize, piece);
+            let (mut next, end) = (at as usize, (at + len) as usize);
+            while next < end && bytes.together() != 0 {
+                let taken = bytes.take(end - next);
+                self.sending.buffer.write(next, taken);
+                next += taken.len();
+            }
             self.sending.region.sge(at.into(), len)
         });
         let used: &[Sge] = if sges[1].len == 0 { &sges[..1] } else { &sges };
-        self.post(Work::Stream(bytes.len() as u32), to, Data::Regions(used), message)
+        self.post(Work::Stream(to.len), remote, Data::Regions(used), message)
     }
 
     fn post(

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::memory_region::MemoryRegion;
 use crate::program_memory::{ProgramRange, ProgramRegion};
 use crate::sockets::error::SocketError;
+use crate::sockets::gather::Gather;
 use crate::sockets::incoming::Incoming;
 use crate::sockets::options::StreamOptions;
 use crate::sockets::outgoing::Outgoing;
@@ -475,7 +476,10 @@ impl State {
     }
 
     /// Sends what can be sent at once; nothing if that is nothing.
-    pub(super) fn try_send(&mut self, bytes: &[u8]) -> Option<Result<usize, SocketError>> {
+    pub(super) fn try_send<'a>(
+        &mut self,
+        bytes: &mut Gather<'a, impl Iterator<Item = &'a [u8]> + Clone>,
+    ) -> Option<Result<usize, SocketError>> {
         if let Some(ended) = self.ended_writing() {
             return Some(Err(ended));
         }
@@ -487,19 +491,18 @@ impl State {
             self.speak();
             self.untold_places.is_empty().then_some(())?;
         }
-        let room = self.outgoing.room() as usize;
-        let (now, _) = bytes.split_at(bytes.len().min(room));
-        if now.is_empty() {
+        let now = bytes.left().min(self.outgoing.room() as usize);
+        if now == 0 {
             return None;
         }
-        let to = self.outgoing.send(now.len() as u32);
-        Some(self.write(to, now, Some(Message::Data(to.len))))
+        let to = self.outgoing.send(now as u32);
+        Some(self.write(to, bytes, Some(Message::Data(to.len))))
     }
 
     /// Writes what can be written at once to where the peer's memory has this offset.
-    pub(super) fn try_write_at(
+    pub(super) fn try_write_at<'a>(
         &mut self,
-        bytes: &[u8],
+        bytes: &mut Gather<'a, impl Iterator<Item = &'a [u8]> + Clone>,
         offset: u64,
     ) -> Option<Result<usize, SocketError>> {
         if let Some(ended) = self.ended_writing() {
@@ -512,27 +515,29 @@ impl State {
             return Some(Err(SocketError::NotMapped));
         };
         let room = self.outgoing.direct_room().min(to.len) as usize;
-        let (now, _) = bytes.split_at(bytes.len().min(room));
-        if now.is_empty() {
+        let now = bytes.left().min(room);
+        if now == 0 {
             return None;
         }
         self.outgoing.send_direct();
-        Some(self.write(to, now, None))
+        Some(self.write(Place { len: now as u32, ..to }, bytes, None))
     }
 
-    fn write(
+    /// Writes as many bytes as the place has.
+    fn write<'a>(
         &mut self,
         to: Place,
-        bytes: &[u8],
+        bytes: &mut Gather<'a, impl Iterator<Item = &'a [u8]> + Clone>,
         message: Option<Message>,
     ) -> Result<usize, SocketError> {
-        let len = bytes.len() as u32;
-        let ring = (!self.post.is_inline(len)).then(|| self.outgoing.take_ring(len));
+        let len = to.len;
+        let is_inline = self.post.is_inline(len) && bytes.together() >= len as usize;
+        let ring = (!is_inline).then(|| self.outgoing.take_ring(len));
         if let Err(error) = self.post.write(to, bytes, ring, message) {
             self.refused(error);
             return Err(self.ended_writing().unwrap_or(SocketError::Reset));
         }
-        Ok(bytes.len())
+        Ok(len as usize)
     }
 
     /// Why nothing can be sent any more.
@@ -626,6 +631,11 @@ impl State {
             return Ok(None);
         }
         Ok(message)
+    }
+
+    /// Whether the program has closed a direction.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.closed_read || self.closed_write
     }
 
     /// One that does not stand yet never will. Says whether it did not.

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Clock};
-use std::{io, mem};
+use std::{io, iter, mem};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::events::Mailbox;
 use crate::sockets::error::SocketError;
+use crate::sockets::gather::Gather;
 use crate::sockets::options::{Patience, Reading, StreamOptions};
 use crate::sockets::state::{Exposed, How, Readiness, State};
 
@@ -188,7 +189,20 @@ impl Stream {
     /// # Errors
     /// [`SocketError`], if not one was sent.
     pub fn send(&self, bytes: &[u8], patience: Patience<'_>) -> Result<usize, SocketError> {
-        self.send_with(bytes, patience, |state, rest, _| state.try_send(rest))
+        self.send_vectored(iter::once(bytes), patience)
+    }
+
+    /// Sends pieces as if they were one, in as few messages as the peer and the ring have room for:
+    /// says how many bytes of them. No other call's come between.
+    ///
+    /// # Errors
+    /// [`SocketError`], if not one was sent.
+    pub fn send_vectored<'a>(
+        &self,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+        patience: Patience<'_>,
+    ) -> Result<usize, SocketError> {
+        self.send_with(pieces, patience, |state, rest, _| state.try_send(rest))
     }
 
     /// Writes bytes to the memory that the peer has opened at this offset, and which may be read
@@ -202,22 +216,25 @@ impl Stream {
         offset: u64,
         patience: Patience<'_>,
     ) -> Result<usize, SocketError> {
-        self.send_with(bytes, patience, |state, rest, sent| {
+        self.send_with(iter::once(bytes), patience, |state, rest, sent| {
             state.try_write_at(rest, offset.checked_add(sent as u64)?)
         })
     }
 
-    fn send_with(
+    fn send_with<'a, I: Iterator<Item = &'a [u8]> + Clone>(
         &self,
-        bytes: &[u8],
+        pieces: I,
         patience: Patience<'_>,
-        mut step: impl FnMut(&mut State, &[u8], usize) -> Option<Result<usize, SocketError>>,
+        mut step: impl FnMut(
+            &mut State,
+            &mut Gather<'a, I>,
+            usize,
+        ) -> Option<Result<usize, SocketError>>,
     ) -> Result<usize, SocketError> {
         let _turn = self.turn(Way::Send, patience)?;
-        let mut sent = 0;
-        while sent < bytes.len() {
-            let rest = &bytes[sent..];
-            match self.until(patience, |state| step(state, rest, sent)).flatten() {
+        let (mut rest, mut sent) = (Gather::new(pieces), 0);
+        while rest.left() != 0 {
+            match self.until(patience, |state| step(state, &mut rest, sent)).flatten() {
                 Ok(now) => sent += now,
                 Err(_) if sent != 0 => break,
                 Err(error) => return Err(error),
@@ -258,6 +275,11 @@ impl Stream {
             }
         }
         Ok(read)
+    }
+
+    /// Whether a direction was shut down here.
+    pub fn is_shut_down(&self) -> bool {
+        self.lock().is_closed()
     }
 
     /// Closes a direction, or both, and waits until what was sent is with the peer. One that was

@@ -68,23 +68,14 @@ unsafe fn send(socket: c_int, pieces: &[iovec], flags: c_int) -> Done<usize> {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EOPNOTSUPP);
     }
-    let patience = patience(socket.waits(flags));
-    let mut sent = 0;
-    for piece in pieces {
-        // SAFETY: the caller promises it.
-        let piece = unsafe { bytes(piece.iov_base, piece.iov_len)? };
-        match stream.send(piece, patience) {
-            Ok(now) => {
-                sent += now;
-                if now < piece.len() {
-                    break;
-                }
-            }
-            Err(_) if sent != 0 => break,
-            Err(error) => return Err(of_socket(error)),
-        }
-    }
-    Ok(sent)
+    // SAFETY: the caller promises it.
+    let of = |piece: &iovec| unsafe { bytes(piece.iov_base, piece.iov_len) };
+    // Before one is sent. What a call sends is told as a number with a sign.
+    pieces.iter().try_fold(0_isize, |len, piece| {
+        len.checked_add_unsigned(of(piece)?.len()).ok_or(libc::EINVAL)
+    })?;
+    let pieces = pieces.iter().filter_map(|piece| of(piece).ok());
+    stream.send_vectored(pieces, patience(socket.waits(flags))).map_err(of_socket)
 }
 
 /// Fills the pieces of a list. Only the first is looked into without being read.
