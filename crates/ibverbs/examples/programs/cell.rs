@@ -187,7 +187,7 @@ impl Column {
         let go_patience =
             if row.may_take_the_wrong_event() { effort.patience / 8 } else { effort.go_patience };
         let mut words = effort.words;
-        // A lost part of a READ's answer rxe asks for at its timer only, and only who reads has one.
+        // A lost part of a READ's answer rxe asks for at its timer only; only who reads has one.
         if self.loses && self.peer == Peer::RxeAsks && row.reads_much() {
             words[2] = "-u 14";
         }
@@ -253,7 +253,7 @@ pub(crate) fn run(
             return Verdict::Wrong(why);
         }
         if why == NOTHING_LOST {
-            effort.loss *= 2;
+            effort.loss = (2 * effort.loss).min(MOST_LOST);
         }
         before = why;
     }
@@ -346,6 +346,9 @@ fn go_once(row: &Row, ends: [&End<'_>; 2], effort: Effort) -> Result<(), Failure
 
 /// What a cell shows then is another column's.
 const NOTHING_LOST: &str = "no packet was seen lost";
+
+/// Where more of a hundred packets are lost, connections are hardly made.
+const MOST_LOST: u32 = 20;
 
 /// What came of both sides, the server's first.
 fn judge(row: &Row, [server, client]: [Ended; 2]) -> Result<(), Failure> {

@@ -120,8 +120,8 @@ impl End<'_> {
 /// In this time an emulated host has done what it does when a message was acknowledged.
 const LATE: &str = "300ms";
 
-/// Who counts how often it asks has given up in this time.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// Who counts how often it asks, eight times half a second, has given up in this time.
+const FAREWELL: Duration = Duration::from_secs(6);
 
 /// How long a guest takes to answer a question.
 const QUESTION: Duration = Duration::from_secs(10);

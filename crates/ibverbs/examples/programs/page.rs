@@ -102,7 +102,7 @@ for these reasons only:
   `ibv_srq_pingpong` has sixteen queue pairs for that, and `rdma_server` disconnects, which puts
   its queue pair into the error state, as soon as it has what it waits for. Where the one that is
   left is rxe, it asks for ever: with a retry count of 7, which all of these give, rxe never gives
-  up. There it is ended ten seconds after ours has left, and only then is that a reason;
+  up. There it is ended six seconds after ours has left, and only then is that a reason;
 - perftest with `-R` makes one connection to agree on another. For that its server begins to listen
   in the same moment in which its client asks; refused, the client tries again with memory that it
   has freed, and fails or crashes. An emulated server is never fast enough: there (rxe serves,
@@ -114,7 +114,7 @@ for these reasons only:
 - a program ended before it was seen with our library;
 - the guest's kernel crashed, or hangs;
 - of packets that were to be lost none was seen to be, at the moments at which the adapter was
-  asked: the next go loses twice as many.
+  asked: the next go loses twice as many, up to a fifth.
 
 Where packets are lost, rxe takes long: of a READ's answer that lacks a packet it asks for the rest
 at its retransmission timer only, and after a second NAK within a message it waits for that timer,
