@@ -41,6 +41,8 @@ pub(crate) struct Running {
     has_library: AtomicBool,
     /// Packets that its adapter lost on purpose, as it said last.
     lost: AtomicU64,
+    /// It has ended well, or has put its queue pairs into the error state: it answers nobody.
+    has_left: AtomicBool,
 }
 
 /// How a program ended: what it printed, or how it ended and what it printed.
@@ -55,10 +57,15 @@ pub(crate) struct Terms {
     pub(crate) loss: u32,
     /// What our connection manager says comes late.
     pub(crate) is_late: bool,
+    /// Ours may leave a guest's, which asks for ever then.
+    pub(crate) may_be_left: bool,
 }
 
 /// What begins with this was ended by us, and nothing was wrong with it.
 pub(crate) const IN_VAIN: &str = "was waited for in vain";
+
+/// And what begins with this, after its peer had left.
+pub(crate) const LEFT: &str = "still asked long after its peer had left";
 
 impl Running {
     pub(crate) fn stop(&self) {
@@ -72,18 +79,22 @@ impl Running {
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
+
+    fn has_left(&self) -> bool {
+        self.has_left.load(Relaxed)
+    }
 }
 
 impl End<'_> {
     /// Runs a program to its end, or to the end of patience.
-    pub(crate) fn run(&self, line: &str, terms: Terms, running: &Running) -> Ended {
+    pub(crate) fn run(&self, line: &str, terms: Terms, [running, peer]: [&Running; 2]) -> Ended {
         match &self.place {
             Place::Ours { namespace, devices, loses } => {
                 let loss = if *loses { terms.loss } else { 0 };
                 let run = || run_here(line, devices, Terms { loss, ..terms }, running);
                 namespace.map_or_else(run, |namespace| namespace.run(run))
             }
-            Place::Guest(guest) => run_in(guest, line, terms.patience, running),
+            Place::Guest(guest) => run_in(guest, line, terms, [running, peer]),
         }
     }
 
@@ -108,6 +119,9 @@ impl End<'_> {
 
 /// In this time an emulated host has done what it does when a message was acknowledged.
 const LATE: &str = "300ms";
+
+/// Who counts how often it asks, eight times half a second, has given up in this time.
+const FAREWELL: Duration = Duration::from_secs(6);
 
 /// How long a guest takes to answer a question.
 const QUESTION: Duration = Duration::from_secs(10);
@@ -156,7 +170,7 @@ pub(crate) fn program_on(line: &str, devices: &str) -> Command {
 }
 
 fn run_here(line: &str, devices: &str, terms: Terms, running: &Running) -> Ended {
-    let Terms { patience, loss, is_late } = terms;
+    let Terms { patience, loss, is_late, may_be_left } = terms;
     let faults = match (loss, is_late) {
         (0, false) => String::new(),
         (0, true) => format!(",fault=delay {LATE} of qp 1"),
@@ -197,8 +211,14 @@ fn run_here(line: &str, devices: &str, terms: Terms, running: &Running) -> Ended
                 Some(Some(lost)) => drop(running.lost.fetch_max(lost, Relaxed)),
                 _ => adapter = None,
             }
+            if may_be_left && adapter.as_mut().is_some_and(is_in_error) {
+                running.has_left.store(true, Relaxed);
+            }
         }
     };
+    if status.is_some_and(|status| status.success()) {
+        running.has_left.store(true, Relaxed);
+    }
     let said = [out, err].map(|reader| reader.join().unwrap_or_default()).concat();
     let stories = told_in(&stories);
     match status {
@@ -224,13 +244,24 @@ fn lost(adapter: &mut Client) -> Option<u64> {
     Some(counters.iter().filter(|it| is_it(&it.name)).map(|it| it.value).sum())
 }
 
+/// Whether an adapter has queue pairs, and the application has put each into the error state.
+fn is_in_error(adapter: &mut Client) -> bool {
+    let Ok((queue_pairs, _)) = adapter.queue_pairs() else { return false };
+    let is_asked_for =
+        |why: &Option<String>| why.as_ref().is_none_or(|why| why.contains(BY_PROGRAM));
+    let mut queue_pairs = queue_pairs.iter().peekable();
+    queue_pairs.peek().is_some()
+        && queue_pairs.all(|it| it.state == "error" && is_asked_for(&it.why))
+}
+
+/// So ends a queue pair that did not end by itself.
+const BY_PROGRAM: &str = "by the application, with ibv_modify_qp";
+
 /// What our library told of the queue pairs that ended by themselves: many programs never look. Who
 /// was refused and came to a good end asked again.
 fn told_in(stories: &Scratch) -> String {
     let told = fs::read_to_string(&stories.0).unwrap_or_default();
-    let is_none = |line: &str| {
-        line.contains("by the application, with ibv_modify_qp") || line.contains(" refused ")
-    };
+    let is_none = |line: &str| line.contains(BY_PROGRAM) || line.contains(" refused ");
     told.lines().filter(|line| !is_none(line)).collect::<Vec<_>>().join("\n")
 }
 
@@ -249,8 +280,9 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     })
 }
 
-fn run_in(guest: &Guest, line: &str, patience: Duration, running: &Running) -> Ended {
+fn run_in(guest: &Guest, line: &str, terms: Terms, [running, peer]: [&Running; 2]) -> Ended {
     let program = line.split(' ').next().unwrap_or(line);
+    let patience = terms.patience;
     // There is no other there.
     running.has_library.store(true, Relaxed);
     thread::scope(|scope| {
@@ -258,8 +290,13 @@ fn run_in(guest: &Guest, line: &str, patience: Duration, running: &Running) -> E
         let script = format!("timeout -s KILL {seconds} {line}");
         // The guest's own clock may be slow.
         let ended = scope.spawn(move || guest.shell_for(patience * 2, &script));
+        let mut left: Option<Instant> = None;
+        let is_left = |left: Option<Instant>| left.is_some_and(|since| since.elapsed() > FAREWELL);
         while !ended.is_finished() {
-            if running.stop.load(Relaxed) {
+            if terms.may_be_left && peer.has_left() {
+                left.get_or_insert_with(Instant::now);
+            }
+            if running.stop.load(Relaxed) || is_left(left) {
                 let _ = guest.shell_for(QUESTION, &format!("kill -9 $(pidof {program})"));
                 thread::sleep(Duration::from_millis(200));
             }
@@ -267,9 +304,9 @@ fn run_in(guest: &Guest, line: &str, patience: Duration, running: &Running) -> E
         }
         let ended = ended.join().map_err(|_| "the thread of the guest's program failed")?;
         ended.map_err(|why| match why.to_string() {
-            why if running.stop.load(Relaxed) && why.contains("exit status 137") => {
-                format!("{IN_VAIN}: {why}")
-            }
+            why if !why.contains("exit status 137") => why,
+            why if is_left(left) => format!("{LEFT}: {why}"),
+            why if running.stop.load(Relaxed) => format!("{IN_VAIN}: {why}"),
             why => why,
         })
     })

@@ -90,8 +90,8 @@ side complained of data (the server of a pingpong with `-c` looks at the first b
 rping's client with `-V` at each byte); perftest's report is of messages; a program that lists
 adapters names ours; and where packets are to be lost, some were. A server that goes on for ever
 (`rping -P`, `cmtime`, `rcopy`, `udaddy -C 0`) serves two clients, and ends because we end it. A
-cell has two minutes (with the guest two and a half) and in them three goes, a pingpong that loses
-packets and perftest with `-R` ten;
+cell has two minutes (with the guest two and a half) and in them three goes, a pingpong or
+`rdma_server` that loses packets and perftest with `-R` ten;
 where it took more than one, that and what went wrong before is said below. There is another go
 for these reasons only:
 
@@ -99,7 +99,10 @@ for these reasons only:
   for longer is given up: \"transport retry counter exceeded\";
 - `ibv_*_pingpong` ends when it has counted enough, though an acknowledgement of its may have been
   lost on the way: its peer asks again, nobody is there, and it ends with the same error.
-  `ibv_srq_pingpong` has sixteen queue pairs for that;
+  `ibv_srq_pingpong` has sixteen queue pairs for that, and `rdma_server` disconnects, which puts
+  its queue pair into the error state, as soon as it has what it waits for. Where the one that is
+  left is rxe, it asks for ever: with a retry count of 7, which all of these give, rxe never gives
+  up. There it is ended six seconds after ours has left, and only then is that a reason;
 - perftest with `-R` makes one connection to agree on another. For that its server begins to listen
   in the same moment in which its client asks; refused, the client tries again with memory that it
   has freed, and fails or crashes. An emulated server is never fast enough: there (rxe serves,
@@ -111,7 +114,12 @@ for these reasons only:
 - a program ended before it was seen with our library;
 - the guest's kernel crashed, or hangs;
 - of packets that were to be lost none was seen to be, at the moments at which the adapter was
-  asked: the next go loses twice as many.
+  asked: the next go loses twice as many, up to a fifth.
+
+Where packets are lost, rxe takes long: of a READ's answer that lacks a packet it asks for the rest
+at its retransmission timer only, and after a second NAK within a message it waits for that timer,
+too. The timer is half a second there (`-u 17`), since an emulated host answers late, and 67 ms
+(`-u 14`) where rxe asks by `ib_read_*` for many packets: only who reads has a timer.
 ";
 
 /// What stands below the table.

@@ -207,6 +207,17 @@ impl Row {
         }
     }
 
+    /// It goes when it has what it waits for, though its peer may never hear of an acknowledgement.
+    pub(crate) fn leaves_early(&self) -> bool {
+        self.program.starts_with("ibv_") || self.program == "rdma_server"
+    }
+
+    /// What it reads comes in many packets.
+    pub(crate) fn reads_much(&self) -> bool {
+        let ways = ["-a", "-m"];
+        self.program.starts_with("ib_read_") && ways.iter().any(|way| self.way.contains(way))
+    }
+
     /// Its two completion queues tell by one channel, and it takes the first event for one of the
     /// queue that it waits for.
     pub(crate) fn may_take_the_wrong_event(&self) -> bool {
