@@ -229,6 +229,11 @@ impl CmId {
     /// # Errors
     /// [`CmError::Call`] when somebody listens there; [`CmError::WrongRole`] when it is not bound.
     pub fn listen(&self, backlog: usize) -> Result<(), Error> {
+        if self.shared().look(|state| state.ports.are_shared()) {
+            // A request that came before the port was bound may have been refused by another
+            // adapter already: it is not to be taken here, too.
+            self.context.catch_up();
+        }
         self.shared().with(|state, _| {
             let State { agent, ids, whose, .. } = state;
             let record = ids.get_mut(&self.key).expect("it lives as long as its handle");

@@ -57,6 +57,11 @@ impl Ports {
         }
     }
 
+    /// Whether other adapters of the host may have the same addresses.
+    pub(super) const fn are_shared(&self) -> bool {
+        self.host.is_some()
+    }
+
     /// Whether a service that nobody listens at here may be that of another adapter.
     pub(super) fn is_anothers(&self, service: ServiceId, called: IpAddr) -> bool {
         let (Some(host), Some((space, port))) = (&self.host, service.port()) else { return false };
