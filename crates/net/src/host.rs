@@ -42,7 +42,7 @@ use crate::{Sleeper, Waker};
 
 mod name;
 
-pub use name::{Name, Names, leave_descriptors};
+pub use name::{Keeper, Names};
 
 /// A port on the host's own network.
 #[derive(Debug)]
