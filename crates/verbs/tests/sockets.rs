@@ -411,8 +411,12 @@ fn memory_that_is_open_is_written_by_the_peer() {
     // What is not open is not written; what goes beyond is cut off.
     assert_eq!(one.write_at(b"x", 999, PATIENCE), Err(SocketError::NotMapped));
     assert_eq!(one.write_at(&[1; 90], 200_950, PATIENCE).unwrap(), 50);
+    // Also where no offset is behind it.
+    other.open(Exposed::region(region()), u64::MAX - 199_999).unwrap();
+    other.send(b"now", PATIENCE).unwrap();
+    one.recv(&mut [0; 3], Reading::ALL, PATIENCE).unwrap();
+    assert_eq!(one.write_at(&[1; 90], u64::MAX - 49, PATIENCE).unwrap(), 50);
     // There are two places; one that is given back can be taken again.
-    other.open(Exposed::region(region()), 0).unwrap();
     let full = other.open(Exposed::region(region()), 0);
     assert_eq!(full, Err(SocketError::NoPlace));
     assert!(!other.shut(1, 2));

@@ -90,14 +90,14 @@ impl Will {
 }
 
 impl Bequest {
-    /// All that a file has.
+    /// All that a file has, as far as one can have connections.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn read_all(mut file: &File) -> io::Result<Vec<Self>> {
         let mut text = String::new();
         file.seek(SeekFrom::Start(0))?;
-        file.read_to_string(&mut text)?;
+        file.take((MOST * RECORD) as u64).read_to_string(&mut text)?;
         Ok(text.lines().filter_map(Self::read).collect())
     }
 
@@ -152,6 +152,9 @@ impl Context {
 
 /// Bytes of a record: two addresses of IPv6 and all numbers leave some 60 for the adapter's name.
 const RECORD: usize = 192;
+
+/// Records that are read: programs can write there what they want.
+const MOST: usize = 1 << 16;
 
 /// Records that are asked for at once.
 const AT_ONCE: usize = 16;

@@ -217,7 +217,11 @@ impl Stream {
         patience: Patience<'_>,
     ) -> Result<usize, SocketError> {
         self.send_with(iter::once(bytes), patience, |state, rest, sent| {
-            state.try_write_at(rest, offset.checked_add(sent as u64)?)
+            // Behind the last offset there is nothing.
+            let Some(at) = offset.checked_add(sent as u64) else {
+                return Some(Err(SocketError::NotMapped));
+            };
+            state.try_write_at(rest, at)
         })
     }
 
