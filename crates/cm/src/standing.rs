@@ -2,7 +2,6 @@
 //! process that was killed; here somebody else can, who was told what stood: an agent at the same
 //! address, which takes the place of the one that is gone.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use roxe_wire::mad::cm::{Bits, CmTimeout, CommId, FlowLabel, PrivateData, TransportServiceType};
@@ -50,17 +49,17 @@ impl Agent {
 
     /// A connection may have begun to stand, or ceased to.
     pub(crate) fn stands_or_not(&mut self, id: CommId) {
-        if let Some(changed) = self.changed.as_mut().filter(|it: &&mut VecDeque<_>| {
-            // Whatever happens to one between two looks is told of once.
-            it.back() != Some(&ConnectionId(id))
-        }) {
+        // Whatever happens to one between two looks is told of once.
+        if let Some(changed) = &mut self.changed
+            && changed.back() != Some(&ConnectionId(id))
+        {
             changed.push_back(ConnectionId(id));
         }
     }
 
     /// Parts from the other side of a connection that was another agent's at this address, as
     /// [`disconnect`](Self::disconnect) does, but asks three times in all, every 50 ms.
-    /// [`partings`](Self::partings) counts it until it is answered. Does nothing where there is no
+    /// [`partings`](Self::partings) counts it until it is answered or given up. Does nothing where there is no
     /// room, or a connection of that name.
     pub fn part_for(&mut self, now: Instant, standing: &Standing) {
         let Standing { path, traffic_class, local_id: id, remote_id, remote_qpn } = *standing;

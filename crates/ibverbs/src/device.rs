@@ -289,7 +289,9 @@ pub(crate) fn say(text: String) {
 /// The same of a process that ends: what cannot be written at once nobody hears.
 pub(crate) fn say_without_waiting(text: &str) {
     if stderr_has_room() {
-        let _ = io::stderr().write_all(text.as_bytes());
+        // SAFETY: the bytes are there. Not by the standard library: whoever ends may be the handler
+        // of a signal that came while the same thread had its lock.
+        let _ = unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
     }
 }
 

@@ -4,6 +4,7 @@
 //! It is done when the process calls `exit` or returns from `main`. What the program does behind it
 //! is as good as before: it has its adapters until the kernel takes them.
 
+use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
@@ -64,6 +65,8 @@ pub(crate) fn watch() {
     if helping.as_ref().is_some_and(|helping| helping.life.goes_on()) {
         return;
     }
+    // That of the process that forked is not for us to let go of: its thread is not here.
+    mem::forget(helping.take());
     let helper = Arc::new(Helper { step: Mutex::new(Step::Idle), changed: Condvar::new() });
     let it = Arc::clone(&helper);
     let builder = thread::Builder::new().name("roxe-exit".to_owned());
@@ -140,7 +143,12 @@ extern "C" fn at_exit() {
         Ok(helping) => helping,
         Err(TryLockError::Poisoned(helping)) => helping.into_inner(),
         // An adapter is being opened or closed.
-        Err(TryLockError::WouldBlock) => return,
+        Err(TryLockError::WouldBlock) => {
+            if RECORDED.load(Ordering::Relaxed) == Life::now().number() {
+                say_without_waiting(NOT_IN_TIME);
+            }
+            return;
+        }
     };
     let Some(Helping { helper, life, .. }) = &*helping else { return };
     if !life.goes_on() {

@@ -361,7 +361,7 @@ impl Acknowledged {
                     libc::pthread_cond_wait(self.cond, self.mutex);
                 } else if libc::pthread_cond_timedwait(self.cond, self.mutex, &raw const until)
                     == libc::ETIMEDOUT
-                    && left() != 0
+                    && left().cast_signed() > 0
                 {
                     stories::of_wait(&waits, left());
                     is_told = true;

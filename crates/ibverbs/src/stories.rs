@@ -148,7 +148,10 @@ fn of_stalled(name: &str, stalled: Stalled) {
              (ibv_post_srq_recv)"
         ),
     };
-    say(format!("roxe: {name}: queue pair 0x{:x}: {sentence}\n", qpn.get()));
+    let line = format!("{name}: queue pair 0x{:x}: {sentence}", qpn.get());
+    if stories().as_mut().is_some_and(|stories| is_news(&mut stories.lines, &line)) {
+        say(format!("roxe: {line}\n"));
+    }
 }
 
 fn of_obstacle(peer: SocketAddr, obstacle: Obstacle, interface: Option<&str>) -> Option<String> {
@@ -326,8 +329,8 @@ pub(crate) unsafe fn of_post(
     tell_of(session, qpn, call, &format!("{call}{state}: {reason}"));
 }
 
-const NO_SUCH_REQUEST: &str = "its opcode, its number of scatter/gather elements, or its inline \
-                               data are more than any queue pair takes";
+const NO_SUCH_REQUEST: &str = "its number of scatter/gather elements, its opcode or its inline \
+                               data, if it has these, are more than any queue pair takes";
 
 /// What a call that makes something was refused for, and errno of it.
 pub(crate) fn refused(session: &Session, call: &str) -> impl FnOnce(Error) -> c_int {

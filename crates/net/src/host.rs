@@ -9,7 +9,7 @@
 //! with the process, however that ends, and with those that the process forked and that did not
 //! become another program.
 //!
-//! What else only one of all processes may have goes by a [`Name`].
+//! What else only one of all processes may have goes by names, which a [`Keeper`] has.
 //!
 //! # Counters
 //!

@@ -53,7 +53,7 @@ use roxe_transport::congestion::{
     Burst, CongestionControl, NotificationPoint, Rate, UnknownControl,
 };
 use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::NO_TELEMETRY;
 
@@ -162,7 +162,7 @@ fn no_port(port: &str) -> String {
 
 /// Whether there is an interface of this name.
 fn is_interface(name: &str) -> bool {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
 }
 

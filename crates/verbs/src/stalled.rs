@@ -57,6 +57,8 @@ impl Watch {
                 stalled.extend(describe(device, qpn, side));
             }
         }
+        // The number of one that is gone may be another's.
+        self.told.retain(|it| self.seen.contains_key(it));
         stalled
     }
 }

@@ -92,7 +92,6 @@ impl Ports {
     fn is_taken(&self, space: PortSpace, port: u16, ip: IpAddr) -> bool {
         let owners = self.bound.get(&(space, port)).into_iter().flatten();
         owners
-            .into_iter()
             .filter(|own| own.is_ipv4() == ip.is_ipv4())
             .any(|own| *own == ip || own.is_unspecified() || ip.is_unspecified())
     }

@@ -138,15 +138,14 @@ impl Context {
     }
 
     /// Parts from the peers of connections that a process had by an adapter at this one's
-    /// addresses, and waits until they have answered, so long at most. Says how many have not.
-    pub fn part_for(&self, connections: &[Standing], patience: Duration) -> usize {
+    /// addresses, and waits until they have answered or are given up, so long at most.
+    pub fn part_for(&self, connections: &[Standing], patience: Duration) {
         let shared = self.cm().shared();
         shared.part_for(connections);
         let start = Clock::now();
         while self.partings() != 0 && start.elapsed() < patience {
             thread::sleep(Duration::from_millis(1));
         }
-        self.partings()
     }
 }
 

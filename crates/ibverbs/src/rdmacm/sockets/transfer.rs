@@ -70,7 +70,7 @@ unsafe fn send(socket: c_int, pieces: &[iovec], flags: c_int) -> Done<usize> {
     }
     // SAFETY: the caller promises it.
     let of = |piece: &iovec| unsafe { bytes(piece.iov_base, piece.iov_len) };
-    // Before one is sent. What a call sends is told as a number with a sign.
+    // All are looked at before one is sent; what a call sends is told as a number with a sign.
     pieces.iter().try_fold(0_isize, |len, piece| {
         len.checked_add_unsigned(of(piece)?.len()).ok_or(libc::EINVAL)
     })?;
