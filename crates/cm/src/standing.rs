@@ -59,8 +59,8 @@ impl Agent {
 
     /// Parts from the other side of a connection that was another agent's at this address, as
     /// [`disconnect`](Self::disconnect) does, but asks three times in all, every 50 ms.
-    /// [`partings`](Self::partings) counts it until it is answered or given up. Does nothing where there is no
-    /// room, or a connection of that name.
+    /// [`partings`](Self::partings) counts it until it is answered or given up. Does nothing where
+    /// there is no room, or a connection of that name.
     pub fn part_for(&mut self, now: Instant, standing: &Standing) {
         let Standing { path, traffic_class, local_id: id, remote_id, remote_qpn } = *standing;
         if self.is_full() || self.connections.contains_key(&id) {

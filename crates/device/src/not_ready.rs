@@ -43,8 +43,8 @@ impl<H: HostMemory> Device<H> {
         of(Count::RnrNakReceived).wrapping_add(of(Count::RnrNakSent))
     }
 
-    /// The connections of which a side was ever not ready, by side: the peer's where it is asked for
-    /// ever. Goes through all
+    /// The connections of which a side was ever not ready, by side: the peer's where it is asked
+    /// for ever. Goes through all
     /// queue pairs: not for every packet.
     pub fn not_ready(&self) -> impl Iterator<Item = NotReady> {
         /// The value of `rnr_retry` that means "for ever".

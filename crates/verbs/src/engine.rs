@@ -535,8 +535,8 @@ const TAKE_OVER: Duration = Duration::from_micros(50);
 /// a break for as long.
 const TAKE_OVER_LATE: Duration = Duration::from_millis(1);
 
-/// The longest that a call takes which moves the engine: two batches of the largest packets, each of
-/// which takes 4 µs by a socket.
+/// The longest that a call takes which moves the engine: two batches of the largest packets, each
+/// of which takes 4 µs by a socket.
 const A_MOVE: Duration = Duration::from_micros(500);
 
 /// After a wait that looked in vain, so many sleep at once.

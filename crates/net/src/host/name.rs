@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code, reason = "a table of descriptors of one's own has no safe form")]
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -83,7 +83,7 @@ impl Drop for Keeper {
 /// The thread.
 fn keep(calls: &Receiver<Call>) {
     leave_descriptors();
-    let mut kept: HashMap<String, OwnedFd> = HashMap::new();
+    let mut kept: BTreeMap<String, OwnedFd> = BTreeMap::new();
     while let Ok(Call { names, takes, done }) = calls.recv() {
         let result = if takes {
             let taken = names.into_iter().map(|name| Ok((name.clone(), take(&name)?)));
@@ -132,8 +132,8 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?)
 }
 
-/// Gives the calling thread a table of file descriptors of its own, in which there are none: so none
-/// of the program's is kept open by it either.
+/// Gives the calling thread a table of file descriptors of its own, in which there are none: so
+/// none of the program's is kept open by it either.
 fn leave_descriptors() {
     let flags = libc::CLOSE_RANGE_UNSHARE;
     // SAFETY: the thread has none yet, those of others stay in their table, and what it opens never

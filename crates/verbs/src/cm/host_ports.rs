@@ -1,7 +1,7 @@
 //! Ports of the RDMA CM on addresses that several processes of the host have, `host:` adapters.
 //!
-//! Each port of an address is a name of the host, which a [`Keeper`] has as long as somebody has the
-//! port. They go with the process, however it ends.
+//! Each port of an address is a name of the host, which a [`Keeper`] has as long as somebody has
+//! the port. They go with the process, however it ends.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
