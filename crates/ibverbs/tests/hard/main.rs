@@ -375,8 +375,8 @@ fn every_call_that_is_refused_has_its_reason() {
         "ibv_modify_qp to rtr: ah_attr.port_num is 2, and there is port 1 alone",
         "ibv_post_send in state rtr: the queue pair's state takes no such request",
         &format!("ibv_post_send in state rts: {segments}"),
-        "ibv_post_send in state rts: its opcode, its number of scatter/gather elements, or its \
-         inline data are more than any queue pair takes",
+        "ibv_post_send in state rts: its number of scatter/gather elements, its opcode or its \
+         inline data, if it has these, are more than any queue pair takes",
         &format!("ibv_post_recv in state rts: {segments}"),
         "roxe0: ibv_create_qp: max_send_wr is out of range: 0 to 32768 are possible",
         "roxe0: ibv_create_qp: max_recv_sge is out of range: 0 to 32 are possible",
